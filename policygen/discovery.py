@@ -1,0 +1,162 @@
+"""A task for any Gymnasium id: names from its documentation, bins from warm-up episodes, and what was assumed."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import TaskError
+from policygen.grid import Dimension, Grid, integers
+from policygen.resources import find_resource, list_resources
+from policygen.spaces import Observation, actuators_of, flat_names, flatten, slug
+from policygen.tasks import DEFAULT_MAX_STEPS, Task, make, task_from_file
+
+_WARM_UP_STEPS = 5_000
+_CELLS_WANTED = 800
+_MOST_DIMENSIONS = 8
+_LARGEST_STATE_SPACE = 2_000
+
+
+def load_task(name: str) -> Task:
+    """The task called `name`: a shipped or local task's name, a path to a task file, or a Gymnasium id.
+
+    Raises:
+        TaskError: there is no such task, or its file is malformed; the message says what to write.
+    """
+    path = find_resource("envs", name, ".toml")
+    if path is not None:
+        return task_from_file(path)
+    if name.endswith(".toml") or ("/" in name and Path(name).suffix):
+        raise TaskError(f"there is no task file {name}")
+    if name in gym.registry or ":" in name or re.fullmatch(r".+-v\d+", name):
+        return task_from_gym(name)
+    known = sorted(list_resources("envs", ".toml"))
+    near = difflib.get_close_matches(name, known + sorted(gym.registry), n=3)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise TaskError(
+        f"there is no task `{name}`{meant} (`policygen tasks` lists them; a task file or a Gymnasium id will also do)"
+    )
+
+
+def task_from_gym(gym_id: str) -> Task:
+    """A task for an environment nobody described: names from its documentation, bins from warm-up episodes.
+
+    Raises:
+        TaskError: Gymnasium cannot make it, or its spaces are not supported.
+    """
+    env = make(gym_id, {})
+    try:
+        kind, actuators = actuators_of(env.action_space)
+        found = flat_names(env.observation_space)
+        if len(found) > 400:
+            raise TaskError(f"{gym_id} observes {len(found):,} numbers; policygen is for small policies: wrap it first")
+        documentation = inspect.getdoc(type(env.unwrapped)) or ""
+        assumed: list[str] = []
+        names = _documented_names(documentation, len(found))
+        if names:
+            found = [replace(o, name=name) for o, name in zip(found, names, strict=True)]
+            assumed.append(f"observations are named after the environment's documentation: {', '.join(names)}")
+        else:
+            assumed.append(
+                f"observations are called {', '.join(o.name for o in found[:6])}{', ...' * (len(found) > 6)}"
+            )
+        if any(actuator.is_choice for actuator in actuators):
+            assumed.append("actions are named by number")
+        limit = env.spec.max_episode_steps if env.spec else None
+        if limit is None:
+            assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
+        grid, remarks = _fitted_grid(env, found)
+        assumed.extend(remarks)
+        continuous = kind == "box" or (grid is None or len(grid.dimensions) < len(found))
+        return Task(
+            name=slug(gym_id),
+            gym_id=gym_id,
+            observations=tuple(found),
+            actuators=actuators,
+            action_space=kind,
+            max_steps=limit or DEFAULT_MAX_STEPS,
+            grid=grid,
+            about=_prose(documentation),
+            solved=env.spec.reward_threshold if env.spec else None,
+            run=(("policy", "linear" if continuous else "table"),),
+            assumed=tuple(assumed),
+        )
+    finally:
+        env.close()
+
+
+def _documented_names(documentation: str, count: int) -> list[str] | None:
+    """Names from the table `| Num | Observation | Min | Max |` that Gymnasium's docstrings carry, if it is complete."""
+    section = documentation.split("Observation Space", 1)[-1]
+    rows = re.findall(r"^\s*\|\s*(\d+)\s*\|\s*([^|]+?)\s*\|", section, flags=re.MULTILINE)
+    names: dict[int, str] = {}
+    for number, text in rows:
+        names.setdefault(int(number), slug(text))
+    ordered = [names.get(i, "") for i in range(count)]
+    return ordered if all(ordered) and len(set(ordered)) == count else None
+
+
+def _prose(documentation: str) -> str:
+    """The parts of an environment's docstring that a controller designer needs."""
+    wanted = ("description", "action space", "observation space", "rewards", "starting state", "episode end")
+    parts = re.split(r"^#+\s*(.+?)\s*$", documentation, flags=re.MULTILINE)
+    kept = [parts[0].strip()] if parts[0].strip() else []
+    for title, body in zip(parts[1::2], parts[2::2], strict=False):
+        if title.lower().startswith(wanted):
+            kept.append(f"{title}: {body.strip()}")
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(kept))[:6_000]
+
+
+def _fitted_grid(env: gym.Env[Any, Any], found: Sequence[Observation]) -> tuple[Grid | None, list[str]]:
+    """Bins at the quantiles of what random actions visit; integer observations get one bin per value."""
+    whole = [o for o in found if o.integer and np.isfinite(o.high - o.low) and o.low == 0]
+    if len(whole) == len(found):
+        sizes = [int(o.high) + 1 for o in found]
+        if int(np.prod(sizes, dtype=np.float64)) <= _LARGEST_STATE_SPACE:
+            grid = Grid(tuple(integers(o.name, size) for o, size in zip(found, sizes, strict=True)))
+            return grid, [f"one table row per state ({grid.size} cells)"]
+    rows = _warm_up(env)
+    spread = rows.std(axis=0)
+    moving = [i for i in range(len(found)) if spread[i] > 1e-9]
+    if not moving:
+        return None, ["nothing observed changed under random actions, so there is no grid"]
+    # With many quantities, bin those that move most from step to step relative to their range.
+    change = np.abs(np.diff(rows, axis=0)).mean(axis=0) / np.maximum(spread, 1e-9)
+    chosen = sorted(sorted(moving, key=lambda i: -change[i])[:_MOST_DIMENSIONS])
+    bins = int(np.clip(_CELLS_WANTED ** (1 / len(chosen)), 2, 8))
+    dimensions = []
+    for i in chosen:
+        quantiles = np.quantile(rows[:, i], np.arange(1, bins) / bins)
+        edges = sorted({float(f"{value:.3g}") for value in quantiles})
+        dimensions.append(Dimension(found[i].name, tuple(edges)))
+    grid = Grid(tuple(dimensions))
+    shape = " x ".join(map(str, grid.shape))
+    remarks = [f"bins lie at quantiles of {len(rows):,} steps of random actions ({shape} = {grid.size} cells)"]
+    if len(chosen) < len(found):
+        remarks.append(f"a table looks at {', '.join(grid.names)} only")
+    return grid, remarks
+
+
+def _warm_up(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
+    """Observations of random actions from fixed seeds: shape (steps, d)."""
+    env.action_space.seed(0)
+    rows: list[npt.NDArray[Any]] = []
+    episode = 0
+    while len(rows) < _WARM_UP_STEPS:
+        observation, _ = env.reset(seed=episode)
+        episode += 1
+        for _ in range(DEFAULT_MAX_STEPS):
+            rows.append(flatten(env.observation_space, observation))
+            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if terminated or truncated or len(rows) >= _WARM_UP_STEPS:
+                break
+    return np.asarray(rows, dtype=np.float64)

@@ -1,0 +1,58 @@
+"""The exceptions policygen raises; every one of them is a sentence a user can act on."""
+
+from __future__ import annotations
+
+
+class PolicygenError(Exception):
+    """A mistake or an outside fault that the message explains; the CLI prints it and exits non-zero."""
+
+
+class UsageError(PolicygenError):
+    """Wrong input: an option, a path, a name or a file that cannot be used as given."""
+
+
+class TaskError(UsageError):
+    """A task that cannot be found, read, or played."""
+
+
+class TemplateError(UsageError):
+    """A prompt template that cannot be found or rendered; the message names its file and line."""
+
+
+class ExpressionError(PolicygenError):
+    """An arithmetic expression outside the policy language."""
+
+
+class PolicyError(PolicygenError):
+    """A policy file or text that does not describe a policy."""
+
+
+class LogbookError(PolicygenError):
+    """A run folder that cannot be read or written."""
+
+
+class BudgetExhausted(PolicygenError):
+    """The next call or episode would exceed a budget the user set."""
+
+
+class ProviderError(PolicygenError):
+    """The model could not be asked, and asking again would not help (authentication, quota, a bad request)."""
+
+
+class TransientProviderError(ProviderError):
+    """The model could not be asked just now; asking again may help.
+
+    `retry_after` is the wait in seconds that the server asked for, if it did.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class RejectedParameter(ProviderError):
+    """The model does not take the request parameter `parameter`; the request may succeed without it."""
+
+    def __init__(self, message: str, parameter: str) -> None:
+        super().__init__(message)
+        self.parameter = parameter

@@ -1,0 +1,153 @@
+"""Quantities <-> cell indices: the grid behind a table policy, and its hot path.
+
+A grid has one dimension per binned quantity. A dimension with k edges has k + 1 bins; bin 0 lies below the first edge,
+and a value equal to an edge belongs to the bin above it. NaN belongs to the top bin. Cells are numbered in C order.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import UsageError
+from policygen.expressions import format_number
+
+MAX_CELLS = 1_000_000
+# Rows handled at a time: the columns, counts and indices of one block stay in the processor's cache.
+BLOCK = 16_384
+# Up to here, comparing with every edge is faster than a binary search, because comparisons are vectorised.
+COMPARE_AT_MOST = 40
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One binned quantity and its inner edges, strictly increasing."""
+
+    name: str
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(edge) for edge in self.edges):
+            raise UsageError(f"the bin edges of {self.name} must be finite numbers")
+        if any(b <= a for a, b in zip(self.cuts[:-1], self.cuts[1:], strict=True)):
+            raise UsageError(f"the bin edges of {self.name} must increase: {', '.join(map(str, self.edges))}")
+
+    @cached_property
+    def cuts(self) -> tuple[float, ...]:
+        """The edges rounded to single precision, so that float32 and float64 observations land in the same bin."""
+        return tuple(float(np.float32(edge)) for edge in self.edges)
+
+    @property
+    def bins(self) -> int:
+        """Number of bins."""
+        return len(self.edges) + 1
+
+    @cached_property
+    def counts_integers(self) -> bool:
+        """Whether bin i holds exactly the integer i (edges 0.5, 1.5, ...)."""
+        return self.edges == tuple(i + 0.5 for i in range(len(self.edges)))
+
+    def label(self, index: int) -> str:
+        """The values of a bin in words: `3`, `below -0.8`, `-0.8 to 0.8`, `0.8 and above`."""
+        if self.counts_integers:
+            return str(index)
+        edges = [format_number(edge) for edge in self.edges]
+        if not edges:
+            return "any value"
+        if index == 0:
+            return f"below {edges[0]}"
+        if index == len(edges):
+            return f"{edges[-1]} and above"
+        return f"{edges[index - 1]} to {edges[index]}"
+
+
+def integers(name: str, count: int) -> Dimension:
+    """A dimension whose bin i holds the integer i, for 0 <= i < count."""
+    return Dimension(name, tuple(i + 0.5 for i in range(count - 1)))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a table policy: the product of its dimensions' bins.
+
+    Raises:
+        UsageError: two dimensions share a name, or there are more than a million cells.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    _strides: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) != len(self.names):
+            raise UsageError(f"the grid bins a quantity twice: {', '.join(self.names)}")
+        if self.size > MAX_CELLS:
+            raise UsageError(f"the grid has {self.size:,} cells; the most is {MAX_CELLS:,}: use fewer bins")
+        strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
+        object.__setattr__(self, "_strides", tuple(strides))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The binned quantities, in order."""
+        return tuple(dimension.name for dimension in self.dimensions)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of bins per dimension."""
+        return tuple(dimension.bins for dimension in self.dimensions)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return math.prod(self.shape)
+
+    def cells(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
+        """Cell indices of n states.
+
+        Args:
+            columns: one array of shape (n,) per dimension, real-valued; contiguous columns are fastest.
+
+        Returns:
+            Array of shape (n,), dtype int32.
+        """
+        n = len(columns[0]) if columns else 0
+        out = np.empty(n, np.int32)
+        for start in range(0, n, BLOCK):
+            stop = min(start + BLOCK, n)
+            self._fill(out[start:stop], [column[start:stop] for column in columns])
+        return out
+
+    def _fill(self, out: npt.NDArray[np.int32], columns: Sequence[npt.NDArray[Any]]) -> None:
+        """Cell indices of one block: bin = number of edges - number of edges above the value."""
+        out.fill(self.size - 1)
+        below = np.empty(len(out), np.bool_)
+        ones = below.view(np.uint8)
+        count = np.empty(len(out), np.uint8)
+        for dimension, stride, column in zip(self.dimensions, self._strides, columns, strict=True):
+            cuts = dimension.cuts
+            if len(cuts) > COMPARE_AT_MOST:
+                bins = np.searchsorted(np.array(cuts), column, side="right").astype(np.int32)
+                out -= np.int32(stride) * (np.int32(len(cuts)) - bins)
+            elif cuts:
+                np.less(column, cuts[0], out=count.view(np.bool_))
+                for cut in cuts[1:]:
+                    np.less(column, cut, out=below)
+                    np.add(count, ones, out=count)
+                out -= np.int32(stride) * count
+
+    def cell(self, values: Sequence[float]) -> int:
+        """The cell index of one state given as plain floats, one per dimension."""
+        index = 0
+        for dimension, stride, value in zip(self.dimensions, self._strides, values, strict=True):
+            index += stride * bisect_right(dimension.cuts, value)
+        return index
+
+    def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
+        """Bin per dimension of the given cells: shape (..., dimensions)."""
+        return np.stack(np.unravel_index(np.asarray(cells), self.shape), axis=-1)

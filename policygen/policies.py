@@ -1,0 +1,669 @@
+"""Policies that need no model: a table over a grid, or a linear map over named features.
+
+Both read the flattened observation, may derive features with `let`, act on one observation or a million, print
+themselves in the policy language, and save themselves to a file that loads without the task file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import ExpressionError, PolicyError, PolicygenError
+from policygen.expressions import (
+    BatchFunction,
+    Name,
+    Node,
+    ScalarFunction,
+    compile_batch,
+    compile_scalar,
+    finite,
+    finite_scalar,
+    format_number,
+    linear_terms,
+    names_in,
+    parse_expression,
+    to_text,
+)
+from policygen.grid import Dimension, Grid
+from policygen.spaces import Actuator, Observation
+from policygen.storage import write_atomically
+from policygen.tasks import Optimum, Task
+
+Actions = npt.NDArray[Any]
+Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
+Lets = tuple[tuple[str, Node], ...]
+
+FORMAT = "policygen-policy/1"
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """What every policy kind can do.
+
+    Attributes:
+        task: the environment's interface; names in the policy are its names.
+        lets: features the policy defines itself, after those of the task, each over quantities before it.
+    """
+
+    task: Task
+    lets: Lets
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def act_columns(self, columns: Columns) -> Actions:
+        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+
+    @abstractmethod
+    def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
+        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+
+    @abstractmethod
+    def to_text(self) -> str:
+        """The policy in the policy language."""
+
+    @abstractmethod
+    def _to_record(self) -> dict[str, Any]:
+        """What a saved file holds beside the task."""
+
+    def act(self, observations: npt.ArrayLike) -> Actions:
+        """Actions for a batch.
+
+        Args:
+            observations: flattened observations, shape (n, d), or (d,) for a single one.
+
+        Returns:
+            Discrete: int64 of shape (n,). MultiDiscrete: int64 (n, m). Box: float32 (n, m), inside the action space.
+            Without the leading n for a single observation.
+
+        Raises:
+            PolicyError: the observations do not have d numbers each.
+        """
+        rows = np.asarray(observations)
+        expected = len(self.task.observations)
+        if rows.ndim == 1 and len(rows) == expected:
+            return np.asarray(self.act_one(rows))
+        if rows.ndim != 2 or rows.shape[1] != expected:
+            raise PolicyError(f"expected observations of shape (n, {expected}), got {rows.shape}")
+        return self.act_columns(rows.T)
+
+    @cached_property
+    def features(self) -> Lets:
+        """The task's features and the policy's own, in order of definition."""
+        return self.task.parsed_features + self.lets
+
+    @cached_property
+    def quantity_names(self) -> tuple[str, ...]:
+        """Everything the policy may read, observations first."""
+        return self.task.observation_names + tuple(name for name, _ in self.features)
+
+    @cached_property
+    def _needed(self) -> frozenset[str]:
+        """Names of the quantities that are computed at all."""
+        needed = set(self._read())
+        for name, node in reversed(self.features):
+            if name in needed:
+                needed |= names_in(node)
+        return frozenset(needed)
+
+    @abstractmethod
+    def _read(self) -> frozenset[str]:
+        """Names of the quantities the decision reads directly."""
+
+    @cached_property
+    def _batch_features(self) -> tuple[tuple[int, BatchFunction | None], ...]:
+        d = len(self.task.observations)
+        return tuple(
+            (d + i, compile_batch(node, self.quantity_names) if name in self._needed else None)
+            for i, (name, node) in enumerate(self.features)
+        )
+
+    @cached_property
+    def _scalar_features(self) -> tuple[ScalarFunction | None, ...]:
+        return tuple(
+            compile_scalar(node, self.quantity_names) if name in self._needed else None for name, node in self.features
+        )
+
+    def quantities(self, columns: Columns) -> list[npt.NDArray[Any]]:
+        """Columns of all quantities that the policy needs; features it does not need are zeros of shape (1,)."""
+        if not self.features:
+            return list(columns)
+        wide = [np.asarray(column, np.float64) for column in columns]
+        n = len(columns[0])
+        with np.errstate(all="ignore"):
+            for _, function in self._batch_features:
+                if function is None:
+                    wide.append(np.zeros(1))
+                else:
+                    wide.append(np.ascontiguousarray(np.broadcast_to(finite(np.asarray(function(wide))), (n,))))
+        # Observations keep their own dtype: a bin must not depend on whether another quantity is a feature.
+        return [*columns, *wide[len(columns) :]]
+
+    def quantities_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> list[float]:
+        """`quantities` for one observation, as plain floats."""
+        row: list[float] = observation.tolist() if isinstance(observation, np.ndarray) else list(observation)
+        for function in self._scalar_features:
+            row.append(0.0 if function is None else finite_scalar(function(row)))
+        return row
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy, its task's interface and its text to a JSON file, atomically.
+
+        Raises:
+            LogbookError: the file cannot be written.
+        """
+        write_atomically(Path(path), json.dumps(self.to_record(), indent=1))
+
+    def to_record(self) -> dict[str, Any]:
+        """The saved form: plain JSON values."""
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "task": task_to_record(self.task),
+            "lets": {name: to_text(node) for name, node in self.lets},
+            **self._to_record(),
+            "text": self.to_text().splitlines(),
+        }
+
+    @staticmethod
+    def load(path: str | Path) -> Policy:
+        """Read a policy saved with `save`.
+
+        Raises:
+            PolicyError: there is no such file, or it is not a policy.
+        """
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise PolicyError(f"cannot read {path}: {error.strerror}") from None
+        except ValueError:
+            raise PolicyError(f"{path} is not a saved policy (it is not JSON)") from None
+        try:
+            return from_record(record)
+        except PolicyError as error:
+            raise PolicyError(f"{path}: {error}") from None
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of a table: the bins it covers per dimension, and the action (a number per actuator)."""
+
+    bins: tuple[tuple[int, ...], ...]
+    action: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class TablePolicy(Policy):
+    """A table over a grid; of the rows that cover a cell the first one counts.
+
+    Raises:
+        PolicyError: a cell has no row.
+    """
+
+    grid: Grid
+    rules: tuple[Rule, ...]
+
+    kind: ClassVar[str] = "table"
+
+    def __post_init__(self) -> None:
+        if not self.covered.all():
+            missing = self.grid.bins_of(int(np.argmin(self.covered)))
+            raise PolicyError(
+                f"{int((~self.covered).sum()):,} of {self.grid.size:,} cells have no row, "
+                f"the first is {', '.join(f'{n} {b}' for n, b in zip(self.grid.names, missing, strict=True))}"
+            )
+
+    @classmethod
+    def from_actions(cls, task: Task, actions: npt.ArrayLike, grid: Grid | None = None, lets: Lets = ()) -> TablePolicy:
+        """The table with `actions[cell]` in each cell, in as few rows as a greedy decision tree finds.
+
+        Args:
+            actions: shape (cells,) or (cells, actuators).
+            grid: the task's own unless given.
+        """
+        grid = grid or task.grid
+        if grid is None:
+            raise PolicyError(f"task {task.name} has no grid; give one")
+        dense = np.asarray(actions, dtype=np.float64).reshape(grid.size, -1)
+        return cls(task, lets, grid, tuple(compressed(dense, grid.shape)))
+
+    @cached_property
+    def _dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        return dense_table(self.rules, self.grid.shape, len(self.task.actuators))
+
+    @property
+    def covered(self) -> npt.NDArray[np.bool_]:
+        """Which cells have a row, shape (cells,)."""
+        return self._dense[1]
+
+    @cached_property
+    def actions(self) -> Actions:
+        """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
+        return as_actions(self.task, self._dense[0])
+
+    @cached_property
+    def _action_list(self) -> list[Any]:
+        return self.actions.tolist() if self.task.action_space == "discrete" else list(self.actions)
+
+    @cached_property
+    def _positions(self) -> tuple[int, ...]:
+        return tuple(self.quantity_names.index(name) for name in self.grid.names)
+
+    def _read(self) -> frozenset[str]:
+        return frozenset(self.grid.names)
+
+    def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Cell indices of flattened observations of shape (n, d)."""
+        quantities = self.quantities(observations.T)
+        return self.grid.cells([quantities[i] for i in self._positions])
+
+    def act_columns(self, columns: Columns) -> Actions:
+        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+        quantities = self.quantities(columns)
+        return self.actions[self.grid.cells([quantities[i] for i in self._positions])]
+
+    def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
+        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+        row = self.quantities_one(observation)
+        return self._action_list[self.grid.cell([row[i] for i in self._positions])]
+
+    def to_text(self) -> str:
+        """The policy in the policy language."""
+        lines = _let_lines(self.lets)
+        if self.grid != self.task.grid:
+            for dimension in self.grid.dimensions:
+                lines.append(f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}")
+        rows = [[*self.grid.names, *(actuator.name for actuator in self.task.actuators)]]
+        for rule in self.rules:
+            cells = [cell_text(bins, size) for bins, size in zip(rule.bins, self.grid.shape, strict=True)]
+            cells += [action_text(a, v) for a, v in zip(self.task.actuators, rule.action, strict=True)]
+            rows.append(cells)
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        rows.insert(1, ["-" * width for width in widths])
+        lines += ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows]
+        return "\n".join(lines)
+
+    def _to_record(self) -> dict[str, Any]:
+        return {
+            "grid": {dimension.name: list(dimension.edges) for dimension in self.grid.dimensions},
+            "rules": [[*map(list, rule.bins), list(rule.action)] for rule in self.rules],
+        }
+
+
+def dense_table(
+    rules: Sequence[Rule], shape: tuple[int, ...], actuators: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Rules spread out over the cells: actions of shape (cells, actuators), and which cells are covered."""
+    actions = np.zeros((*shape, actuators))
+    covered = np.zeros(shape, np.bool_)
+    for rule in reversed(rules):
+        block = np.ix_(*rule.bins)
+        actions[block] = rule.action
+        covered[block] = True
+    return actions.reshape(-1, actuators), covered.reshape(-1)
+
+
+def as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:
+    """Numbers of shape (n, actuators) as actions of the environment's own shape and dtype."""
+    if task.action_space == "box":
+        low, high = (np.array([getattr(a, side) for a in task.actuators]) for side in ("low", "high"))
+        return np.clip(numbers, low, high).astype(np.float32)
+    whole = np.rint(numbers).astype(np.int64)
+    return whole[:, 0] if task.action_space == "discrete" else whole
+
+
+def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[Rule]:
+    """Few rows that say the same as `dense` (cells, actuators): a greedy decision tree, its leaves merged.
+
+    The action with most leaves becomes one last row of `*`.
+    """
+    kinds, codes = np.unique(dense, axis=0, return_inverse=True)
+    leaves: list[tuple[tuple[tuple[int, ...], ...], int]] = []
+    stack = [tuple(tuple(range(size)) for size in shape)]
+    table = codes.reshape(shape)
+    while stack:
+        box = stack.pop()
+        block = table[np.ix_(*box)]
+        if block.size == 1 or (block == block.flat[0]).all():
+            leaves.append((box, int(block.flat[0])))
+            continue
+        axis, at = _best_split(block, len(kinds))
+        halves = (box[axis][at:], box[axis][:at])
+        stack.extend((*box[:axis], half, *box[axis + 1 :]) for half in halves)
+    leaves = _merged(leaves)
+    counts = np.bincount([code for _, code in leaves], minlength=len(kinds))
+    common = int(np.argmax(counts))
+    rest = [(box, code) for box, code in leaves if code != common]
+    everything = (tuple(tuple(range(size)) for size in shape), common)
+    return [Rule(box, tuple(kinds[code].tolist())) for box, code in [*rest, everything]]
+
+
+def _best_split(block: npt.NDArray[np.intp], kinds: int) -> tuple[int, int]:
+    """The axis and position that leave the purest two halves (least entropy)."""
+    best = (math.inf, 0, 1)
+    for axis in range(block.ndim):
+        lines = np.moveaxis(block, axis, 0).reshape(block.shape[axis], -1)
+        counts = np.stack([np.bincount(line, minlength=kinds) for line in lines])
+        left = np.cumsum(counts, axis=0)[:-1]
+        for at, (a, b) in enumerate(zip(left, counts.sum(axis=0) - left, strict=True), start=1):
+            best = min(best, (_entropy(a) + _entropy(b), axis, at))
+    return best[1], best[2]
+
+
+def _entropy(counts: npt.NDArray[Any]) -> float:
+    present = counts[counts > 0]
+    return float(-(present * np.log(present / present.sum())).sum())
+
+
+def _merged(
+    leaves: list[tuple[tuple[tuple[int, ...], ...], int]],
+) -> list[tuple[tuple[tuple[int, ...], ...], int]]:
+    """Join leaves of one action that differ in a single dimension, until none do."""
+    changed = True
+    while changed:
+        changed = False
+        for axis in range(len(leaves[0][0])):
+            groups: dict[Any, list[int]] = {}
+            for box, code in leaves:
+                groups.setdefault((box[:axis], box[axis + 1 :], code), []).extend(box[axis])
+            if len(groups) < len(leaves):
+                changed = True
+                leaves = [
+                    ((*before, tuple(sorted(bins)), *after), code) for (before, after, code), bins in groups.items()
+                ]
+    return leaves
+
+
+def cell_text(bins: Sequence[int], size: int) -> str:
+    """A table cell: `*` for all bins, else ranges and single bins: `0-2,4`."""
+    if len(bins) == size:
+        return "*"
+    runs: list[list[int]] = []
+    for index in bins:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a},{b}" for a, b in runs)
+
+
+def action_text(actuator: Actuator, value: float) -> str:
+    """An action in the task's words: a label, a named level, or a number."""
+    if actuator.is_choice:
+        return actuator.labels[round(value)]
+    named = next((name for name, level in actuator.levels if level == value), None)
+    return named or format_number(value)
+
+
+# --- linear policies -------------------------------------------------------------------------------------------------
+
+
+def output_names(task: Task) -> tuple[str, ...]:
+    """Left-hand sides of a linear policy: one per number, one score per label of a choice."""
+    names: list[str] = []
+    for actuator in task.actuators:
+        if not actuator.is_choice:
+            names.append(actuator.name)
+            continue
+        alone = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
+        names += [label if alone else f"{actuator.name}_{label}" for label in actuator.labels]
+    return tuple(names)
+
+
+@dataclass(frozen=True)
+class LinearPolicy(Policy):
+    """One equation per output, linear in named features: `torque = -10*angle - 2*spin + 0.5`.
+
+    A choice takes the label with the highest score, the first of equals; a number is clipped to the action space.
+    Non-linear terms of an equation are features of their own (`terms`), so the map from terms to outputs is a matrix.
+
+    Raises:
+        PolicyError: the equations are not exactly one per output, in order.
+    """
+
+    equations: tuple[tuple[str, Node], ...]
+
+    kind: ClassVar[str] = "linear"
+
+    def __post_init__(self) -> None:
+        expected = output_names(self.task)
+        if tuple(name for name, _ in self.equations) != expected:
+            raise PolicyError(f"a linear policy needs one equation each for {', '.join(expected)}")
+
+    @cached_property
+    def terms(self) -> tuple[Node, ...]:
+        """The features that the outputs are linear in, in order of first use."""
+        seen: dict[Node, None] = {}
+        for _, node in self.equations:
+            seen.update(dict.fromkeys(term for term in linear_terms(node) if term is not None))
+        return tuple(seen)
+
+    @cached_property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """Coefficients, shape (terms, outputs)."""
+        per_output = [linear_terms(node) for _, node in self.equations]
+        return np.array([[terms.get(term, 0.0) for terms in per_output] for term in self.terms]).reshape(
+            len(self.terms), len(self.equations)
+        )
+
+    @cached_property
+    def bias(self) -> npt.NDArray[np.float64]:
+        """Constants, shape (outputs,)."""
+        return np.array([linear_terms(node).get(None, 0.0) for _, node in self.equations])
+
+    def _read(self) -> frozenset[str]:
+        return frozenset().union(*(names_in(node) for _, node in self.equations))
+
+    @cached_property
+    def _raw_weights(self) -> npt.NDArray[np.float64] | None:
+        """Weights of shape (d, outputs) on the raw observations, or None where a term is a feature."""
+        names = self.task.observation_names
+        weights = np.zeros((len(names), len(self.equations)))
+        for term, row in zip(self.terms, self.weights, strict=True):
+            if not (isinstance(term, Name) and term.name in names):
+                return None
+            weights[names.index(term.name)] = row
+        return weights
+
+    @cached_property
+    def _batch_terms(self) -> tuple[BatchFunction, ...]:
+        return tuple(compile_batch(term, self.quantity_names) for term in self.terms)
+
+    @cached_property
+    def _scalar_outputs(self) -> tuple[ScalarFunction, ...]:
+        return tuple(compile_scalar(node, self.quantity_names) for _, node in self.equations)
+
+    def outputs(self, columns: Columns) -> npt.NDArray[Any]:
+        """Scores and unclipped numbers for n observations given as d columns: shape (n, outputs)."""
+        n = len(columns[0])
+        if self._raw_weights is not None:
+            rows = columns.T if isinstance(columns, np.ndarray) else np.stack(columns, axis=1)
+            dtype = rows.dtype if np.issubdtype(rows.dtype, np.floating) else np.float64
+            with np.errstate(all="ignore"):
+                raw: npt.NDArray[Any] = rows @ self._raw_weights.astype(dtype)
+                raw += self.bias.astype(dtype)
+            return raw
+        quantities = [np.asarray(column, np.float64) for column in self.quantities(columns)]
+        features = np.empty((len(self.terms), n))
+        with np.errstate(all="ignore"):
+            for row, function in zip(features, self._batch_terms, strict=True):
+                row[:] = finite(np.asarray(function(quantities)))
+        result: npt.NDArray[Any] = features.T @ self.weights + self.bias
+        return result
+
+    def act_columns(self, columns: Columns) -> Actions:
+        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+        outputs = finite(self.outputs(columns))
+        if self.task.action_space == "box":
+            low, high = self._bounds
+            np.clip(outputs, low.astype(outputs.dtype), high.astype(outputs.dtype), out=outputs)
+            return outputs.astype(np.float32, copy=False)
+        choices = []
+        start = 0
+        for actuator in self.task.actuators:
+            choices.append(np.argmax(outputs[:, start : start + len(actuator.labels)], axis=1))
+            start += len(actuator.labels)
+        return choices[0] if self.task.action_space == "discrete" else np.stack(choices, axis=1)
+
+    @cached_property
+    def _bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        return (
+            np.array([actuator.low for actuator in self.task.actuators]),
+            np.array([actuator.high for actuator in self.task.actuators]),
+        )
+
+    def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
+        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+        row = self.quantities_one(observation)
+        values = [finite_scalar(function(row)) for function in self._scalar_outputs]
+        if self.task.action_space == "box":
+            low, high = self._bounds
+            return np.clip(values, low, high).astype(np.float32)
+        choices = []
+        start = 0
+        for actuator in self.task.actuators:
+            scores = values[start : start + len(actuator.labels)]
+            choices.append(scores.index(max(scores)))
+            start += len(actuator.labels)
+        return choices[0] if self.task.action_space == "discrete" else np.array(choices)
+
+    def to_text(self) -> str:
+        """The policy in the policy language."""
+        return "\n".join(_let_lines(self.lets) + [f"{name} = {to_text(node)}" for name, node in self.equations])
+
+    def _to_record(self) -> dict[str, Any]:
+        return {"equations": {name: to_text(node) for name, node in self.equations}}
+
+
+def _let_lines(lets: Lets) -> list[str]:
+    return [f"let {name} = {to_text(node)}" for name, node in lets]
+
+
+KINDS: Mapping[str, type[Policy]] = {"table": TablePolicy, "linear": LinearPolicy}
+
+
+# --- saved form ------------------------------------------------------------------------------------------------------
+
+
+def task_to_record(task: Task) -> dict[str, Any]:
+    """A task as JSON values: what a policy needs to act and be scored, and what a prompt says about it."""
+    return {
+        "name": task.name,
+        "gym_id": task.gym_id,
+        "kwargs": dict(task.kwargs),
+        "action_space": task.action_space,
+        "max_steps": task.max_steps,
+        "discount": task.discount,
+        "solved": task.solved,
+        "optimum": [task.optimum.value, task.optimum.source] if task.optimum else None,
+        "observations": [
+            [o.name, o.unit, o.about, _number(o.low), _number(o.high), o.integer] for o in task.observations
+        ],
+        "actuators": [
+            {"name": a.name, "about": a.about, "labels": list(a.labels)}
+            if a.is_choice
+            else {"name": a.name, "about": a.about, "low": a.low, "high": a.high, "levels": dict(a.levels)}
+            for a in task.actuators
+        ],
+        "features": dict(task.features),
+        "about": task.about,
+        "hints": list(task.hints),
+        "grid": {d.name: list(d.edges) for d in task.grid.dimensions} if task.grid else None,
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def task_from_record(record: Mapping[str, Any]) -> Task:
+    """The task of a record that `task_to_record` made.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not one.
+    """
+    return Task(
+        name=record["name"],
+        gym_id=record["gym_id"],
+        kwargs=tuple(record["kwargs"].items()),
+        observations=tuple(
+            Observation(
+                name,
+                unit,
+                about,
+                low=-math.inf if low is None else low,
+                high=math.inf if high is None else high,
+                integer=integer,
+            )
+            for name, unit, about, low, high, integer in record["observations"]
+        ),
+        actuators=tuple(
+            Actuator(
+                a["name"],
+                tuple(a.get("labels", ())),
+                a.get("low", 0.0),
+                a.get("high", 0.0),
+                tuple(a.get("levels", {}).items()),
+                a["about"],
+            )
+            for a in record["actuators"]
+        ),
+        action_space=record["action_space"],
+        max_steps=record["max_steps"],
+        discount=record["discount"],
+        solved=record["solved"],
+        optimum=Optimum(*record["optimum"]) if record["optimum"] else None,
+        features=tuple(record["features"].items()),
+        about=record["about"],
+        hints=tuple(record["hints"]),
+        grid=_grid_from_record(record["grid"]) if record["grid"] else None,
+    )
+
+
+def _grid_from_record(record: Mapping[str, Sequence[float]]) -> Grid:
+    return Grid(tuple(Dimension(name, tuple(edges)) for name, edges in record.items()))
+
+
+def from_record(record: Any, task: Task | None = None) -> Policy:
+    """The policy of a saved form, bound to the task in it unless one is given.
+
+    Raises:
+        PolicyError: it is not one, or an inconsistent one.
+    """
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        found = record.get("format") if isinstance(record, dict) else None
+        raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {found})" if found else ""))
+    try:
+        task = task or task_from_record(record["task"])
+        known = list(task.quantity_names)
+        lets: list[tuple[str, Node]] = []
+        for name, text in record["lets"].items():
+            lets.append((name, parse_expression(text, known)))
+            known.append(name)
+        if record["kind"] == "table":
+            grid = _grid_from_record(record["grid"])
+            rules = tuple(
+                Rule(tuple(tuple(bins) for bins in row[:-1]), tuple(map(float, row[-1]))) for row in record["rules"]
+            )
+            return TablePolicy(task, tuple(lets), grid, rules)
+        equations = tuple((name, parse_expression(text, known)) for name, text in record["equations"].items())
+        return LinearPolicy(task, tuple(lets), equations)
+    except ExpressionError as error:
+        raise PolicyError(f"damaged policy: {error}") from None
+    except PolicygenError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise PolicyError(f"damaged policy: {type(error).__name__}: {error}") from None

@@ -1,0 +1,126 @@
+"""Gymnasium spaces as named numbers: what an observation row holds and what an action consists of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from policygen.errors import TaskError
+
+ActionKind = Literal["discrete", "multidiscrete", "box"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One number of the flattened observation."""
+
+    name: str
+    unit: str = ""
+    about: str = ""
+    low: float = -np.inf
+    high: float = np.inf
+    integer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Actuator:
+    """One component of an action: a choice among `labels`, or a number between `low` and `high`.
+
+    A `Discrete` action space has one actuator, a `MultiDiscrete` one a choice per entry, a `Box` a number per entry.
+    `levels` are names a table may use instead of numbers.
+    """
+
+    name: str
+    labels: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    levels: tuple[tuple[str, float], ...] = ()
+    about: str = ""
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether this actuator chooses among labels."""
+        return bool(self.labels)
+
+
+def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
+    """One `Observation` per number of `space`, in the order `flatten` uses.
+
+    Raises:
+        TaskError: the space holds something that is not a number (text, graphs, sequences).
+    """
+    match space:
+        case spaces.Discrete():
+            low = int(space.start)
+            return [Observation(prefix or "state", low=low, high=low + int(space.n) - 1, integer=True)]
+        case spaces.Box():
+            lows, highs = np.ravel(space.low), np.ravel(space.high)
+            names = [f"{prefix or 'obs'}{i}" for i in range(len(lows))] if len(lows) > 1 else [prefix or "obs"]
+            whole = np.issubdtype(space.dtype, np.integer)
+            return [
+                Observation(name, low=float(low), high=float(high), integer=bool(whole))
+                for name, low, high in zip(names, lows, highs, strict=True)
+            ]
+        case spaces.MultiDiscrete():
+            counts = np.ravel(space.nvec)
+            return [
+                Observation(f"{prefix or 'obs'}{i}", low=0, high=int(n) - 1, integer=True) for i, n in enumerate(counts)
+            ]
+        case spaces.MultiBinary():
+            size = int(np.prod(space.shape))
+            return [Observation(f"{prefix or 'obs'}{i}", low=0, high=1, integer=True) for i in range(size)]
+        case spaces.Tuple():
+            parts = [flat_names(part, f"{prefix}{'_' if prefix else 'part'}{i}") for i, part in enumerate(space)]
+        case spaces.Dict():
+            parts = [flat_names(part, f"{prefix}_{slug(key)}" if prefix else slug(key)) for key, part in space.items()]
+        case _:
+            raise TaskError(f"observations of type {type(space).__name__} are not supported; wrap the environment")
+    return [observation for part in parts for observation in part]
+
+
+def flatten(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
+    """One observation of `space` as a row of numbers, shape (d,)."""
+    match space:
+        case spaces.Tuple():
+            return np.concatenate([flatten(part, value) for part, value in zip(space, observation, strict=True)])
+        case spaces.Dict():
+            return np.concatenate([flatten(part, observation[key]) for key, part in space.items()])
+    return np.ravel(np.asarray(observation))
+
+
+def actuators_of(space: spaces.Space[Any]) -> tuple[ActionKind, tuple[Actuator, ...]]:
+    """What an action of `space` consists of.
+
+    Raises:
+        TaskError: it is not Discrete, MultiDiscrete or a bounded, one-dimensional Box.
+    """
+    match space:
+        case spaces.Discrete():
+            return "discrete", (Actuator("action", tuple(str(i + int(space.start)) for i in range(int(space.n)))),)
+        case spaces.MultiDiscrete() if space.nvec.ndim == 1:
+            counts = [int(n) for n in space.nvec]
+            return "multidiscrete", tuple(
+                Actuator(f"action{i}", tuple(map(str, range(n)))) for i, n in enumerate(counts)
+            )
+        case spaces.Box() if len(space.shape) == 1:
+            bounds = list(zip(space.low.tolist(), space.high.tolist(), strict=True))
+            if not np.all(np.isfinite(bounds)):
+                raise TaskError(
+                    "the action space has no bounds; wrap the environment with RescaleAction or a clipped one"
+                )
+            names = ["action"] if len(bounds) == 1 else [f"action{i}" for i in range(len(bounds))]
+            return "box", tuple(
+                Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)
+            )
+    raise TaskError(f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete or Box")
+
+
+def slug(text: object) -> str:
+    """`text` as a name of the policy language: lower case, at most 40 characters."""
+    name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
+    return name if name and not name[0].isdigit() else f"q_{name}"

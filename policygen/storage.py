@@ -1,0 +1,75 @@
+"""Files that are whole or absent: atomic writes and append-only lines that survive a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from policygen.errors import LogbookError
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace `path` by `content`; whoever reads it sees the old file or the new one, never a part.
+
+    Raises:
+        LogbookError: the folder is missing, read-only or full; the old file is kept.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            _to_disk(file)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or choose another --out") from None
+
+
+def append_line(path: Path, record: Any) -> None:
+    """Add one JSON line to a log and wait until it is on the disk.
+
+    Raises:
+        LogbookError: it cannot be written.
+    """
+    line = json.dumps(record, ensure_ascii=False) + "\n"
+    try:
+        with open(path, "ab+") as file:
+            # A line torn by a crash must not swallow this one.
+            if file.seek(0, os.SEEK_END) > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    line = "\n" + line
+            file.write(line.encode())
+            _to_disk(file)
+    except OSError as error:
+        raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or choose another --out") from None
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole JSON lines of a log; lines torn by a crash are passed over, a missing log is empty.
+
+    Raises:
+        LogbookError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LogbookError(f"cannot read {path}: {error.strerror}") from None
+    for line in text.split("\n"):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _to_disk(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,303 @@
+"""What is to be controlled: a task file, or any Gymnasium id, becomes a frozen `Task`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium as gym
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from policygen.errors import ExpressionError, TaskError, UsageError
+from policygen.expressions import Node, parse_expression
+from policygen.grid import Dimension, Grid, integers
+from policygen.spaces import ActionKind, Actuator, Observation, actuators_of, flat_names
+
+PolicyKind = Literal["table", "linear"]
+
+DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best known expected return and where that figure comes from."""
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment and the vocabulary policies are written in.
+
+    `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
+    `start` and `step` indices of integer observation spaces are taken as they are. `assumed` lists, one sentence each,
+    what was guessed rather than stated; a run prints it.
+    """
+
+    name: str
+    gym_id: str
+    observations: tuple[Observation, ...]
+    actuators: tuple[Actuator, ...]
+    action_space: ActionKind
+    max_steps: int
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    features: tuple[tuple[str, str], ...] = ()
+    grid: Grid | None = None
+    about: str = ""
+    hints: tuple[str, ...] = ()
+    discount: float = 0.99
+    solved: float | None = None
+    optimum: Optimum | None = None
+    run: tuple[tuple[str, Any], ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        """Names of the flattened observation, in order."""
+        return tuple(observation.name for observation in self.observations)
+
+    @cached_property
+    def parsed_features(self) -> tuple[tuple[str, Node], ...]:
+        """The features as syntax trees, in order."""
+        known = list(self.observation_names)
+        parsed = []
+        for name, text in self.features:
+            try:
+                parsed.append((name, parse_expression(text, known)))
+            except ExpressionError as error:
+                raise TaskError(f"task {self.name}: feature {name}: {error}") from None
+            known.append(name)
+        return tuple(parsed)
+
+    @property
+    def quantity_names(self) -> tuple[str, ...]:
+        """Observations and features: everything a policy may read."""
+        return self.observation_names + tuple(name for name, _ in self.features)
+
+    @property
+    def default_policy(self) -> PolicyKind:
+        """The policy kind a run uses unless told otherwise."""
+        stated = dict(self.run).get("policy")
+        if stated in ("table", "linear"):
+            return stated  # type: ignore[no-any-return]
+        return "table" if self.grid is not None else "linear"
+
+
+def make_env(task: Task) -> gym.Env[Any, Any]:
+    """A fresh Gymnasium environment of the task, cut at `task.max_steps`.
+
+    Raises:
+        TaskError: Gymnasium does not know the id, or a package the environment needs is missing.
+    """
+    return make(task.gym_id, dict(task.kwargs), task.max_steps)
+
+
+# Which extra of ours brings what an environment family needs.
+_EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d"}
+
+
+def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:
+    """`gymnasium.make` whose failures are sentences.
+
+    Raises:
+        TaskError: Gymnasium does not know the id or the kwargs, or a package the environment needs is missing.
+    """
+    arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
+    if max_steps is not None:
+        arguments["max_episode_steps"] = max_steps
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "a newer version exists" is the task file's business
+            return gym.make(gym_id, **arguments)
+    except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)
+        fix = f'run: pip install "policygen[{extra}]"' if extra else f"install what it names: {error}"
+        raise TaskError(f"{gym_id} needs a package that is not installed; {fix}") from None
+    except gym.error.Error as error:
+        raise TaskError(f"Gymnasium cannot make {gym_id}: {error}") from None
+    except TypeError as error:
+        raise TaskError(f"{gym_id} does not take these kwargs ({error}); correct `kwargs` in the task file") from None
+
+
+# --- task files ------------------------------------------------------------------------------------------------------
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _ObservationEntry(_Strict):
+    name: str
+    unit: str = ""
+    about: str = ""
+
+
+class _ActionEntry(_Strict):
+    name: str = "action"
+    labels: list[str] = []
+    levels: dict[str, float] = {}
+    about: str = ""
+
+
+class _OptimumEntry(_Strict):
+    value: float
+    source: str
+
+
+class _TaskFile(_Strict):
+    """The keys of `envs/*.toml`."""
+
+    name: str
+    gym_id: str
+    kwargs: dict[str, Any] = {}
+    about: str = ""
+    hints: list[str] = []
+    max_steps: int | None = Field(default=None, gt=0)
+    discount: float = Field(default=0.99, gt=0, le=1)
+    solved: float | None = None
+    optimum: _OptimumEntry | None = None
+    observations: list[_ObservationEntry] = []
+    actions: list[_ActionEntry] = []
+    features: dict[str, str] = {}
+    grid: dict[str, int | list[float]] = {}
+    run: dict[str, Any] = {}
+
+
+def task_from_file(path: Path) -> Task:
+    """Read a task file.
+
+    Raises:
+        TaskError: it is malformed, or does not fit its environment; the message says what to write.
+    """
+    try:
+        stated = _TaskFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except tomllib.TOMLDecodeError as error:
+        raise TaskError(f"{path.name} is not valid TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise TaskError(f"{path.name} is not a UTF-8 text file") from None
+    except OSError as error:
+        raise TaskError(f"cannot read {path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise TaskError(f"{path.name}: {explain(error)}") from None
+    env = make(stated.gym_id, stated.kwargs)
+    try:
+        return _complete(stated, env, path.name)
+    finally:
+        env.close()
+
+
+def explain(error: ValidationError) -> str:
+    """All problems of a validated mapping in one line each, keys first."""
+    parts = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("list[", "dict[")))
+        if problem["type"] == "extra_forbidden":
+            parts.append(f"unknown key `{where}`")
+        elif problem["type"] == "missing":
+            parts.append(f"the key `{where}` is missing")
+        else:
+            parts.append(f"`{where}`: {problem['msg'][0].lower()}{problem['msg'][1:]}")
+    return "; ".join(parts)
+
+
+def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
+    """The task of a file, with what the environment itself knows filled in."""
+    kind, actuators = actuators_of(env.action_space)
+    found = flat_names(env.observation_space)
+    if stated.observations and len(stated.observations) != len(found):
+        raise TaskError(
+            f"{where}: `observations` names {len(stated.observations)} numbers, {stated.gym_id} gives {len(found)}"
+        )
+    if stated.observations:
+        found = [
+            replace(observation, name=entry.name, unit=entry.unit, about=entry.about)
+            for observation, entry in zip(found, stated.observations, strict=True)
+        ]
+    if stated.actions:
+        actuators = _named_actuators(stated.actions, actuators, where)
+    spec_limit = env.spec.max_episode_steps if env.spec else None
+    known = [observation.name for observation in found] + list(stated.features)
+    _check_names(known + [name for a in actuators for name in (a.labels or (a.name,)) if a.is_choice], known, where)
+    threshold = env.spec.reward_threshold if env.spec else None
+    task = Task(
+        name=stated.name,
+        gym_id=stated.gym_id,
+        kwargs=tuple(stated.kwargs.items()),
+        observations=tuple(found),
+        actuators=actuators,
+        action_space=kind,
+        max_steps=stated.max_steps or spec_limit or DEFAULT_MAX_STEPS,
+        features=tuple(stated.features.items()),
+        about=stated.about.strip(),
+        hints=tuple(hint.strip() for hint in stated.hints),
+        discount=stated.discount,
+        solved=stated.solved if stated.solved is not None else threshold,
+        optimum=Optimum(stated.optimum.value, stated.optimum.source) if stated.optimum else None,
+        run=tuple(stated.run.items()),
+        grid=_stated_grid(stated.grid, known, where),
+    )
+    _ = task.parsed_features  # a feature that does not parse is the file's fault: say so now
+    return task
+
+
+def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str], where: str) -> Grid | None:
+    if not stated:
+        return None
+    dimensions = []
+    for name, edges in stated.items():
+        if name not in known:
+            raise TaskError(
+                f"{where}: `grid.{name}`: there is no such observation or feature; known: {', '.join(known)}"
+            )
+        try:
+            dimensions.append(integers(name, edges) if isinstance(edges, int) else Dimension(name, tuple(edges)))
+        except UsageError as error:
+            raise TaskError(f"{where}: {error}") from None
+    return Grid(tuple(dimensions))
+
+
+def _named_actuators(
+    stated: Sequence[_ActionEntry], actuators: tuple[Actuator, ...], where: str
+) -> tuple[Actuator, ...]:
+    if len(stated) != len(actuators):
+        raise TaskError(f"{where}: `actions` has {len(stated)} entries, the environment takes {len(actuators)}")
+    named = []
+    for entry, actuator in zip(stated, actuators, strict=True):
+        if actuator.is_choice and entry.labels and len(entry.labels) != len(actuator.labels):
+            raise TaskError(
+                f"{where}: action {entry.name} has {len(entry.labels)} labels for {len(actuator.labels)} choices"
+            )
+        if not actuator.is_choice and entry.labels:
+            raise TaskError(f"{where}: action {entry.name} is a number; give `levels` instead of `labels`")
+        outside = [name for name, value in entry.levels.items() if not actuator.low <= value <= actuator.high]
+        if outside and not actuator.is_choice:
+            raise TaskError(
+                f"{where}: level {outside[0]} of {entry.name} is outside {actuator.low:g} to {actuator.high:g}"
+            )
+        named.append(
+            replace(
+                actuator,
+                name=entry.name,
+                labels=tuple(entry.labels) or actuator.labels,
+                levels=tuple(entry.levels.items()),
+                about=entry.about,
+            )
+        )
+    return tuple(named)
+
+
+def _check_names(names: Sequence[str], identifiers: Sequence[str], where: str) -> None:
+    for name in identifiers:
+        if not _NAME.fullmatch(name):
+            raise TaskError(f"{where}: `{name}` is not a name; use letters, digits and underscores")
+    twice = [name for name in identifiers if identifiers.count(name) > 1]
+    if twice:
+        raise TaskError(f"{where}: the name `{twice[0]}` is used twice")
