@@ -1,0 +1,103 @@
+"""What a run is told: one frozen record, from the task file, a config file, `--set` and options, in this order."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from policygen.errors import UsageError
+from policygen.tasks import PolicyKind, Task, explain
+
+
+class RunConfig(BaseModel):
+    """The settings of one run. Every field can be given by `--set NAME=VALUE`, a config file or the task's `[run]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: str = Field(description="task name, task file or Gymnasium id")
+    llm: str = Field("builtin", description="provider and model, such as openai:gpt-5-mini")
+    policy: PolicyKind = Field("table", description="kind of policy")
+    iterations: int = Field(20, ge=1, description="rounds of asking")
+    candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
+    episodes: int = Field(20, ge=2, description="episodes per score while searching")
+    warmup_episodes: int = Field(20, ge=0, description="episodes of random actions before the first prompt")
+    final_episodes: int = Field(100, ge=2, description="fresh episodes of the final score")
+    seed: int = Field(0, ge=0, description="seed of every random draw")
+    stop_at: float | None = Field(
+        None, description="stop when the best score reaches this (default: the known optimum)"
+    )
+    repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
+    conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
+    template: str | None = Field(None, description="improve template: a name in templates/ or a path")
+    grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
+    prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
+    max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
+    temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature (default: the model's own)")
+    base_url: str | None = Field(None, description="address of a compatible or local server")
+    timeout_seconds: float = Field(300, gt=0, description="longest wait for one reply")
+    price_in: float | None = Field(None, ge=0, description="USD per million prompt tokens, where not known")
+    price_out: float | None = Field(None, ge=0, description="USD per million reply tokens, where not known")
+    max_calls: int | None = Field(None, ge=0, description="requests to the model, failures and repairs included")
+    max_tokens: int | None = Field(None, ge=1, description="tokens in and out")
+    max_usd: float | None = Field(None, ge=0, description="cost")
+    max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
+    buffer_steps: int = Field(1_000_000, ge=1_000, description="transitions the replay buffer holds")
+
+
+def effective_config(
+    task: Task,
+    name: str,
+    *,
+    file: Path | None = None,
+    assignments: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The settings of a run, later sources over earlier ones: task file, config file, `--set`, options.
+
+    Raises:
+        UsageError: an unknown key or a value out of range, with the source it came from.
+    """
+    merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
+    _merge(merged, dict(task.run), f"task {task.name}, [run]")
+    if file is not None:
+        _merge(merged, _read(file), file.name)
+    _merge(merged, dict(_assignment(text) for text in assignments), "--set")
+    _merge(merged, {key: value for key, value in (options or {}).items() if value is not None}, "the options")
+    return RunConfig(**merged)
+
+
+def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
+    for key in new:
+        if key not in RunConfig.model_fields:
+            near = difflib.get_close_matches(key, RunConfig.model_fields, n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(RunConfig.model_fields)}"
+            raise UsageError(f"{source}: there is no setting `{key}`{meant}")
+    merged.update(new)
+    try:
+        RunConfig(**merged)
+    except ValidationError as error:
+        raise UsageError(f"{source}: {explain(error)}") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file.name} is not valid TOML: {error}") from None
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set {text}: write --set NAME=VALUE")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()

@@ -1,0 +1,257 @@
+"""Episodes: many at once, one seed each, every episode played to its end.
+
+An episode's start depends on its seed alone, so two policies played on the same seeds meet the same starts (common
+random numbers). Nothing is cut short when another episode ends first, so no length is preferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import TaskError
+from policygen.spaces import flatten
+from policygen.tasks import Task, make_env
+
+COPIES = 32  # environments stepped side by side in one process; more share the policy's overhead no better
+VECTOR_COPIES = 1_024  # episodes of a vectorised environment at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trajectory:
+    """One episode as arrays.
+
+    Attributes:
+        observations: float32, shape (T + 1, d): the last row is the observation after the last action.
+        actions: int16 of shape (T,) for Discrete, (T, m) for MultiDiscrete, float32 (T, m) for Box.
+        rewards: float32, shape (T,).
+        episode_return: undiscounted sum of rewards, added in double precision.
+        seed: what the environment was reset with.
+        terminated: the environment ended the episode; `truncated`: the time limit did.
+    """
+
+    observations: npt.NDArray[np.float32]
+    actions: npt.NDArray[Any]
+    rewards: npt.NDArray[np.float32]
+    episode_return: float
+    seed: int
+    terminated: bool
+    truncated: bool
+
+    @property
+    def length(self) -> int:
+        """Number of steps."""
+        return len(self.rewards)
+
+
+class Actor(Protocol):
+    """Whatever chooses actions for a batch of observations of shape (n, d)."""
+
+    def act(self, observations: npt.NDArray[Any], /) -> npt.NDArray[Any]:
+        """Actions in the environment's own form, one per row."""
+        ...
+
+
+class RandomActor:
+    """Uniformly random actions, for the episodes before the first policy."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self._task = task
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, observations: npt.NDArray[Any], /) -> npt.NDArray[Any]:
+        """One random action per row of `observations`."""
+        n = len(observations)
+        columns = [
+            self._rng.integers(len(a.labels), size=n) if a.is_choice else self._rng.uniform(a.low, a.high, size=n)
+            for a in self._task.actuators
+        ]
+        if self._task.action_space == "discrete":
+            return columns[0]
+        stacked = np.stack(columns, axis=1)
+        return stacked.astype(np.float32) if self._task.action_space == "box" else stacked
+
+
+class Simulator:
+    """Plays episodes of one task and keeps its environments for the next time; close it, or use it with `with`."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self._envs = [make_env(task)]
+        self._vectorised = _has_vector_form(self._envs[0])
+
+    @property
+    def engine(self) -> str:
+        """What plays the episodes: `vector` (one vectorised environment) or `copies` (many stepped side by side)."""
+        return "vector" if self._vectorised else "copies"
+
+    def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+        """One episode per seed, in the order of the seeds.
+
+        Raises:
+            TaskError: the environment itself failed.
+        """
+        try:
+            if self._vectorised:
+                return [t for chunk in _chunks(seeds, VECTOR_COPIES) for t in self._play_vectorised(actor, chunk)]
+            return self._play_copies(actor, seeds)
+        except (AssertionError, gym.error.Error) as error:
+            raise TaskError(f"{self.task.gym_id} failed while playing: {type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()
+        self._envs.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _play_copies(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+        while len(self._envs) < min(len(seeds), COPIES):
+            self._envs.append(make_env(self.task))
+        space = self._envs[0].observation_space
+        waiting = list(enumerate(seeds))[::-1]
+        results: list[Trajectory | None] = [None] * len(seeds)
+        running = [_Episode(env, *waiting.pop()) for env in self._envs[: len(seeds)]]
+        while running:
+            actions = actor.act(np.stack([episode.observations[-1] for episode in running]))
+            finished = False
+            for episode, action in zip(running, actions, strict=True):
+                observation, reward, terminated, truncated, _ = episode.env.step(action)
+                episode.observations.append(flatten(space, observation).copy())
+                episode.actions.append(action)
+                episode.rewards.append(float(reward))
+                if terminated or truncated:
+                    finished = True
+                    results[episode.index] = episode.trajectory(bool(terminated), bool(truncated))
+            if finished:
+                still = []
+                for episode in running:
+                    if results[episode.index] is None:
+                        still.append(episode)
+                    elif waiting:
+                        still.append(_Episode(episode.env, *waiting.pop()))
+                running = still
+        return [trajectory for trajectory in results if trajectory is not None]
+
+    def _play_vectorised(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+        """Gymnasium's own vectorised dynamics, started from the states that the seeds give a single environment.
+
+        Episodes that have ended are dropped whenever half of the copies are idle, so they cost next to nothing.
+        """
+        single = self._envs[0].unwrapped
+        starts = []
+        for seed in seeds:
+            single.reset(seed=int(seed))
+            starts.append(np.asarray(single.state, np.float64))  # type: ignore[attr-defined]
+        state = np.stack(starts, axis=1)
+        live = np.arange(len(seeds))
+        limit = self.task.max_steps
+        observations = np.empty((limit + 1, len(seeds), len(self.task.observations)), np.float32)
+        actions = np.empty((limit, len(seeds)), np.int16)
+        rewards = np.empty((limit, len(seeds)), np.float32)
+        lengths = np.zeros(len(seeds), np.int64)
+        terminated = np.zeros(len(seeds), np.bool_)
+        envs = _vector_env(self.task, state)
+        observations[0] = state.T
+        done = np.zeros(len(seeds), np.bool_)  # of the live copies
+        step = 0
+        while not done.all():
+            if done.sum() * 2 >= len(live):
+                state, live, done = envs.state[:, ~done], live[~done], np.zeros(int((~done).sum()), np.bool_)
+                envs = _vector_env(self.task, state)
+            chosen = np.asarray(actor.act(observations[step, live]))
+            seen, reward, ended, _, _ = envs.step(chosen)
+            observations[step + 1, live], actions[step, live], rewards[step, live] = seen, chosen, reward
+            step += 1
+            ended = (ended | (step >= limit)) & ~done
+            lengths[live[ended]] = step
+            # The state, not the flag of the call: a copy that is cut and falls on the same step has fallen.
+            terminated[live[ended]] = _fallen(envs, ended)
+            done |= ended
+        envs.close()
+        return [
+            Trajectory(
+                observations[: n + 1, i].copy(),
+                actions[:n, i].copy(),
+                rewards[:n, i].copy(),
+                float(rewards[:n, i].sum(dtype=np.float64)),
+                int(seed),
+                bool(terminated[i]),
+                bool(n == limit),
+            )
+            for i, (seed, n) in enumerate(zip(seeds, lengths.tolist(), strict=True))
+        ]
+
+
+@dataclass(slots=True)
+class _Episode:
+    """One episode under way."""
+
+    env: gym.Env[Any, Any]
+    index: int
+    seed: int
+    observations: list[npt.NDArray[Any]]
+    actions: list[Any]
+    rewards: list[float]
+
+    def __init__(self, env: gym.Env[Any, Any], index: int, seed: int) -> None:
+        self.env, self.index, self.seed = env, index, int(seed)
+        observation, _ = env.reset(seed=int(seed))
+        self.observations = [flatten(env.observation_space, observation).copy()]
+        self.actions, self.rewards = [], []
+
+    def trajectory(self, terminated: bool, truncated: bool) -> Trajectory:
+        actions = np.asarray(self.actions)
+        return Trajectory(
+            np.asarray(self.observations, np.float32),
+            actions.astype(np.int16 if np.issubdtype(actions.dtype, np.integer) else np.float32),
+            np.asarray(self.rewards, np.float32),
+            float(np.sum(self.rewards)),
+            self.seed,
+            terminated,
+            truncated,
+        )
+
+
+def _chunks(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(seeds), size):
+        yield seeds[start : start + size]
+
+
+def _has_vector_form(env: gym.Env[Any, Any]) -> bool:
+    """Whether Gymnasium has numpy dynamics for it whose state can be set (CartPole so far)."""
+    entry = getattr(env.spec, "vector_entry_point", None) if env.spec else None
+    return isinstance(entry, str) and entry.endswith(":CartPoleVectorEnv")
+
+
+def _vector_env(task: Task, state: npt.NDArray[np.float64]) -> Any:
+    # Its own time limit is one step beyond ours, so that cutting and falling on one step can be told apart.
+    envs = gym.make_vec(
+        task.gym_id,
+        num_envs=state.shape[1],
+        vectorization_mode="vector_entry_point",
+        max_episode_steps=task.max_steps + 1,
+        **dict(task.kwargs),
+    ).unwrapped
+    envs.reset(seed=0)
+    envs.state = state.copy()  # type: ignore[attr-defined]
+    return envs
+
+
+def _fallen(envs: Any, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    x, _, angle, _ = envs.state[:, which]
+    fallen: npt.NDArray[np.bool_] = (np.abs(x) > envs.x_threshold) | (np.abs(angle) > envs.theta_threshold_radians)
+    return fallen
