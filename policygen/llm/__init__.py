@@ -1,0 +1,101 @@
+"""The table of model providers, and `connect`, which turns `openai:gpt-5-mini` into one of them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dotenv import load_dotenv
+
+from policygen.errors import UsageError
+from policygen.llm.base import Diagnosis, LLMOptions, Provider
+
+__all__ = ["PROVIDERS", "Diagnosis", "Entry", "LLMOptions", "Provider", "connect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the table: how a provider is written, what it is, and the class that is imported when it is used.
+
+    `argument` names what follows the colon, `takes` says whether it must, may or must not be there.
+    """
+
+    help: str
+    module: str
+    class_name: str
+    argument: str = "MODEL"
+    takes: Literal["required", "optional", "none"] = "required"
+
+    def load(self) -> Callable[..., Any]:
+        """Import the provider's class, and with it whatever software development kit it stands on."""
+        loaded: Callable[..., Any] = getattr(importlib.import_module(self.module), self.class_name)
+        return loaded
+
+
+PROVIDERS: dict[str, Entry] = {
+    "builtin": Entry(
+        "plain search behind the same interface; needs no key and is not a language model",
+        "policygen.llm.builtin",
+        "Builtin",
+        takes="none",
+    ),
+    "openai": Entry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI"),
+    "gemini": Entry("Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini", "Gemini"),
+    "anthropic": Entry("Anthropic Claude (key in ANTHROPIC_API_KEY)", "policygen.llm.anthropic", "Anthropic"),
+    "ollama": Entry("a model that Ollama serves on this machine or on OLLAMA_HOST", "policygen.llm.openai", "Ollama"),
+    "compatible": Entry(
+        "any server that speaks OpenAI's chat protocol, at the base URL given "
+        "(vLLM, llama.cpp, LM Studio, OpenRouter, ...; key, if any, in OPENAI_COMPATIBLE_API_KEY)",
+        "policygen.llm.openai",
+        "Compatible",
+    ),
+    "manual": Entry(
+        "you: paste replies from a chat window into the terminal, or into files of a folder",
+        "policygen.llm.manual",
+        "Manual",
+        argument="DIR",
+        takes="optional",
+    ),
+    "replay": Entry("the recorded replies of an earlier run", "policygen.llm.replay", "Replay", argument="RUN"),
+}
+
+
+def connect(spec: str, options: LLMOptions) -> Provider:
+    """The provider that `spec` names: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
+
+    Reads a `.env` file in the working directory first; variables that are set already win over it. Asks no server.
+
+    Raises UsageError for an unknown or incomplete spec, a missing key, or an optional package that is not installed.
+    """
+    name, colon, argument = spec.strip().partition(":")
+    name, argument = name.strip().lower(), argument.strip()
+    entry = PROVIDERS.get(name)
+    if entry is None:
+        close = difflib.get_close_matches(name, PROVIDERS, n=3)
+        meant = f" (did you mean {' or '.join(_written(one) for one in close)}?)" if close else ""
+        raise UsageError(
+            f"no model provider is called {name!r}{meant}; write one of {', '.join(map(_written, PROVIDERS))}"
+        )
+    if entry.takes == "required" and not argument:
+        raise UsageError(f"{name!r} alone does not say which {entry.argument}: write {_written(name)}")
+    if entry.takes == "none" and colon:
+        raise UsageError(f"{name!r} takes nothing after it: write {name}")
+    if entry.takes == "optional" and colon and not argument:
+        raise UsageError(f"nothing follows the colon in {spec!r}: write {name} or {name}:{entry.argument}")
+    load_dotenv(Path.cwd() / ".env", override=False)
+    make = entry.load()
+    provider: Provider = make() if entry.takes == "none" else make(argument, options)
+    return provider
+
+
+def _written(name: str) -> str:
+    entry = PROVIDERS[name]
+    return {
+        "required": f"{name}:{entry.argument}",
+        "optional": f"{name}[:{entry.argument}]",
+        "none": name,
+    }[entry.takes]

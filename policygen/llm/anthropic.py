@@ -1,0 +1,122 @@
+"""Anthropic Claude through the anthropic SDK, an optional extra.
+
+The server is Anthropic's unless an address is given explicitly (the SDK's ANTHROPIC_BASE_URL is not read). Current
+models take no temperature, so none is sent.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import cast
+
+from policygen.errors import PolicygenError, ProviderError, UsageError
+from policygen.llm import faults
+from policygen.llm.base import Diagnosis, LLMOptions, joined, split_thinking
+from policygen.llm.keys import require_key
+from policygen.llm.prices import cost
+from policygen.messages import Prompt, Reply
+
+try:
+    import anthropic
+    from anthropic.types import Message, MessageParam
+except ImportError:
+    raise UsageError('anthropic models need an extra package: pip install "policygen[anthropic]"') from None
+
+_ANTHROPIC_URL = "https://api.anthropic.com"
+
+_SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
+
+
+class Anthropic:
+    """`anthropic:MODEL`, with the key in ANTHROPIC_API_KEY."""
+
+    is_language_model = True
+
+    def __init__(self, model: str, options: LLMOptions) -> None:
+        self.spec = f"anthropic:{model}"
+        self.model = model
+        self._options = options
+        self._base_url = options.base_url or _ANTHROPIC_URL
+        self._key = require_key("anthropic", "ANTHROPIC_API_KEY")
+        self._client = anthropic.Anthropic(
+            api_key=self._key.value,
+            base_url=self._base_url,
+            timeout=options.timeout_seconds,
+            max_retries=0,
+        )
+        if options.temperature is not None:
+            warnings.warn(f"{self.spec} does not take a temperature: asking without it", stacklevel=3)
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
+        system = joined(*(message.content for message in prompt.messages if message.role == "system"))
+        spoken = [message for message in prompt.messages if message.role != "system"]
+        turns = [{"role": message.role, "content": message.content} for message in spoken]
+        try:
+            message = self._client.messages.create(
+                model=self.model,
+                max_tokens=max_output_tokens,
+                system=system or anthropic.omit,
+                messages=cast("list[MessageParam]", turns),
+                stream=False,
+            )
+        except (anthropic.AnthropicError, ValueError) as error:
+            raise self._fault(error) from None
+        return self._reply(message)
+
+    def diagnose(self) -> Diagnosis:
+        """Ask the server about the model."""
+        lines = [f"the key is in {self._key.name}"]
+        try:
+            found = self._client.models.retrieve(self.model)
+        except (anthropic.AnthropicError, ValueError) as error:
+            return Diagnosis(False, (*lines, str(self._fault(error))))
+        lines.append(f"Anthropic answers at {self._base_url} and knows {found.id}")
+        if found.max_input_tokens:
+            written = found.max_tokens or "an unknown number"
+            lines.append(f"it reads up to {found.max_input_tokens} tokens and writes up to {written}")
+        return Diagnosis(True, tuple(lines))
+
+    def _reply(self, message: Message) -> Reply:
+        if not isinstance(message, Message):
+            raise ProviderError(f"the server at {self._base_url} did not answer with an Anthropic message")
+        blocks = message.content or []
+        thought = split_thinking("".join(block.text for block in blocks if block.type == "text"))
+        thinking = (block.thinking for block in blocks if block.type == "thinking")
+        tokens_in = tokens_out = None
+        if message.usage:
+            usage = message.usage
+            cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+            tokens_in, tokens_out = usage.input_tokens + cached, usage.output_tokens
+        finish = message.stop_reason or ""
+        reported = message.model or self.model
+        return Reply(
+            text=thought.text,
+            model=reported,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            usd=cost(self._options, "anthropic", (reported, self.model), tokens_in, tokens_out),
+            truncated=finish in ("max_tokens", "model_context_window_exceeded") or thought.unclosed,
+            reasoning=joined(*thinking, thought.reasoning),
+            finish_reason=finish,
+        )
+
+    def _fault(self, error: Exception) -> PolicygenError:
+        if isinstance(error, anthropic.APITimeoutError):
+            return faults.timeout_fault("Anthropic", self._options.timeout_seconds)
+        if isinstance(error, anthropic.APIConnectionError):
+            start = "start the server, or leave the address out to ask Anthropic itself"
+            return faults.connection_fault("Anthropic", self._base_url, error, start=start)
+        if not isinstance(error, anthropic.APIStatusError):
+            return ProviderError(
+                f"Anthropic at {self._base_url} gave an answer that cannot be read: "
+                f"{faults.one_line(str(error), self._key)}"
+            )
+        message = error.api_message or error.message
+        if error.error_code in _SPENT or error.type == "billing_error":
+            said = faults.one_line(message, self._key)
+            return ProviderError(f"Anthropic says that the account is out of credit: {said}")
+        if error.status_code == 404:
+            message = f"{message.rstrip('.')} (is {self.model!r} a model that this key may use?)"
+        wait = faults.wait_asked(error.response.headers)
+        return faults.server_fault("Anthropic", error.status_code, message, key=self._key, wait=wait)

@@ -1,0 +1,127 @@
+"""What every provider is and hands back: options, the provider protocol, diagnoses, thinking split from the answer."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from policygen.errors import UsageError
+from policygen.messages import Prompt, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class LLMOptions:
+    """How to reach and ask a model.
+
+    `base_url` is the server's address (None: the provider's own), `temperature` None leaves it to the model,
+    `max_output_tokens` bounds one reply (thinking included), `timeout_seconds` bounds one request, `max_retries` counts
+    the repetitions of a request that failed for a passing reason. `price_in` and `price_out`, in USD per million
+    tokens, replace the price list and are given together.
+
+    Raises UsageError for a value out of range.
+    """
+
+    base_url: str | None = None
+    temperature: float | None = None
+    max_output_tokens: int = 8192
+    timeout_seconds: float = 300.0
+    max_retries: int = 5
+    price_in: float | None = None
+    price_out: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.base_url is not None and not re.match(r"https?://[^/\s]+", self.base_url):
+            raise UsageError(f"the server address {self.base_url!r} must look like http://localhost:8000/v1")
+        if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UsageError(f"the temperature must be a number of at least 0, not {self.temperature}")
+        if self.max_output_tokens < 1:
+            raise UsageError(f"a reply needs at least 1 token, not {self.max_output_tokens}")
+        if not (math.isfinite(self.timeout_seconds) and self.timeout_seconds > 0):
+            raise UsageError(f"the timeout must be a positive number of seconds, not {self.timeout_seconds}")
+        if self.max_retries < 0:
+            raise UsageError(f"the number of retries must be at least 0, not {self.max_retries}")
+        if (self.price_in is None) != (self.price_out is None):
+            raise UsageError("give both prices, for tokens in and for tokens out, in USD per million tokens")
+        for value in (self.price_in, self.price_out):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise UsageError(f"a price must be a number of at least 0, in USD per million tokens, not {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Whether a provider can be asked, and the sentences that say what was found; never the value of a key."""
+
+    ok: bool
+    lines: tuple[str, ...]
+
+
+class Provider(Protocol):
+    """Something that answers prompts. `spec` is what the user wrote, such as `openai:gpt-5-mini`."""
+
+    spec: str
+    model: str
+    is_language_model: bool
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Answer `prompt` with one request, never repeated.
+
+        Raises TransientProviderError where asking again may help, RejectedParameter where asking without that parameter
+        may help, and ProviderError where neither does.
+        """
+        ...
+
+    def diagnose(self) -> Diagnosis:
+        """Say whether the key is there, whether the server answers, and what it reports about the model."""
+        ...
+
+
+@runtime_checkable
+class Adaptable(Protocol):
+    """A provider that can leave out a request parameter that its model does not take."""
+
+    def drop(self, parameter: str) -> bool:
+        """Send `parameter` no more; False if it was dropped before or cannot be left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A reply taken apart: the answer `text`, the `reasoning` around it, and whether the thinking was never closed."""
+
+    text: str
+    reasoning: str
+    unclosed: bool
+
+
+_THINKING = re.compile(r"<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+# Models open their thinking at the start of a line; a tag that prose merely mentions must not cost what follows it.
+_OPENING = re.compile(r"^[ \t]*<think(?:ing)?>", re.MULTILINE | re.IGNORECASE)
+
+
+def split_thinking(text: str) -> Thought:
+    """Separate `<think>...</think>` from the answer.
+
+    Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. A tag that is
+    opened and never closed means that the reply was cut off while thinking: what follows it is reasoning.
+    """
+    reasoning = [found.group(1) for found in _THINKING.finditer(text)]
+    answer = _THINKING.sub("", text)
+    unclosed = False
+    closings = list(_CLOSING.finditer(answer))
+    if closings:
+        reasoning.insert(0, _CLOSING.sub("", answer[: closings[-1].start()]))
+        answer = answer[closings[-1].end() :]
+    opening = _OPENING.search(answer)
+    if opening:
+        unclosed = True
+        reasoning.append(answer[opening.end() :])
+        answer = answer[: opening.start()]
+    return Thought(answer.strip(), joined(*reasoning), unclosed)
+
+
+def joined(*parts: str) -> str:
+    """The parts that hold text, stripped, with an empty line between them."""
+    return "\n\n".join(part.strip() for part in parts if part.strip())

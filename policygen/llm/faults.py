@@ -1,0 +1,121 @@
+"""Turn what goes wrong between us and a model's server into the exceptions that the retry policy understands."""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import re
+import time
+from collections.abc import Collection, Mapping
+from urllib.parse import urlsplit
+
+from policygen.errors import ProviderError, TransientProviderError
+from policygen.llm.keys import Key
+
+_PASSING = frozenset({408, 409, 425, 429})
+_LONGEST_MESSAGE = 600
+
+_UNSUPPORTED = re.compile(
+    r"un(?:supported|recogni[sz]ed|known|expected)|not (?:supported|allowed|permitted|available|recogni[sz]ed|accepted)"
+    r"|(?:does not|doesn't) support|deprecated|invalid|not permitted|only\b.*\b(?:allowed|supported)|cannot|can't",
+    re.IGNORECASE | re.DOTALL,
+)
+# A value out of range is the user's to correct: leaving the parameter out would silently run something else.
+_OUT_OF_RANGE = re.compile(
+    r"too (?:large|small|high|low|long)|maximum|minimum|at (?:most|least)|exceed|(?:less|greater) than|out of range"
+    r"|must be between|<=|>=",
+    re.IGNORECASE,
+)
+
+
+def server_fault(
+    server: str, status: int, message: str, *, key: Key | None, wait: float | None = None
+) -> ProviderError:
+    """The exception for an answer with HTTP `status`: transient where the status says that it passes."""
+    said = one_line(message, key)
+    if status in (401, 403):
+        which = f"the key in {key.name}" if key else "a request without a key"
+        return ProviderError(f"{server} refused {which} ({status}): {said}")
+    sentence = f"{server} answered {status}: {said}"
+    if status in _PASSING or status >= 500:
+        return TransientProviderError(sentence, wait)
+    return ProviderError(sentence)
+
+
+def connection_fault(server: str, url: str, error: BaseException, *, start: str) -> ProviderError:
+    """The exception for a server that cannot be reached.
+
+    A refused connection on this machine is final, and `start` says how to start the server; elsewhere it may pass.
+    """
+    host = urlsplit(url).hostname or url
+    local = host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0", "host.docker.internal")
+    chain = _chain(error)
+    if local and any(isinstance(link, ConnectionRefusedError) for link in chain):
+        return ProviderError(f"no server answers at {url}: {start}")
+    cause = next((str(link) for link in reversed(chain) if str(link)), type(error).__name__)
+    return TransientProviderError(f"{server} at {url} cannot be reached: {one_line(cause, None)}")
+
+
+def timeout_fault(server: str, seconds: float) -> TransientProviderError:
+    """The exception for a request that got no answer within `seconds`."""
+    return TransientProviderError(f"{server} gave no answer within {seconds:g} s")
+
+
+def wait_asked(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asked to wait (`Retry-After-Ms`, or `Retry-After` as a number or a date), or None.
+
+    Source: RFC 9110, section 10.2.3.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    text = headers.get("retry-after")
+    if text is None:
+        return None
+    seconds = _number(text)
+    if seconds is not None:
+        return seconds
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
+
+
+def rejected_parameter(message: str, sent: Collection[str], named: str | None = None) -> str | None:
+    """Which of the parameters `sent` a 400 refuses: the one the server `named`, else the first in its message.
+
+    None if it names none of them, or complains of the value's range rather than of the parameter.
+    """
+    if _OUT_OF_RANGE.search(message):
+        return None
+    if named:
+        last = re.split(r"[.\[\]]+", named.strip("]"))[-1]
+        return last if last in sent else None
+    if not _UNSUPPORTED.search(message):
+        return None
+    places = {name: re.search(rf"(?<![A-Za-z_]){re.escape(name)}(?![A-Za-z_])", message) for name in sent}
+    found = {name: match.start() for name, match in places.items() if match}
+    return min(found, key=lambda name: found[name]) if found else None
+
+
+def one_line(message: str, key: Key | None) -> str:
+    """A server's message as one line of bounded length, without the key."""
+    line = " ".join((key.redact(message) if key else message).split()).rstrip(".")
+    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " ..."
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return max(0.0, value) if math.isfinite(value) else None
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    return links

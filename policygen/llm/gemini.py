@@ -1,0 +1,168 @@
+"""Google Gemini through the google-genai SDK.
+
+The server is Google's unless an address is given explicitly: the SDK's variables that name another server, and those
+that switch to Google Cloud, are not read.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+from google import genai
+from google.genai import errors, types
+
+from policygen.errors import PolicygenError, ProviderError, RejectedParameter
+from policygen.llm import faults
+from policygen.llm.base import Diagnosis, LLMOptions, joined, split_thinking
+from policygen.llm.keys import find_key, require_key
+from policygen.llm.prices import cost
+from policygen.messages import Message, Prompt, Reply
+
+_GEMINI_URL = "https://generativelanguage.googleapis.com"
+
+
+class Gemini:
+    """`gemini:MODEL`, with the key in GOOGLE_API_KEY or GEMINI_API_KEY (the first wins, as in Google's own tools)."""
+
+    is_language_model = True
+
+    def __init__(self, model: str, options: LLMOptions) -> None:
+        self.model = model.removeprefix("models/")
+        self.spec = f"gemini:{self.model}"
+        self._options = options
+        self._base_url = options.base_url or _GEMINI_URL
+        self._key = find_key("GOOGLE_API_KEY") or require_key("gemini", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+        self._dropped: set[str] = set()
+        self._client = genai.Client(
+            vertexai=False,
+            api_key=self._key.value,
+            http_options=types.HttpOptions(
+                base_url=self._base_url,
+                api_version="v1beta",  # the one that serves preview models and system instructions alike
+                timeout=round(options.timeout_seconds * 1000),
+            ),
+        )
+
+    def drop(self, parameter: str) -> bool:
+        """Send `parameter` no more; False if it was dropped before or cannot be left out."""
+        if parameter != "temperature" or parameter in self._dropped:
+            return False
+        self._dropped.add(parameter)
+        warnings.warn(f"{self.spec} does not take a temperature: asking without it", stacklevel=2)
+        return True
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
+        sent = self._options.temperature is not None and "temperature" not in self._dropped
+        system = joined(*(message.content for message in prompt.messages if message.role == "system"))
+        config = types.GenerateContentConfig(
+            system_instruction=system or None,
+            max_output_tokens=max_output_tokens,
+            temperature=self._options.temperature if sent else None,
+        )
+        contents: list[types.Content] = [_turn(message) for message in prompt.messages if message.role != "system"]
+        try:
+            response = self._client.models.generate_content(model=self.model, contents=contents, config=config)
+        except (errors.APIError, httpx2.HTTPError, ValueError) as error:
+            raise self._fault(error, ("temperature",) if sent else ()) from None
+        return self._reply(response)
+
+    def diagnose(self) -> Diagnosis:
+        """Ask the server about the model."""
+        lines = [f"the key is in {self._key.name}"]
+        try:
+            found = self._client.models.get(model=self.model)
+        except (errors.APIError, httpx2.HTTPError, ValueError) as error:
+            return Diagnosis(False, (*lines, str(self._fault(error, ()))))
+        lines.append(f"Gemini answers at {self._base_url} and knows {found.name or self.model}")
+        if found.input_token_limit:
+            written = found.output_token_limit or "an unknown number"
+            lines.append(f"it reads up to {found.input_token_limit} tokens and writes up to {written}")
+        if found.temperature is not None:
+            lines.append(f"its temperature is {found.temperature:g} unless set")
+        return Diagnosis(True, tuple(lines))
+
+    def _reply(self, response: types.GenerateContentResponse) -> Reply:
+        candidate = response.candidates[0] if response.candidates else None
+        finish = ""
+        if candidate and candidate.finish_reason:
+            finish = candidate.finish_reason.value
+        elif response.prompt_feedback and response.prompt_feedback.block_reason:
+            finish = response.prompt_feedback.block_reason.value
+        # Not `response.text`: it is None when thinking used up the allowance, and it drops the thoughts.
+        parts = (candidate.content.parts if candidate and candidate.content else None) or []
+        thought = split_thinking("".join(part.text for part in parts if part.text and not part.thought))
+        usage = response.usage_metadata
+        tokens_in = usage.prompt_token_count if usage else None
+        written = [usage.candidates_token_count, usage.thoughts_token_count] if usage else []
+        # Thoughts are billed as output, though they are counted apart.
+        tokens_out = sum(count or 0 for count in written) if any(count is not None for count in written) else None
+        reported = response.model_version or self.model
+        return Reply(
+            text=thought.text,
+            model=reported,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            usd=cost(self._options, "gemini", (reported, self.model), tokens_in, tokens_out),
+            truncated=finish == "MAX_TOKENS" or thought.unclosed,
+            reasoning=joined(*(part.text for part in parts if part.text and part.thought), thought.reasoning),
+            finish_reason=finish,
+        )
+
+    def _fault(self, error: Exception, sent: tuple[str, ...]) -> PolicygenError:
+        if isinstance(error, httpx2.TimeoutException):
+            return faults.timeout_fault("Gemini", self._options.timeout_seconds)
+        if isinstance(error, httpx2.HTTPError):
+            start = "start the server, or leave the address out to ask Google itself"
+            return faults.connection_fault("Gemini", self._base_url, error, start=start)
+        if not isinstance(error, errors.APIError):
+            return ProviderError(
+                f"Gemini at {self._base_url} gave an answer that cannot be read: "
+                f"{faults.one_line(str(error), self._key)}"
+            )
+        message = error.message or str(error)
+        said = faults.one_line(message, self._key)
+        details = list(_details(error))
+        if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):  # comes with 400, not 401
+            return ProviderError(f"Gemini refused the key in {self._key.name} ({error.code}): {said}")
+        if error.code == 429 and _beyond_waiting(message, details):
+            return ProviderError(f"the Gemini quota of this key for {self.model} is used up for today or zero: {said}")
+        if error.code == 400:
+            parameter = faults.rejected_parameter(message, sent)
+            if parameter:
+                return RejectedParameter(f"{self.spec} does not take {parameter!r}: {said}", parameter)
+        if error.code == 404:
+            message = f"{message.rstrip('.')} (is {self.model!r} a model that this key may use?)"
+        wait = faults.wait_asked(getattr(error.response, "headers", None) or {})
+        if wait is None:
+            wait = next((_seconds(detail["retryDelay"]) for detail in details if "retryDelay" in detail), None)
+        return faults.server_fault("Gemini", error.code, message, key=self._key, wait=wait)
+
+
+def _turn(message: Message) -> types.Content:
+    role = "model" if message.role == "assistant" else "user"
+    return types.Content(role=role, parts=[types.Part(text=message.content)])
+
+
+def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:
+    """The typed details of a Google error (google.rpc.Status.details), as far as they are there."""
+    body = error.details.get("error", error.details) if isinstance(error.details, dict) else {}
+    details = body.get("details") if isinstance(body, dict) else None
+    yield from (detail for detail in details or () if isinstance(detail, dict))
+
+
+def _beyond_waiting(message: str, details: list[dict[str, Any]]) -> bool:
+    """Whether a 429 is about a daily quota, a quota of zero or spent credit, which a short wait does not mend."""
+    violations = [violation for detail in details for violation in detail.get("violations") or ()]
+    daily = any("perday" in str(violation.get("quotaId", "")).lower() for violation in violations)
+    return daily or bool(re.search(r"limit: 0\b(?!\.)|credits? (?:are|is) depleted", message))
+
+
+def _seconds(duration: object) -> float | None:
+    """Seconds of a protobuf duration such as `38.5s`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)s", str(duration))
+    return float(found.group(1)) if found else None

@@ -1,0 +1,102 @@
+"""Let a person with a chat window be the model: prompts are shown or written to files, replies are pasted back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from policygen.errors import ProviderError, UsageError
+from policygen.llm.base import Diagnosis, LLMOptions, split_thinking
+from policygen.messages import Prompt, Reply
+
+_END = "END"
+_POLL_SECONDS = 0.25
+
+
+class Manual:
+    """`manual` asks in the terminal, `manual:DIR` through the files DIR/prompt-001.md and DIR/reply-001.md.
+
+    Replies that are there already, from a run that was interrupted, are used as they are. A numbered prompt that holds
+    another text than the one to be asked belongs to another request, so its number is passed over with its reply.
+    """
+
+    model = "manual"
+    is_language_model = True
+
+    def __init__(self, folder: str, options: LLMOptions) -> None:
+        self.spec = f"manual:{folder}" if folder else "manual"
+        self._folder = Path(folder).expanduser() if folder else None
+        self._number = 0
+        if self._folder and self._folder.exists() and not self._folder.is_dir():
+            raise UsageError(f"{self._folder} is a file: manual:DIR takes a folder, which it makes if need be")
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Show `prompt` and wait, as long as it takes, for a person's reply.
+
+        Raises ProviderError where the input ends without a reply, or a file cannot be read or written.
+        """
+        if self._folder is None:
+            text = _from_terminal(prompt)
+        else:
+            try:
+                text = self._from_files(self._folder, prompt)
+            except (OSError, UnicodeDecodeError) as error:
+                raise ProviderError(f"prompts and replies cannot go through {self._folder}: {error}") from None
+        thought = split_thinking(text)
+        return Reply(text=thought.text, model=self.model, reasoning=thought.reasoning, truncated=thought.unclosed)
+
+    def diagnose(self) -> Diagnosis:
+        """Say where the person is asked."""
+        if self._folder is None:
+            return Diagnosis(True, (f"prompts are printed here; paste each reply and end it with a line {_END}",))
+        where = f"prompts go to prompt-001.md and on in {self._folder}, replies are awaited in reply-001.md and on"
+        return Diagnosis(True, (where,))
+
+    def _from_files(self, folder: Path, prompt: Prompt) -> str:
+        folder.mkdir(parents=True, exist_ok=True)
+        content = _as_text(prompt).encode()
+        while True:
+            self._number += 1
+            question = folder / f"prompt-{self._number:03d}.md"
+            if not question.exists():
+                partial = question.with_suffix(".tmp")
+                partial.write_bytes(content)
+                partial.replace(question)  # a person or a script that watches the folder sees whole prompts only
+                break
+            if question.read_bytes() == content:
+                break
+        return _when_complete(folder / f"reply-{self._number:03d}.md", question)
+
+
+def _when_complete(answer: Path, question: Path) -> str:
+    """The text of `answer`, once it holds any and has stopped growing."""
+    announced, before = False, None
+    while True:
+        now = (answer.stat().st_size, answer.stat().st_mtime_ns) if answer.exists() else None
+        if now is not None and now == before:
+            text = answer.read_text(encoding="utf-8-sig")
+            if text.strip():
+                return text
+        elif now is None and not announced:
+            print(f"waiting for {answer}, the reply to {question}", file=sys.stderr, flush=True)
+            announced = True
+        before = now
+        time.sleep(_POLL_SECONDS)
+
+
+def _from_terminal(prompt: Prompt) -> str:
+    print(_as_text(prompt))
+    print(f"===== paste the reply here, then a line that is just {_END} =====", flush=True)
+    lines: list[str] = []
+    for line in sys.stdin:
+        if line.strip() == _END:
+            return "".join(lines)
+        lines.append(line)
+    if not "".join(lines).strip():
+        raise ProviderError("the input ended before a reply was pasted")
+    return "".join(lines)
+
+
+def _as_text(prompt: Prompt) -> str:
+    return "\n".join(f"===== {message.role} =====\n{message.content.rstrip()}\n" for message in prompt.messages)

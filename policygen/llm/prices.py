@@ -1,0 +1,43 @@
+"""Say what a request costs, from a price list that needs no network; an unknown price is None, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policygen.llm.base import LLMOptions
+
+_LISTED = {"openai": "openai", "gemini": "google", "anthropic": "anthropic"}
+
+
+def price(provider_id: str, model: str, tokens_in: int | None, tokens_out: int | None) -> float | None:
+    """USD for one request, or None where the provider, the model or a token count is unknown.
+
+    `provider_id` is the part of the spec before the colon. A model on your own machine (`ollama`) costs 0 per token.
+    Source: the snapshot inside the installed genai-prices package.
+    """
+    if provider_id == "ollama":
+        return 0.0
+    if provider_id not in _LISTED or tokens_in is None or tokens_out is None:
+        return None
+    from genai_prices import Usage, calc_price
+
+    usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out)
+    try:
+        return float(calc_price(usage, model, provider_id=_LISTED[provider_id]).total_price)
+    except LookupError:
+        return None
+
+
+def cost(
+    options: LLMOptions, provider_id: str, models: Sequence[str], tokens_in: int | None, tokens_out: int | None
+) -> float | None:
+    """USD for one request: by the user's own prices where given, else by the first of `models` that is listed."""
+    if options.price_in is not None and options.price_out is not None:
+        if tokens_in is None or tokens_out is None:
+            return None
+        return (options.price_in * tokens_in + options.price_out * tokens_out) / 1e6
+    for model in models:
+        usd = price(provider_id, model, tokens_in, tokens_out)
+        if usd is not None:
+            return usd
+    return None

@@ -1,0 +1,87 @@
+"""Ask a provider, and ask again when that helps: the one retry policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from policygen.errors import ProviderError, RejectedParameter, TransientProviderError
+from policygen.llm.base import Adaptable, LLMOptions, Provider
+from policygen.messages import Prompt, Reply
+
+LONGEST_WAIT = 300.0
+"""Seconds; a server that asks for a longer wait is not waited for."""
+
+# 2, 4, 8, ... at most 60 seconds, and up to 2 more so that parallel runs do not come back together. The five retries of
+# the default outlast a rate limit counted by the minute.
+_UNASKED_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
+
+
+def ask(
+    provider: Provider,
+    prompt: Prompt,
+    *,
+    charge: Callable[[], None],
+    max_output_tokens: int,
+    options: LLMOptions,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Reply:
+    """The provider's reply to `prompt`, with `Reply.seconds` the duration of the request that succeeded.
+
+    `charge` is called before every request, repeated ones included, and may raise BudgetExhausted, which passes
+    through. A passing fault is waited out: as long as the server asked, else exponentially longer with some jitter.
+    A parameter that the model rejects is dropped and the request repeated at once.
+
+    Raises ProviderError for a final fault, a wait beyond LONGEST_WAIT, or after `options.max_retries` repetitions.
+    """
+
+    def one_try() -> Reply:
+        while True:
+            charge()
+            started = time.perf_counter()
+            try:
+                reply = provider.complete(prompt, max_output_tokens)
+            except RejectedParameter as error:
+                # drop() answers False the second time, so this ends after as many rounds as there are parameters.
+                if not (isinstance(provider, Adaptable) and provider.drop(error.parameter)):
+                    raise ProviderError(str(error)) from None
+            else:
+                return replace(reply, seconds=time.perf_counter() - started)
+
+    retrying = Retrying(
+        retry=retry_if_exception(_passes),
+        wait=_wait,
+        stop=stop_after_attempt(options.max_retries + 1),
+        sleep=sleep,
+        retry_error_callback=_give_up,
+    )
+    return retrying(one_try)
+
+
+def _passes(error: BaseException) -> bool:
+    if not isinstance(error, TransientProviderError):
+        return False
+    if error.retry_after is not None and error.retry_after > LONGEST_WAIT:
+        raise ProviderError(
+            f"not waiting {error.retry_after:.0f} s, which the server asked for (at most {LONGEST_WAIT:.0f} s): {error}"
+        ) from None
+    return True
+
+
+def _wait(state: RetryCallState) -> float:
+    error = _last_error(state)
+    if isinstance(error, TransientProviderError) and error.retry_after is not None:
+        return error.retry_after
+    return _UNASKED_WAIT(state)
+
+
+def _give_up(state: RetryCallState) -> Reply:
+    tries = f"{state.attempt_number} tries" if state.attempt_number > 1 else "1 try"
+    raise ProviderError(f"gave up after {tries}: {_last_error(state)}") from None
+
+
+def _last_error(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None

@@ -1,0 +1,138 @@
+"""Options, the table of providers, specs, `.env` files, keys, prices, and thinking split from the answer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from conftest import OPENAI, Asked
+
+from policygen.errors import UsageError
+from policygen.llm import PROVIDERS, LLMOptions, connect
+from policygen.llm.base import Thought, split_thinking
+from policygen.llm.keys import Key, find_key
+from policygen.llm.prices import price
+
+
+@pytest.mark.parametrize("name", [name for name in PROVIDERS if name != "builtin"])
+def test_every_provider_of_the_table_loads(name: str) -> None:
+    entry = PROVIDERS[name]
+    assert entry.help
+    assert callable(entry.load())
+
+
+def test_the_embedded_provider_is_in_the_table() -> None:
+    pytest.importorskip("policygen.llm.builtin")
+    provider = connect("builtin", LLMOptions())
+    assert not provider.is_language_model
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("opnai:gpt-5-mini", "did you mean openai:MODEL"),
+        ("", "write one of builtin, openai:MODEL"),
+        ("gpt-5-mini", "no model provider is called 'gpt-5-mini'"),
+        ("openai", "write openai:MODEL"),
+        ("openai:", "write openai:MODEL"),
+        ("replay", "write replay:RUN"),
+        ("builtin:fast", "write builtin"),
+        ("manual:", "write manual or manual:DIR"),
+    ],
+)
+def test_a_bad_spec_says_what_to_write(spec: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        connect(spec, LLMOptions())
+    assert said in str(caught.value)
+
+
+def test_a_model_name_may_hold_colons_and_slashes() -> None:
+    assert connect("ollama:library/qwen3:8b", LLMOptions()).model == "library/qwen3:8b"
+
+
+def test_a_key_may_be_in_a_dotenv_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(f"OPENAI_API_KEY={OPENAI.key}\n", encoding="utf-8")
+    assert connect("openai:gpt-5-mini", LLMOptions()).spec == "openai:gpt-5-mini"
+    assert os.environ["OPENAI_API_KEY"] == OPENAI.key
+
+
+def test_the_environment_wins_over_the_dotenv_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
+    (tmp_path / ".env").write_text("OPENAI_API_KEY=sk-from-the-file\n", encoding="utf-8")
+    connect("openai:gpt-5-mini", LLMOptions())
+    assert os.environ["OPENAI_API_KEY"] == "sk-from-the-environment"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_url": "localhost:8000"},
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"max_output_tokens": 0},
+        {"timeout_seconds": 0.0},
+        {"max_retries": -1},
+        {"price_in": 1.0},
+        {"price_in": -1.0, "price_out": 1.0},
+    ],
+    ids=str,
+)
+def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        LLMOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("answer", Thought("answer", "", False)),
+        ("<think>hm</think>answer", Thought("answer", "hm", False)),
+        ("<think>a</think>one\n<think>b</think>two", Thought("one\ntwo", "a\n\nb", False)),
+        ("hm\n</think>\n\nanswer", Thought("answer", "hm", False)),
+        ("<think>hm, and then", Thought("", "hm, and then", True)),
+        ("Well.\n<think>hm", Thought("Well.", "hm", True)),
+        ("<think>\n\n</think>answer", Thought("answer", "", False)),
+        ("<thinking>hm</thinking>answer", Thought("answer", "hm", False)),
+        ("<think>a <think> b</think> c</think>answer", Thought("answer", "c\n\na <think> b", False)),
+        ("I put it in a <think> tag: | 0 | left |", Thought("I put it in a <think> tag: | 0 | left |", "", False)),
+        ("x < 0 and think > 1", Thought("x < 0 and think > 1", "", False)),
+    ],
+)
+def test_thinking_is_split_from_the_answer(text: str, expected: Thought) -> None:
+    assert split_thinking(text) == expected
+
+
+def test_a_key_is_redacted_whole_shortened_and_masked() -> None:
+    key = Key("SOME_KEY", "abcdefgh-12345678-wxyz")
+    said = key.redact("bad abcdefgh-12345678-wxyz, or abcdefgh-123..., or abcd*****wxyz, or sk-other-account-key")
+    assert said == "bad [key], or [key], or [key], or [key]"
+    assert key.value not in repr(key)
+
+
+def test_a_short_stand_in_key_does_not_blank_out_words() -> None:
+    assert Key("K", "dummy").redact("the dum-dum answered dummy") == "the dum-dum answered [key]"
+
+
+def test_an_empty_variable_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRST_KEY", "  ")
+    monkeypatch.setenv("SECOND_KEY", " value ")
+    assert find_key("FIRST_KEY", "SECOND_KEY") == Key("SECOND_KEY", "value")
+    assert find_key("FIRST_KEY") is None
+
+
+def test_prices_are_known_free_or_unknown() -> None:
+    assert price("openai", "gpt-5-mini", 1_000_000, 0) == pytest.approx(0.25)
+    assert price("gemini", "gemini-2.5-flash", 0, 1_000_000) == pytest.approx(2.5)
+    assert price("anthropic", "claude-sonnet-4-6", 1000, 0) == pytest.approx(0.003)
+    assert price("ollama", "qwen3", 10, None) == 0.0
+    for provider_id, model in [("openai", "no-such-model"), ("compatible", "gpt-5-mini"), ("manual", "manual")]:
+        assert price(provider_id, model, 10, 10) is None
+    assert price("openai", "gpt-5-mini", None, 10) is None
+    assert price("openai", "gpt-5-mini", 10, None) is None
+
+
+def test_nothing_is_asked_when_connecting(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
+    provider = connect("  OpenAI:gpt-5-mini ", LLMOptions(base_url="http://127.0.0.1:9/v1"))
+    assert (provider.spec, provider.model, provider.is_language_model) == ("openai:gpt-5-mini", "gpt-5-mini", True)

@@ -1,0 +1,118 @@
+"""A person as the model: in a terminal, as a real process, and through files, as real threads of time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Asked
+
+import policygen
+from policygen.errors import UsageError
+from policygen.llm import LLMOptions, connect
+from policygen.messages import Message, Prompt
+
+TERMINAL = """
+from policygen.errors import ProviderError
+from policygen.llm import LLMOptions, connect
+from policygen.messages import Message, Prompt
+
+provider = connect("manual", LLMOptions())
+prompt = Prompt((Message("system", "You improve policies."), Message("user", "Improve this.")))
+for _ in range(2):
+    try:
+        print("GOT", repr(provider.complete(prompt, 100).text))
+    except ProviderError as error:
+        print("ERROR", error)
+"""
+
+
+def _typed(text: str) -> list[str]:
+    path = {**os.environ, "PYTHONPATH": str(Path(policygen.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", TERMINAL], input=text, capture_output=True, text=True, check=True, env=path, timeout=20
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_prompt_is_shown_and_replies_end_with_END() -> None:
+    lines = _typed("| 0 | left |\n\n| 1 | right |\nEND\nsecond END of it\n  END  \n")
+    assert lines[lines.index("===== system =====") + 1] == "You improve policies."
+    assert lines[lines.index("===== user =====") + 1] == "Improve this."
+    assert [line for line in lines if line.startswith("GOT")] == [
+        "GOT '| 0 | left |\\n\\n| 1 | right |'",
+        "GOT 'second END of it'",
+    ]
+
+
+def test_the_end_of_input_ends_a_reply_and_without_text_is_an_error() -> None:
+    lines = _typed("| 0 | left |")
+    assert "GOT '| 0 | left |'" in lines
+    assert "ERROR the input ended before a reply was pasted" in lines
+
+
+def _later(path: Path, *pieces: str) -> threading.Thread:
+    def write() -> None:
+        while not list(path.parent.glob("prompt-*.md")):
+            time.sleep(0.01)
+        with path.open("w", encoding="utf-8") as file:
+            for piece in pieces:
+                time.sleep(0.1)
+                file.write(piece)
+                file.flush()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    return thread
+
+
+def test_a_reply_file_is_awaited_until_it_is_complete(tmp_path: Path, asked: Asked) -> None:
+    folder = tmp_path / "chat"
+    provider = connect(f"manual:{folder}", LLMOptions())
+    writer = _later(folder / "reply-001.md", "", "| 0 | left |\n", "| 1 ", "| right |\n")
+    reply = asked(provider)
+    writer.join()
+    assert reply.text == "| 0 | left |\n| 1 | right |"
+    assert (reply.model, reply.tokens_in, reply.usd) == ("manual", None, None)
+    shown = (folder / "prompt-001.md").read_text(encoding="utf-8")
+    assert shown == "===== system =====\nYou improve policies.\n\n===== user =====\nHere is one. Improve it.\n"
+    assert sorted(path.name for path in folder.iterdir()) == ["prompt-001.md", "reply-001.md"]
+
+
+def test_the_next_request_has_the_next_number_even_for_the_same_prompt(tmp_path: Path, asked: Asked) -> None:
+    (tmp_path / "reply-001.md").write_text("one", encoding="utf-8")
+    (tmp_path / "reply-002.md").write_text("<think>hm</think>two", encoding="utf-8-sig")
+    provider = connect(f"manual:{tmp_path}", LLMOptions())
+    first, second = asked(provider), asked(provider)
+    assert (first.text, second.text, second.reasoning) == ("one", "two", "hm")
+
+
+def test_replies_of_an_interrupted_run_are_used_for_their_own_prompts_only(tmp_path: Path, asked: Asked) -> None:
+    other = Prompt((Message("user", "Something else."),))
+    (tmp_path / "reply-001.md").write_text("one", encoding="utf-8")
+    (tmp_path / "reply-002.md").write_text("two", encoding="utf-8")
+    interrupted = connect(f"manual:{tmp_path}", LLMOptions())
+    asked(interrupted)
+    asked(interrupted, other)
+    assert asked(connect(f"manual:{tmp_path}", LLMOptions())).text == "one"
+    assert asked(connect(f"manual:{tmp_path}", LLMOptions()), other).text == "two"
+
+
+def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(UsageError, match="takes a folder"):
+        connect(f"manual:{tmp_path / 'file'}", LLMOptions())
+
+
+@pytest.mark.parametrize("spec", ["manual", "manual:chat"])
+def test_a_person_is_a_language_model_and_always_there(spec: str) -> None:
+    provider = connect(spec, LLMOptions())
+    assert provider.is_language_model
+    assert provider.spec == spec
+    assert provider.diagnose().ok
+    assert not Path("chat").exists()

@@ -1,0 +1,218 @@
+"""What is particular to OpenAI, to servers that speak its protocol, and to Ollama."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from chat_server import ChatServer, Scripted
+from conftest import COMPATIBLE, OPENAI, PROMPT, Asked
+
+from policygen.errors import ProviderError, TransientProviderError, UsageError
+from policygen.llm import LLMOptions, connect
+from policygen.llm.base import Adaptable
+from policygen.llm.openai import _ollama_url
+from policygen.messages import Message, Prompt
+
+
+def _unsupported(name: str, instead: str) -> Scripted:
+    message = f"Unsupported parameter: '{name}' is not supported with this model. Use '{instead}' instead."
+    return Scripted(status=400, error=message, code="unsupported_parameter", parameter=name)
+
+
+def test_the_limit_takes_its_other_name_when_rejected(keys: None, asked: Asked) -> None:
+    script = [_unsupported("max_tokens", "max_completion_tokens"), Scripted("first"), Scripted("second")]
+    with ChatServer(script) as server:
+        provider = COMPATIBLE.connect(server.url)
+        asked(provider)
+        asked(provider)
+    names = [[name for name in request.body if name.startswith("max_")] for request in server.requests]
+    assert names == [["max_tokens"], ["max_completion_tokens"], ["max_completion_tokens"]]
+
+
+def test_a_reply_is_never_asked_for_without_a_limit(keys: None, asked: Asked) -> None:
+    script = [
+        _unsupported("max_completion_tokens", "max_tokens"),
+        _unsupported("max_tokens", "max_completion_tokens"),
+        Scripted("never"),
+    ]
+    with ChatServer(script) as server:
+        with pytest.raises(ProviderError, match="does not take 'max_tokens'"):
+            asked(OPENAI.connect(server.url))
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "rejected",
+    [
+        Scripted(status=400, error="Unrecognized request argument supplied: temperature"),
+        Scripted(
+            status=422, body={"detail": [{"loc": ["body", "temperature"], "msg": "Extra inputs are not permitted"}]}
+        ),
+        Scripted(
+            status=400, error="invalid temperature: only 1 is allowed for this model", parameter="body.temperature"
+        ),
+    ],
+    ids=["in the message", "in a validator's list", "with a path"],
+)
+def test_a_rejected_parameter_is_recognised_in_other_servers_words(
+    keys: None, asked: Asked, rejected: Scripted
+) -> None:
+    with ChatServer([rejected, Scripted("ok")]) as server, pytest.warns(UserWarning, match="temperature"):
+        assert asked(COMPATIBLE.connect(server.url, temperature=0.5)).text == "ok"
+
+
+def test_a_rejected_parameter_that_was_not_sent_is_final(keys: None, asked: Asked) -> None:
+    with (
+        ChatServer([Scripted(status=400, error="Unsupported: 'model'", parameter="model")]) as server,
+        pytest.raises(ProviderError, match="400: Unsupported: 'model'"),
+    ):
+        asked(OPENAI.connect(server.url, temperature=0.5))
+
+
+def test_dropping_twice_or_something_else_is_refused(keys: None) -> None:
+    provider = OPENAI.connect("http://127.0.0.1:9", temperature=0.5)
+    assert isinstance(provider, Adaptable)
+    with pytest.warns(UserWarning, match="temperature"):
+        assert provider.drop("temperature")
+    assert not provider.drop("temperature")
+    assert not provider.drop("messages")
+
+
+def test_no_key_of_openai_goes_to_another_server(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-mine")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"Authorization: Bearer {OPENAI.key}")
+    with ChatServer(["ok", "ok"]) as server:
+        for name in ("compatible", "ollama"):
+            provider = connect(f"{name}:qwen3", LLMOptions(base_url=server.openai_url))
+            asked(provider)
+            provider.diagnose()
+    assert len(server.chats) == 2
+    for request in server.requests:
+        sent = str(request.headers)
+        assert OPENAI.key not in sent
+        assert "of-mine" not in sent
+
+
+def test_a_server_that_wants_a_key_is_told_apart_from_one_that_refuses_it(asked: Asked) -> None:
+    with (
+        ChatServer([Scripted(status=401, error="no token")]) as server,
+        pytest.raises(ProviderError, match="set OPENAI_COMPATIBLE_API_KEY"),
+    ):
+        asked(COMPATIBLE.connect(server.url))
+
+
+def test_compatible_needs_an_address() -> None:
+    with pytest.raises(UsageError, match="compatible:qwen3 needs the server's address"):
+        connect("compatible:qwen3", LLMOptions())
+
+
+def test_an_unknown_path_hints_at_the_address(asked: Asked) -> None:
+    with ChatServer() as server, pytest.raises(ProviderError, match="mostly in /v1"):
+        asked(connect("compatible:qwen3", LLMOptions(base_url=server.url)))
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_reasoning_is_found_under_both_names(keys: None, asked: Asked, field: str) -> None:
+    with ChatServer([Scripted("answer", reasoning="thoughts", reasoning_field=field)]) as server:
+        reply = asked(COMPATIBLE.connect(server.url))
+    assert (reply.text, reply.reasoning) == ("answer", "thoughts")
+
+
+def test_content_in_parts_is_put_together(asked: Asked) -> None:
+    message = {"role": "assistant", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]}
+    body = {"id": "1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": message}]}
+    with ChatServer([Scripted(body=body)]) as server:
+        assert asked(COMPATIBLE.connect(server.url)).text == "one two"
+
+
+def test_a_refusal_is_an_empty_reply_that_says_so(keys: None, asked: Asked) -> None:
+    message = {"role": "assistant", "content": None, "refusal": "I would rather not."}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    with ChatServer([Scripted(body={"object": "chat.completion", "model": "m", "choices": [choice]})]) as server:
+        reply = asked(OPENAI.connect(server.url))
+    assert (reply.text, reply.finish_reason) == ("", "refusal")
+
+
+def test_a_routers_fault_inside_a_200_is_a_fault(asked: Asked) -> None:
+    body = {"error": {"code": 429, "message": "the provider behind is busy"}}
+    with ChatServer([Scripted(body=body), Scripted("ok")]) as server:
+        provider = COMPATIBLE.connect(server.url)
+        with pytest.raises(TransientProviderError, match="the provider behind is busy"):
+            provider.complete(PROMPT, 100)
+        assert provider.complete(PROMPT, 100).text == "ok"
+
+
+def test_the_dated_name_of_a_model_is_priced_by_the_name_that_was_asked_for(keys: None, asked: Asked) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000}
+    body = {"object": "chat.completion", "model": "some-internal-name", "choices": [choice], "usage": usage}
+    with ChatServer([Scripted(body=body)]) as server:
+        reply = asked(OPENAI.connect(server.url))
+    assert reply.model == "some-internal-name"
+    assert reply.usd == pytest.approx(1000 * 0.25e-6)
+
+
+LONG = Prompt((Message("user", "word " * 2000),))
+
+
+def test_ollama_costs_nothing_and_warns_of_a_cut_context(asked: Asked) -> None:
+    with ChatServer([Scripted("ok", tokens_in=1024)]) as server:
+        provider = connect("ollama:qwen3", LLMOptions(base_url=server.openai_url))
+        with pytest.warns(UserWarning, match="read 1024 of about 2500 tokens.*OLLAMA_CONTEXT_LENGTH"):
+            reply = asked(provider, LONG)
+    assert reply.usd == 0.0
+    assert "max_tokens" in server.requests[0].body
+
+
+@pytest.mark.parametrize(("tokens_in", "prompt"), [(2000, LONG), (None, LONG), (1, PROMPT)])
+def test_ollama_does_not_warn_without_cause(asked: Asked, tokens_in: int | None, prompt: Prompt) -> None:
+    with ChatServer([Scripted("ok", tokens_in=tokens_in)]) as server, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asked(connect("ollama:qwen3", LLMOptions(base_url=server.openai_url)), prompt)
+
+
+def test_ollama_is_found_where_its_own_variable_says(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ChatServer(["ok"], models={"qwen3:latest": {"context_length": 4096}}) as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url.removeprefix("http://"))
+        provider = connect("ollama:qwen3", LLMOptions())
+        assert asked(provider).text == "ok"
+        diagnosis = provider.diagnose()
+    assert diagnosis.ok
+    assert diagnosis.lines[-1] == "its context is 4096 tokens as loaded"
+
+
+def test_ollama_that_is_down_or_lacks_the_model_says_what_to_type(asked: Asked, unused_url: str) -> None:
+    with pytest.raises(ProviderError, match="ollama serve"):
+        asked(connect("ollama:qwen3", LLMOptions(base_url=unused_url + "/v1")))
+    with (
+        ChatServer([Scripted(status=404, error="model 'qwen3' not found")]) as server,
+        pytest.raises(ProviderError, match="ollama pull qwen3"),
+    ):
+        asked(connect("ollama:qwen3", LLMOptions(base_url=server.openai_url)))
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("", "http://localhost:11434/v1"),
+        ("box", "http://box:11434/v1"),
+        ("box:8080", "http://box:8080/v1"),
+        (":8080", "http://localhost:8080/v1"),
+        ("0.0.0.0", "http://localhost:11434/v1"),
+        ("0.0.0.0:8080", "http://localhost:8080/v1"),
+        ("http://box", "http://box/v1"),
+        ("https://box/ollama/", "https://box/ollama/v1"),
+        ("http://box:8080/v1", "http://box:8080/v1"),
+        ("[::1]:8080", "http://[::1]:8080/v1"),
+    ],
+)
+def test_ollamas_variable_is_read_as_ollama_reads_it(host: str, url: str) -> None:
+    assert _ollama_url(host) == url
+
+
+def test_a_bad_ollama_host_is_said() -> None:
+    with pytest.raises(UsageError, match="OLLAMA_HOST=box:port"):
+        _ollama_url("box:port")

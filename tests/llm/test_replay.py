@@ -1,0 +1,82 @@
+"""Recorded runs, answered again from real files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from conftest import Asked
+
+from policygen.errors import ProviderError, UsageError
+from policygen.llm import LLMOptions, connect
+from policygen.messages import Reply
+
+FIRST = Reply("one\u2028 \u00e9", "gpt-5-mini", 100, 20, usd=0.5, seconds=3.0, reasoning="hm", finish_reason="stop")
+SECOND = Reply("two", "gpt-5-mini", 110, 30, truncated=True)
+
+
+def _line(reply: Reply | None, error: str | None = None) -> str:
+    messages = [{"role": "user", "content": "go"}]
+    record = {
+        "attempt": 1,
+        "request": 1,
+        "messages": messages,
+        "reply": asdict(reply) if reply else None,
+        "error": error,
+    }
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _run(tmp_path: Path, text: str) -> str:
+    (tmp_path / "transcript.jsonl").write_text(text, encoding="utf-8", newline="\n")
+    return f"replay:{tmp_path}"
+
+
+def test_replies_come_back_in_order_at_no_cost(tmp_path: Path, asked: Asked) -> None:
+    text = _line(FIRST) + _line(None, "the server was down") + "\n" + _line(SECOND)
+    provider = connect(_run(tmp_path, text), LLMOptions())
+    first, second = asked(provider), asked(provider)
+    assert (first.text, first.model, first.tokens_in, first.tokens_out) == (FIRST.text, "gpt-5-mini", 100, 20)
+    assert (first.usd, first.reasoning) == (0.0, "hm")
+    assert first.seconds < 1
+    assert (second.text, second.truncated) == ("two", True)
+    with pytest.raises(ProviderError, match="2 replies, and all have been replayed"):
+        asked(provider)
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path, asked: Asked) -> None:
+    whole = _line(FIRST)
+    (tmp_path / "transcript.jsonl").write_bytes((whole + whole).encode()[: -len(whole.encode()) // 2 - 1])
+    provider = connect(f"replay:{tmp_path}", LLMOptions())
+    assert provider.diagnose().lines[0].endswith("1 reply of gpt-5-mini")
+    assert asked(provider).text == FIRST.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{torn\n" + _line(FIRST), "line 1 of .* is not JSON"),
+        (_line(FIRST) + '{"attempt": 1}\n', "line 2 of .* is not a recorded request"),
+        (_line(FIRST) + "[1]\n", "line 2 of .* is not a recorded request"),
+        (_line(FIRST).replace('"tokens_in"', '"tokens_im"'), "line 1 of .*tokens_im"),
+        (_line(None, "down"), "holds no replies"),
+        ("", "holds no replies"),
+    ],
+)
+def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        connect(_run(tmp_path, text), LLMOptions())
+
+
+def test_a_missing_run_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"replay:RUN needs a run folder.*nowhere"):
+        connect(f"replay:{tmp_path / 'nowhere'}", LLMOptions())
+
+
+@pytest.mark.parametrize(("model", "expected"), [("builtin", False), ("gpt-5-mini", True)])
+def test_what_was_recorded_decides_whether_it_is_a_language_model(tmp_path: Path, model: str, expected: bool) -> None:
+    provider = connect(_run(tmp_path, _line(Reply("a", model))), LLMOptions())
+    assert provider.is_language_model is expected
+    assert provider.model == model

@@ -1,0 +1,172 @@
+"""The retry policy, asked with providers that fail on command."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+
+import pytest
+from conftest import PROMPT, Asked
+
+from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, TransientProviderError
+from policygen.llm.base import Diagnosis
+from policygen.llm.faults import rejected_parameter, wait_asked
+from policygen.messages import Prompt, Reply
+
+
+class Failing:
+    """Raises what it is given, one by one, then answers."""
+
+    spec = "failing:model"
+    model = "model"
+    is_language_model = True
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.requests = 0
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        self.requests += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return Reply("answer", self.model, seconds=99.0)
+
+    def diagnose(self) -> Diagnosis:
+        return Diagnosis(True, ())
+
+
+class Dropping(Failing):
+    """Can do without the parameter `style`, once."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__(*failures)
+        self.dropped: list[str] = []
+
+    def drop(self, parameter: str) -> bool:
+        if parameter != "style" or self.dropped:
+            return False
+        self.dropped.append(parameter)
+        return True
+
+
+def test_waits_grow_and_are_never_the_same(asked: Asked) -> None:
+    asked(Failing(*[TransientProviderError("busy")] * 5))
+    assert len(asked.waits) == 5
+    assert all(2**n <= wait <= 2**n + 2 for n, wait in enumerate(asked.waits, start=1))
+    assert sum(asked.waits) > 60  # outlasts a limit by the minute
+    assert asked.charges == 6
+
+
+def test_it_gives_up_with_the_last_message(asked: Asked) -> None:
+    provider = Failing(*[TransientProviderError(f"busy {n}") for n in range(9)])
+    with pytest.raises(ProviderError, match=r"^gave up after 3 tries: busy 2$") as caught:
+        asked(provider, max_retries=2)
+    assert not isinstance(caught.value, TransientProviderError)
+    assert (provider.requests, len(asked.waits)) == (3, 2)
+
+
+def test_a_wait_too_long_is_not_waited(asked: Asked) -> None:
+    with pytest.raises(ProviderError, match=r"not waiting 3600 s.*: busy"):
+        asked(Failing(TransientProviderError("busy", retry_after=3600)))
+    assert (asked.charges, asked.waits) == (1, [])
+
+
+def test_the_longest_wait_is_waited(asked: Asked) -> None:
+    asked(Failing(TransientProviderError("busy", retry_after=300), TransientProviderError("busy", retry_after=0)))
+    assert asked.waits == [300, 0]
+
+
+@pytest.mark.parametrize("error", [ProviderError("no"), ValueError("a bug"), BudgetExhausted("spent")])
+def test_other_errors_pass_at_once(asked: Asked, error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        asked(Failing(error))
+    assert caught.value is error
+    assert (asked.charges, asked.waits) == (1, [])
+
+
+def test_a_budget_that_ends_between_tries_passes_through(asked: Asked) -> None:
+    def charge() -> None:
+        asked.charge()
+        if asked.charges == 2:
+            raise BudgetExhausted("2 calls")
+
+    provider = Failing(TransientProviderError("busy"))
+    with pytest.raises(BudgetExhausted, match="2 calls"):
+        asked(provider, charge=charge)
+    assert provider.requests == 1
+
+
+def test_the_time_is_that_of_the_request_that_succeeded(asked: Asked) -> None:
+    reply = asked(Failing(TransientProviderError("busy")))
+    assert 0 <= reply.seconds < 1
+
+
+def test_a_rejected_parameter_is_dropped_once_and_charged(asked: Asked) -> None:
+    provider = Dropping(RejectedParameter("no style", "style"))
+    assert asked(provider, max_retries=0).text == "answer"
+    assert (provider.dropped, asked.charges, asked.waits) == (["style"], 2, [])
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [
+        Dropping(*[RejectedParameter("no style", "style")] * 2),
+        Dropping(RejectedParameter("no style", "messages")),
+        Failing(RejectedParameter("no style", "style")),
+    ],
+    ids=["again", "not droppable", "a provider that drops nothing"],
+)
+def test_a_parameter_that_cannot_be_dropped_is_final(asked: Asked, provider: Failing) -> None:
+    with pytest.raises(ProviderError, match="no style") as caught:
+        asked(provider)
+    assert not isinstance(caught.value, RejectedParameter)
+    assert asked.waits == []
+
+
+def test_the_prompt_arrives_whole(asked: Asked) -> None:
+    seen: list[tuple[Prompt, int]] = []
+
+    class Noting(Failing):
+        def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+            seen.append((prompt, max_output_tokens))
+            return super().complete(prompt, max_output_tokens)
+
+    asked(Noting(), max_output_tokens=5)
+    assert seen == [(PROMPT, 5)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "2.5"}, 2.5),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+    ],
+)
+def test_the_wait_asked_for_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    assert wait_asked(headers) == seconds
+
+
+def test_a_date_to_wait_for_is_read() -> None:
+    asked_for = wait_asked({"retry-after": email.utils.formatdate(time.time() + 30, usegmt=True)})
+    assert asked_for == pytest.approx(30, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("message", "named", "expected"),
+    [
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", None, "max_tokens"),
+        ("whatever it says", "temperature", "temperature"),
+        ("whatever it says", "generation_config.temperature", "temperature"),
+        ("whatever it says", "messages", None),
+        ("Unsupported value: 'max_tokens_per_day'", None, None),
+        ("the temperature of the water is nice", None, None),
+        ("'max_tokens' is too large: 8192. This model's maximum context length is 4096", "max_tokens", None),
+    ],
+)
+def test_the_rejected_parameter_is_recognised(message: str, named: str | None, expected: str | None) -> None:
+    assert rejected_parameter(message, ("temperature", "max_tokens"), named) == expected

@@ -1,0 +1,369 @@
+"""What holds for every service on the network, through its real SDK: replies, faults, retries, keys kept secret."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, Scripted
+from conftest import ANTHROPIC, COMPATIBLE, GEMINI, OPENAI, PROMPT, SERVICES, Asked, Service
+
+import policygen
+from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError, UsageError
+from policygen.llm import LLMOptions, connect
+from policygen.llm.prices import price
+from policygen.messages import Message, Prompt
+
+
+def test_a_reply_has_text_counts_price_and_time(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted("| 0 | left |", tokens_in=1000, tokens_out=500)]) as server:
+        reply = asked(service.connect(server.url))
+    assert reply.text == "| 0 | left |"
+    assert reply.model == service.model
+    assert (reply.tokens_in, reply.tokens_out) == (1000, 500)
+    assert not reply.truncated
+    assert reply.reasoning == ""
+    assert reply.finish_reason in ("stop", "STOP", "end_turn")
+    assert 0 < reply.seconds < 10
+    assert reply.usd == price(service.name, service.model, 1000, 500)
+    assert (reply.usd is None) == (service is COMPATIBLE)
+
+
+def test_the_users_own_prices_win(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted("a", tokens_in=10, tokens_out=20)]) as server:
+        reply = asked(service.connect(server.url, price_in=1e5, price_out=1e6))
+    assert reply.usd == pytest.approx(1 + 20)
+
+
+def test_no_usage_is_unknown_and_not_free(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted("a", tokens_in=None, tokens_out=None)]) as server:
+        reply = asked(service.connect(server.url, price_in=1.0, price_out=1.0))
+    assert (reply.tokens_in, reply.tokens_out, reply.usd) == (None, None, None)
+
+
+def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked) -> None:
+    prompt = PROMPT.followed_by(Message("assistant", "my answer"), Message("user", "repair it"))
+    with ChatServer(["ok"]) as server:
+        asked(service.connect(server.url), prompt, max_output_tokens=77)
+    (request,) = server.requests
+    body = request.body
+    assert "temperature" not in str(body)
+    if service is GEMINI:
+        assert request.headers["x-goog-api-key"] == service.key
+        assert body["systemInstruction"]["parts"] == [{"text": "You improve policies."}]
+        turns = [(turn["role"], turn["parts"][0]["text"]) for turn in body["contents"]]
+        assert body["generationConfig"] == {"maxOutputTokens": 77}
+        answered = "model"
+    else:
+        assert request.headers["authorization"] == f"Bearer {service.key}"
+        turns = [(turn["role"], turn["content"]) for turn in body["messages"]]
+        answered = "assistant"
+        if service is ANTHROPIC:
+            assert body["system"] == "You improve policies."
+        else:
+            assert turns.pop(0) == ("system", "You improve policies.")
+        assert body["max_completion_tokens" if service is OPENAI else "max_tokens"] == 77
+    assert turns == [
+        ("user", "Here is one. Improve it."),
+        (answered, "my answer"),
+        ("user", "repair it"),
+    ]
+
+
+def test_a_rate_limit_is_waited_out_as_asked(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted(status=429, retry_after=7), Scripted("ok")]) as server:
+        reply = asked(service.connect(server.url))
+    assert reply.text == "ok"
+    assert asked.waits == [7.0]
+    assert asked.charges == 2
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("status", [408, 500, 503])
+def test_an_overloaded_server_is_asked_again(service: Service, asked: Asked, status: int) -> None:
+    with ChatServer([Scripted(status=status), Scripted("ok")]) as server:
+        assert asked(service.connect(server.url)).text == "ok"
+    assert len(asked.waits) == 1
+    assert asked.waits[0] > 0
+
+
+def test_spent_credit_is_final(service: Service, asked: Asked) -> None:
+    script = [Scripted(status=429, code="insufficient_quota", error="You exceeded your quota"), Scripted("never")]
+    with ChatServer(script) as server, pytest.raises(ProviderError, match="You exceeded your quota") as caught:
+        asked(service.connect(server.url))
+    assert not isinstance(caught.value, TransientProviderError)
+    assert "gave up" not in str(caught.value)
+    assert (asked.charges, asked.waits, len(server.requests)) == (1, [], 1)
+
+
+def test_a_refused_key_is_final_and_never_shown(service: Service, asked: Asked) -> None:
+    # OpenAI echoes the key's ends, others all of it.
+    masked = f"{service.key[:8]}{'*' * 20}{service.key[-4:]}"
+    echo = f"Incorrect API key provided: {masked}. The key {service.key} is wrong; so is '{service.key[:14]}...'"
+    status = 400 if service is GEMINI else 401
+    script = [Scripted(status=status, code="invalid_api_key", error=echo), Scripted("never")]
+    with ChatServer(script) as server, pytest.raises(ProviderError) as caught:
+        asked(service.connect(server.url))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert service.variable in str(caught.value)
+    assert service.key not in shown
+    assert service.key[:10] not in shown
+    assert service.key[-4:] not in shown
+    assert (asked.charges, asked.waits) == (1, [])
+
+
+def test_a_bad_request_is_final_and_quoted(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted(status=400, error="the context is full")]) as server:
+        with pytest.raises(ProviderError, match="400: the context is full"):
+            asked(service.connect(server.url, temperature=None))
+        assert asked.charges == 1
+
+
+@pytest.mark.parametrize("one", [OPENAI, COMPATIBLE, GEMINI], ids=lambda one: one.name)
+def test_a_rejected_temperature_is_dropped_and_stays_dropped(one: Service, keys: None, asked: Asked) -> None:
+    refusal = "Unsupported value: 'temperature' does not support 0.2 with this model."
+    rejected = Scripted(status=400, error=refusal, parameter="temperature")
+    with ChatServer([rejected, Scripted("first"), Scripted("second")]) as server:
+        provider = one.connect(server.url, temperature=0.2)
+        with pytest.warns(UserWarning, match="does not take a temperature"):
+            assert asked(provider).text == "first"
+        assert asked(provider).text == "second"
+    assert ["temperature" in str(request.body) for request in server.requests] == [True, False, False]
+    assert asked.waits == []
+    assert asked.charges == 3
+
+
+@pytest.mark.parametrize("one", [OPENAI, COMPATIBLE, GEMINI], ids=lambda one: one.name)
+def test_a_temperature_out_of_range_is_the_users_to_correct(one: Service, keys: None, asked: Asked) -> None:
+    refusal = "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 5."
+    with ChatServer([Scripted(status=400, error=refusal, parameter="temperature"), Scripted("never")]) as server:
+        with pytest.raises(ProviderError, match="Expected a value <= 2"):
+            asked(one.connect(server.url, temperature=5.0))
+        assert len(server.requests) == 1
+
+
+def test_anthropic_is_never_sent_a_temperature(keys: None, asked: Asked) -> None:
+    with ChatServer(["ok"]) as server:
+        with pytest.warns(UserWarning, match="does not take a temperature"):
+            provider = ANTHROPIC.connect(server.url, temperature=0.2)
+        asked(provider)
+    assert "temperature" not in server.requests[0].body
+
+
+def test_a_cut_reply_is_truncated(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted("| 0 | le", finish="length")]) as server:
+        reply = asked(service.connect(server.url))
+    assert reply.truncated
+    assert reply.text == "| 0 | le"
+
+
+def test_thinking_that_eats_the_allowance_leaves_an_empty_truncated_reply(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted("", finish="length", reasoning="let me see", tokens_out=40)]) as server:
+        reply = asked(service.connect(server.url))
+    assert (reply.text, reply.truncated, reply.reasoning, reply.tokens_out) == ("", True, "let me see", 40)
+
+
+def test_reasoning_is_kept_apart(service: Service, asked: Asked) -> None:
+    script = [Scripted("the answer", reasoning="the thoughts"), Scripted("<think>hm</think>\nthe answer")]
+    with ChatServer(script) as server:
+        provider = service.connect(server.url)
+        apart, tagged = asked(provider), asked(provider)
+    assert (apart.text, apart.reasoning) == ("the answer", "the thoughts")
+    assert (tagged.text, tagged.reasoning) == ("the answer", "hm")
+
+
+def test_an_unclosed_thought_is_a_truncated_reply(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted("<think>first I would")]) as server:
+        reply = asked(service.connect(server.url))
+    assert (reply.text, reply.reasoning, reply.truncated) == ("", "first I would", True)
+
+
+def test_empty_content_is_an_empty_reply(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted(""), Scripted(finish="none"), Scripted(body={})]) as server:
+        provider = service.connect(server.url)
+        for _ in range(3):
+            reply = asked(provider)
+            assert reply.text == ""
+            assert not reply.truncated
+
+
+def test_filtered_content_is_an_empty_reply_that_says_why(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted("", finish="content_filter")]) as server:
+        reply = asked(service.connect(server.url))
+    assert reply.text == ""
+    assert reply.finish_reason in ("content_filter", "SAFETY", "refusal")
+
+
+def test_a_web_page_instead_of_a_reply_is_a_final_fault(service: Service, asked: Asked) -> None:
+    with (
+        ChatServer([Scripted(body="<html>welcome</html>")]) as server,
+        pytest.raises(ProviderError, match=server.url) as caught,
+    ):
+        asked(service.connect(server.url))
+    assert not isinstance(caught.value, TransientProviderError)
+    assert asked.waits == []
+
+
+def test_a_local_server_that_is_down_is_said_at_once(service: Service, asked: Asked, unused_url: str) -> None:
+    with pytest.raises(ProviderError, match=rf"no server answers at {unused_url}.*: start the server"):
+        asked(service.connect(unused_url))
+    assert asked.waits == []
+
+
+def test_a_host_that_is_not_found_may_come_back(
+    service: Service, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*host: object, **more: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)  # asks no name server, and so needs no network
+    with pytest.raises(ProviderError, match=r"gave up after 2 tries: .*no-such-host\.invalid.* cannot be reached"):
+        asked(service.connect("http://no-such-host.invalid"), max_retries=1)
+    assert len(asked.waits) == 1
+
+
+def test_a_refusal_from_another_machine_may_pass(
+    service: Service, asked: Asked, unused_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = socket.getaddrinfo("127.0.0.1", int(unused_url.rpartition(":")[2]), type=socket.SOCK_STREAM)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *host, **more: found)
+    with pytest.raises(ProviderError, match="gave up after 2 tries"):
+        asked(service.connect(unused_url.replace("127.0.0.1", "far.example")), max_retries=1)
+
+
+@pytest.mark.parametrize(
+    ("one", "host"),
+    [
+        (OPENAI, "api.openai.com"),
+        (GEMINI, "generativelanguage.googleapis.com"),
+        (ANTHROPIC, "api.anthropic.com"),
+    ],
+    ids=["openai", "gemini", "anthropic"],
+)
+def test_without_an_address_the_key_goes_to_its_own_host(
+    one: Service, host: str, keys: None, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[object] = []
+
+    def unknown(name: object, *more: object, **options: object) -> None:
+        looked_up.append(name.decode() if isinstance(name, bytes) else name)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    for name in ("OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, "http://elsewhere.example")
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ProviderError, match=host):
+        asked(connect(one.spec, LLMOptions()), max_retries=0)
+    assert set(looked_up) == {host}
+
+
+def test_a_silent_server_is_a_timeout(service: Service, asked: Asked) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts, and never answers
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ProviderError, match=r"gave up after 1 try: .* gave no answer within 0\.1 s"):
+            asked(service.connect(url, timeout_seconds=0.1), max_retries=0)
+
+
+def test_an_exhausted_budget_sends_nothing(service: Service, asked: Asked) -> None:
+    def charge() -> None:
+        raise BudgetExhausted("the budget of 3 calls is spent")
+
+    with ChatServer(["never"]) as server:
+        with pytest.raises(BudgetExhausted, match="3 calls"):
+            asked(service.connect(server.url), charge=charge)
+        assert server.requests == []
+
+
+def test_a_diagnosis_says_what_the_server_reports(service: Service) -> None:
+    about = {
+        "openai": {},
+        "compatible": {"max_model_len": 32768, "supported_parameters": ["temperature", "max_tokens"]},
+        "gemini": {"inputTokenLimit": 32768, "outputTokenLimit": 8192, "temperature": 1.0},
+        "anthropic": {"max_input_tokens": 32768, "max_tokens": 8192},
+    }[service.name]
+    with ChatServer(models={service.model: about}) as server:
+        diagnosis = service.connect(server.url).diagnose()
+    told = "\n".join(diagnosis.lines)
+    assert diagnosis.ok
+    assert service.variable in told
+    assert service.key not in told
+    assert service.model in told
+    assert ("32768" in told) == bool(about)
+    assert server.chats == []
+
+
+def test_a_diagnosis_of_a_model_that_is_not_there_or_a_server_that_is_down(service: Service) -> None:
+    with ChatServer(models={"another-model": {}}) as server:
+        provider = service.connect(server.url)
+        missing = provider.diagnose()
+    down = provider.diagnose()
+    assert not missing.ok
+    assert service.model in missing.lines[-1]
+    assert not down.ok
+    assert "no server answers" in down.lines[-1]
+
+
+@pytest.mark.parametrize("one", [OPENAI, GEMINI, ANTHROPIC], ids=lambda one: one.name)
+def test_a_missing_key_is_said_with_what_to_set(one: Service) -> None:
+    with pytest.raises(UsageError, match=rf"set {one.variable} .*in the environment.*\.env"):
+        connect(one.spec, LLMOptions())
+
+
+@pytest.mark.parametrize("one", SERVICES, ids=lambda one: one.name)
+def test_a_key_with_a_line_break_inside_is_not_shown(one: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(one.variable, f"{one.key}\nsecond")
+    with pytest.raises(UsageError, match=one.variable) as caught:
+        one.connect("http://127.0.0.1:9")
+    assert one.key not in "".join(traceback.format_exception(caught.value))
+
+
+def test_addresses_from_the_sdks_own_variables_are_not_followed(
+    service: Service, monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
+    with ChatServer(["never"]) as elsewhere, ChatServer(["ok"]) as server:
+        for name in ("OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "ANTHROPIC_BASE_URL"):
+            monkeypatch.setenv(name, elsewhere.url)
+        monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+        assert asked(service.connect(server.url)).text == "ok"
+        assert elsewhere.requests == []
+
+
+def test_a_provider_does_not_show_its_key(service: Service) -> None:
+    provider = service.connect("http://127.0.0.1:9")
+    assert service.key not in repr(provider)
+    assert service.key not in repr(getattr(provider, "_key", ""))
+
+
+def test_only_what_is_used_is_imported() -> None:
+    code = (
+        "import sys; from policygen.llm import PROVIDERS, LLMOptions, connect; connect('manual', LLMOptions());"
+        "print([name for name in ('openai', 'google.genai', 'anthropic', 'genai_prices') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_with_path())
+    assert done.stdout.strip() == "[]"
+
+
+def test_anthropic_without_its_package_says_what_to_install(keys: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    monkeypatch.delitem(sys.modules, "policygen.llm.anthropic", raising=False)
+    with pytest.raises(UsageError, match=r'pip install "policygen\[anthropic\]"'):
+        connect("anthropic:claude-sonnet-4-6", LLMOptions())
+
+
+def test_several_system_messages_are_joined_where_there_is_room_for_one(keys: None, asked: Asked) -> None:
+    prompt = Prompt((Message("system", "one"), Message("system", "two"), Message("user", "go")))
+    with ChatServer(["ok", "ok"]) as server:
+        asked(GEMINI.connect(server.url), prompt)
+        asked(ANTHROPIC.connect(server.url), prompt)
+    gemini, anthropic = server.requests
+    assert gemini.body["systemInstruction"]["parts"] == [{"text": "one\n\ntwo"}]
+    assert anthropic.body["system"] == "one\n\ntwo"
+
+
+def _with_path() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(policygen.__file__).parents[1])}
