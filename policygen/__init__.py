@@ -1,0 +1,72 @@
+"""policygen: a language model as the optimiser of small, readable control policies.
+
+    import policygen
+
+    result = policygen.run("cartpole")              # no key needed; or llm="openai:gpt-5-mini"
+    print(result.policy.to_text(), result.final)
+    policy = policygen.Policy.load(result.folder / "best.json")
+    actions = policy.act(observations)               # one observation or a million
+
+The names below are the public library; they load when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from policygen.api import RunResult, evaluate, parse, run
+    from policygen.discovery import load_task
+    from policygen.errors import PolicygenError
+    from policygen.evaluate import Score
+    from policygen.plots import plot_policy, plot_runs
+    from policygen.policies import LinearPolicy, Policy, TablePolicy
+    from policygen.search import Attempt
+    from policygen.tasks import Task
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Attempt": "search",
+    "LinearPolicy": "policies",
+    "Policy": "policies",
+    "PolicygenError": "errors",
+    "RunResult": "api",
+    "Score": "evaluate",
+    "TablePolicy": "policies",
+    "Task": "tasks",
+    "evaluate": "api",
+    "load_task": "discovery",
+    "parse": "api",
+    "plot_policy": "plots",
+    "plot_runs": "plots",
+    "run": "api",
+}
+
+__all__ = [
+    "Attempt",
+    "LinearPolicy",
+    "Policy",
+    "PolicygenError",
+    "RunResult",
+    "Score",
+    "TablePolicy",
+    "Task",
+    "evaluate",
+    "load_task",
+    "parse",
+    "plot_policy",
+    "plot_runs",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'policygen' has no attribute {name!r}; public are {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"policygen.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,95 @@
+"""The library in a few calls: run a search, read a policy, score a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from policygen.config import effective_config
+from policygen.discovery import load_task
+from policygen.errors import PolicyError
+from policygen.evaluate import Score, episode_seeds
+from policygen.evaluate import evaluate as evaluate_on_seeds
+from policygen.language import parse as parse_text
+from policygen.llm import Provider
+from policygen.policies import Policy
+from policygen.runner import start
+from policygen.search import Attempt
+from policygen.tasks import PolicyKind, Task
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run found.
+
+    `policy` is None if no reply was ever a policy; `final` is its score on fresh seeds (or exact).
+    """
+
+    policy: Policy | None
+    final: Score | None
+    attempts: tuple[Attempt, ...]
+    summary: dict[str, Any]
+    folder: Path
+
+
+def run(
+    task: str | Task,
+    *,
+    llm: str | Provider = "builtin",
+    out: str | Path = "results",
+    on_attempt: Callable[[Attempt], None] = lambda attempt: None,
+    **settings: Any,
+) -> RunResult:
+    """Search for a policy and score it.
+
+    Args:
+        task: a task's name, a path to a task file, a Gymnasium id, or a `Task`.
+        llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
+            `policygen.llm.Provider`.
+        out: folder for the run's folder.
+        on_attempt: called after every attempt.
+        settings: any setting of `policygen.config.RunConfig`: iterations, episodes, seed, policy, max_calls, ...
+
+    Raises:
+        PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
+    """
+    loaded = task if isinstance(task, Task) else load_task(task)
+    spec = llm if isinstance(llm, str) else llm.spec
+    config = effective_config(loaded, loaded.name, options={**settings, "llm": spec})
+    begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm)
+    for attempt in begun.attempts():
+        on_attempt(attempt)
+    summary = begun.finish()
+    best = begun.search.best
+    return RunResult(
+        best.policy if best is not None else None,
+        begun.final,
+        tuple(begun.search.attempts),
+        summary,
+        begun.folder,
+    )
+
+
+def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy:
+    """A policy from text in the policy language.
+
+    Raises:
+        PolicyError: the text is not a policy; the message lists every problem with its line.
+    """
+    loaded = task if isinstance(task, Task) else load_task(task)
+    parsed = parse_text(text, loaded, kind)
+    if parsed.policy is None:
+        raise PolicyError("\n".join(map(str, parsed.problems)))
+    return parsed.policy
+
+
+def evaluate(policy: Policy, *, episodes: int = 100, seed: int = 0) -> Score:
+    """Score a policy on fresh episodes, or exactly where the task is a finite, known MDP.
+
+    Args:
+        episodes: number of episodes, at least 2.
+        seed: chooses the episodes; runs never tune on them.
+    """
+    return evaluate_on_seeds(policy, episode_seeds(seed, "evaluation", episodes))

@@ -1,0 +1,253 @@
+"""The command line: every command is a thin layer over the library; heavy modules load when a command needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from policygen import __version__
+from policygen.errors import PolicygenError, UsageError
+
+GROUPS = {
+    "Search for a policy": ("run", "resume"),
+    "Look at what was found": ("show", "eval", "plot"),
+    "Prepare": ("tasks", "prompt", "doctor"),
+}
+
+
+class GroupedCommands(click.Group):
+    """`--help` lists the commands under headings, in the order of `GROUPS`."""
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per heading."""
+        for heading, names in GROUPS.items():
+            rows = [(name, self.commands[name].get_short_help_str(80)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
+def main() -> None:
+    """Entry point: mistakes end in one sentence and a non-zero exit."""
+    warnings.showwarning = _warn
+    try:
+        code = commands.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except UsageError as error:
+        code = _fail(str(error), 2)
+    except PolicygenError as error:
+        code = _fail(str(error), 1)
+    except KeyboardInterrupt:
+        code = _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of a pipe has had enough (`policygen tasks | head`); nothing is wrong.
+        sys.stderr.close()
+        code = 0
+    sys.exit(code or 0)
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"Error: {message}", err=True)
+    return code
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    if issubclass(category, UserWarning):
+        click.echo(f"Warning: {message}", err=True)
+
+
+@click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="policygen")
+def commands() -> None:
+    """A language model as the optimiser of small, readable control policies.
+
+    Start with `policygen run cartpole`: it needs no key. With a key: `policygen run cartpole --llm openai:gpt-5-mini`.
+    """
+
+
+def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that `run` and `prompt` share."""
+    for option in (
+        click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Any setting; may be repeated."),
+        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file of settings."),
+        click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
+        click.option("--template", help="Improve template: a name in templates/ or a path."),
+        click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
+        click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
+        click.option("--base-url", help="Address of a compatible or local server."),
+        click.option("--llm", help="Provider and model (default: builtin, which is not a language model)."),
+    ):
+        command = option(command)
+    return command
+
+
+@commands.command()
+@click.argument("task")
+@run_settings
+@click.option("--iterations", type=int, help="Rounds of asking (default 20).")
+@click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
+@click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
+@click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
+@click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included.")
+@click.option("--max-tokens", type=int, help="Most tokens, in and out.")
+@click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known.")
+@click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("results"), help="Folder for the run's folder.")
+def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: Path, **options: Any) -> None:
+    """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
+    from policygen.config import effective_config
+    from policygen.discovery import load_task
+    from policygen.runner import start
+
+    loaded = load_task(task)
+    config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
+    begun = start(loaded, config, out)
+    kind = f"{config.policy} policy"
+    who = config.llm if begun.provider.is_language_model else f"{config.llm} (search without a language model)"
+    click.echo(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {who}")
+    for sentence in loaded.assumed:
+        click.echo(f"  assumed: {sentence}")
+    _carry_out(begun)
+
+
+@commands.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+def resume(run_folder: Path) -> None:
+    """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""
+    from policygen.runner import resume as resume_run
+
+    begun = resume_run(run_folder)
+    click.echo(f"going on after attempt {len(begun.search.attempts) - 1}")
+    _carry_out(begun)
+
+
+def _carry_out(begun: Any) -> None:
+    from policygen.progress import followed
+
+    try:
+        for _ in followed(begun, begun.attempts()):
+            pass
+        summary = begun.finish()
+    except (KeyboardInterrupt, PolicygenError) as error:
+        why = str(error) or "interrupted"
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        raise SystemExit(_fail(f"{why}\nNothing is lost; go on with: policygen resume {begun.folder}", code)) from None
+    click.echo(f"\nstopped: {summary['stopped']}")
+    best = begun.search.best
+    if best is None or best.policy is None:
+        click.echo(f"no policy was found; the transcript says why: {begun.folder / 'transcript.jsonl'}")
+        raise SystemExit(1)
+    seeds = "" if begun.final.exact else " that the search never saw"
+    solved = {True: " (solved)", False: " (not solved)", None: ""}[summary["solved"]]
+    click.echo(f"final score: {begun.final}{seeds}{solved}")
+    click.echo(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
+    click.echo(f"results: {begun.folder}")
+
+
+@commands.command()
+@click.argument("source", metavar="RUN|best.json", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Also draw the policy into a PNG, SVG or PDF.")
+def show(source: Path, output: Path | None) -> None:
+    """Print a policy as text, and a map of it."""
+    from policygen.maps import policy_map
+    from policygen.runner import best_policy
+
+    policy = best_policy(source)
+    click.echo(policy.to_text())
+    drawn = policy_map(policy)
+    if drawn:
+        click.echo(f"\n{drawn}")
+    if output is not None:
+        from policygen.plots import plot_policy
+
+        click.echo(f"\npicture: {plot_policy(policy, output)}")
+
+
+@commands.command("eval")
+@click.argument("source", metavar="RUN|best.json|POLICY.txt", type=click.Path(path_type=Path))
+@click.option("--task", "task_name", help="Task to play; needed for a text file.")
+@click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
+@click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
+def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_json: bool) -> None:
+    """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
+    from policygen.api import evaluate as score_policy
+    from policygen.runner import read_policy, score_record
+
+    policy = read_policy(source, task_name)
+    score = score_policy(policy, episodes=episodes, seed=seed)
+    if as_json:
+        click.echo(json.dumps({"task": policy.task.name, "gym_id": policy.task.gym_id, **score_record(score)}))
+        return
+    click.echo(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
+    if policy.task.solved is not None:
+        click.echo(
+            f"counts as solved from {policy.task.solved:g}: {'yes' if score.mean >= policy.task.solved else 'no'}"
+        )
+
+
+@commands.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("learning_curves.png"), help="File.")
+@click.option(
+    "--x",
+    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "wall_seconds"]),
+    default="attempt",
+    help="What the horizontal axis counts (default: attempt).",
+)
+def plot(runs: tuple[Path, ...], output: Path, x: str) -> None:
+    """Draw the learning curves of one or many runs, grouped, with intervals."""
+    from policygen.plots import plot_runs
+
+    click.echo(plot_runs(runs, output, x=x))
+
+
+@commands.command()
+@click.argument("task", metavar="TASK|RUN")
+@run_settings
+def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], **options: Any) -> None:
+    """Print the prompt a model would get: the first one of TASK, or the next one of the unfinished or finished RUN."""
+    from policygen.preview import preview
+
+    shown = preview(task, config_file, assignments, options)
+    for message in shown.prompt.messages:
+        click.echo(f"--- {message.role} ---\n{message.content}")
+    click.echo(shown.remark, err=True)
+
+
+@commands.command()
+@click.argument("name", required=False)
+def tasks(name: str | None) -> None:
+    """List the tasks, or say all about one: NAME, a task file, or a Gymnasium id."""
+    from policygen.preview import describe_task, list_tasks
+
+    click.echo(describe_task(name) if name else list_tasks())
+
+
+@commands.command()
+@click.option("--llm", help="Provider and model to try; without it, all providers are listed.")
+@click.option("--base-url", help="Address of a compatible or local server.")
+def doctor(llm: str | None, base_url: str | None) -> None:
+    """Say whether a model can be used: is the key there, does the server answer, what does it take."""
+    from policygen.llm import PROVIDERS, LLMOptions, connect
+
+    if llm is None:
+        width = max(map(len, PROVIDERS)) + 2
+        for name, entry in PROVIDERS.items():
+            click.echo(f"{name.ljust(width)}{entry.help}")
+        click.echo("\nTry one with: policygen doctor --llm PROVIDER:MODEL")
+        return
+    diagnosis = connect(llm, LLMOptions(base_url=base_url)).diagnose()
+    for line in diagnosis.lines:
+        click.echo(line)
+    if not diagnosis.ok:
+        raise SystemExit(1)

@@ -1,0 +1,292 @@
+"""The folder of a run: all that was asked, answered and scored, append-only or atomic, and read back to resume."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import io
+import json
+import platform
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from policygen.buffer import ReplayBuffer
+from policygen.config import RunConfig
+from policygen.errors import LogbookError, PolicyError
+from policygen.evaluate import Score
+from policygen.language import Problem
+from policygen.messages import Message, Prompt, Reply
+from policygen.policies import from_record, task_from_record, task_to_record
+from policygen.propose import Exchange, FailedExchange
+from policygen.search import Attempt, Played
+from policygen.storage import append_line, read_lines, write_atomically
+from policygen.tasks import Task, explain
+
+# Rewriting the replay buffer costs time; what is missing after a crash is played again from its seeds.
+SECONDS_BETWEEN_BUFFER_SAVES = 10.0
+_VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthropic", "mujoco")
+
+
+class Logbook:
+    """Reads and writes one run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._buffer_saved = 0.0
+
+    # --- writing
+
+    @classmethod
+    def create(cls, out: Path, task: Task, config: RunConfig) -> Logbook:
+        """A new folder `<task>-<provider>-<time>-s<seed>` under `out`, with the settings and the task in it.
+
+        Raises:
+            LogbookError: it cannot be written.
+        """
+        provider = config.llm.partition(":")[0]
+        stem = f"{task.name}-{provider}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
+        for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
+            folder = out / f"{stem}{suffix}"
+            try:
+                folder.mkdir(parents=True)
+                break
+            except FileExistsError:
+                if not folder.is_dir() or not out.is_dir():
+                    raise LogbookError(f"{out} is not a folder; choose another --out") from None
+            except OSError as error:
+                raise LogbookError(f"cannot create {folder}: {error.strerror}; choose another --out") from None
+        logbook = cls(folder)
+        logbook._write_settings(config)
+        write_atomically(folder / "task.json", json.dumps(task_to_record(task), indent=1))
+        return logbook
+
+    def _write_settings(self, config: RunConfig) -> None:
+        settings: dict[str, Any] = config.model_dump(exclude_none=True)
+        settings["versions"] = {"python": platform.python_version(), **_installed_versions()}
+        write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
+
+    def record_exchange(self, exchange: Exchange | FailedExchange) -> None:
+        """Append one request and its reply, or why there was none, to the transcript."""
+        record = {
+            "attempt": exchange.attempt,
+            "request": exchange.request,
+            "requests": exchange.requests,
+            "messages": [asdict(message) for message in exchange.prompt.messages],
+            "reply": asdict(exchange.reply) if isinstance(exchange, Exchange) else None,
+            "error": exchange.error if isinstance(exchange, FailedExchange) else None,
+        }
+        append_line(self.folder / "transcript.jsonl", record)
+
+    def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
+        """Append one attempt, and bring the best policy and, now and then, the replay buffer up to date."""
+        append_line(self.folder / "attempts.jsonl", _attempt_to_record(attempt))
+        if attempt.accepted and attempt.policy is not None:
+            attempt.policy.save(self.folder / "best.json")
+        if time.monotonic() - self._buffer_saved > SECONDS_BETWEEN_BUFFER_SAVES:
+            self.save_buffer(buffer)
+
+    def save_buffer(self, buffer: ReplayBuffer) -> None:
+        """Write the replay buffer."""
+        buffer.save(self.folder / "episodes.npz")
+        self._buffer_saved = time.monotonic()
+
+    def keep_only(self, attempts: Sequence[Attempt]) -> None:
+        """Rewrite the log to these attempts (an interrupted round is assessed again as a whole)."""
+        lines = "".join(json.dumps(_attempt_to_record(a), ensure_ascii=False) + "\n" for a in attempts)
+        write_atomically(self.folder / "attempts.jsonl", lines)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write `summary.json`, whose presence marks the run as finished."""
+        write_atomically(self.folder / "summary.json", json.dumps(summary, indent=2))
+
+    def write_curve(self, attempts: Sequence[Attempt]) -> None:
+        """Write `learning_curve.csv`, one row per attempt."""
+        write_atomically(self.folder / "learning_curve.csv", curve_csv(attempts))
+
+    # --- reading
+
+    def config(self) -> RunConfig:
+        """The settings the run was started with.
+
+        Raises:
+            LogbookError: this is not a run folder, or its settings are damaged.
+        """
+        path = self.folder / "config.toml"
+        try:
+            settings = tomllib.loads(path.read_text(encoding="utf-8"))
+            settings.pop("versions", None)
+            return RunConfig(**settings)
+        except FileNotFoundError:
+            raise LogbookError(f"{self.folder} is not a run folder (it has no config.toml)") from None
+        except OSError as error:
+            raise LogbookError(f"cannot read {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise LogbookError(f"{path} is damaged: {error}") from None
+        except ValidationError as error:
+            raise LogbookError(f"{path}: {explain(error)}") from None
+
+    def task(self) -> Task:
+        """The task as it was when the run started.
+
+        Raises:
+            LogbookError: it is missing or damaged.
+        """
+        path = self.folder / "task.json"
+        try:
+            return task_from_record(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise LogbookError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LogbookError(f"{path} is damaged: {error}") from None
+
+    def summary(self) -> dict[str, Any] | None:
+        """What a finished run reported, or None while it is unfinished."""
+        path = self.folder / "summary.json"
+        try:
+            summary = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise LogbookError(f"{path} is damaged: {error}") from None
+        return summary if isinstance(summary, dict) else None
+
+    def attempts(self) -> list[Attempt]:
+        """All recorded attempts, in order.
+
+        Raises:
+            LogbookError: a line is damaged.
+        """
+        path = self.folder / "attempts.jsonl"
+        task = self.task()
+        found: list[Attempt] = []
+        for record in read_lines(path):
+            try:
+                attempt = _attempt_from_record(record, task)
+            except (KeyError, TypeError, ValueError, PolicyError) as error:
+                raise LogbookError(f"{path} is damaged after attempt {len(found) - 1}: {error}") from None
+            if attempt.number == len(found):
+                found.append(attempt)
+        return found
+
+    def exchanges(self) -> list[Exchange | FailedExchange]:
+        """The transcript, in order.
+
+        Raises:
+            LogbookError: a line is damaged.
+        """
+        path = self.folder / "transcript.jsonl"
+        try:
+            return [_exchange(record) for record in read_lines(path)]
+        except (KeyError, TypeError) as error:
+            raise LogbookError(f"{path} is damaged: {error}") from None
+
+    def buffer(self, capacity: int) -> ReplayBuffer:
+        """The replay buffer as last saved; empty if it never was."""
+        path = self.folder / "episodes.npz"
+        return ReplayBuffer.load(path, capacity) if path.exists() else ReplayBuffer(capacity)
+
+
+def _installed_versions() -> dict[str, str]:
+    versions = {}
+    for package in _VERSIONS:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _exchange(record: dict[str, Any]) -> Exchange | FailedExchange:
+    prompt = Prompt(tuple(Message(**message) for message in record["messages"]))
+    place = (record["attempt"], record["request"], prompt)
+    if record["reply"] is None:
+        return FailedExchange(*place, record["requests"], record["error"])
+    return Exchange(*place, Reply(**record["reply"]), record["requests"])
+
+
+def _attempt_to_record(attempt: Attempt) -> dict[str, Any]:
+    record: dict[str, Any] = {field.name: getattr(attempt, field.name) for field in fields(attempt)}
+    # The task is the run's own and lies beside the log: only the policy itself is repeated.
+    record["policy"] = (
+        {key: value for key, value in attempt.policy.to_record().items() if key != "task"} if attempt.policy else None
+    )
+    record["score"] = asdict(attempt.score) if attempt.score else None
+    record["played"] = [[p.episode_return, p.length, p.ending] for p in attempt.played]
+    record["problems"] = [asdict(problem) for problem in attempt.problems]
+    return record
+
+
+def _attempt_from_record(record: dict[str, Any], task: Task) -> Attempt:
+    known = {field.name for field in fields(Attempt)}
+    values = {key: value for key, value in record.items() if key in known}
+    score = record["score"]
+    if score is not None:
+        interval = tuple(score["ci95"]) if score["ci95"] else None
+        values["score"] = Score(
+            **{**score, "ci95": interval, "returns": tuple(score["returns"]), "seeds": tuple(score["seeds"])}
+        )
+    values["policy"] = from_record(record["policy"], task) if record["policy"] is not None else None
+    values["played"] = tuple(Played(*played) for played in record["played"])
+    values["problems"] = tuple(Problem(**problem) for problem in record["problems"])
+    return Attempt(**values)
+
+
+CURVE_COLUMNS = (
+    "attempt",
+    "score",
+    "std",
+    "best",
+    "accepted",
+    "failed",
+    "calls",
+    "tokens_in",
+    "tokens_out",
+    "usd",
+    "episodes",
+    "env_steps",
+    "wall_seconds",
+)
+
+
+def curve_csv(attempts: Sequence[Attempt]) -> str:
+    """One row per attempt: its own score, the best so far, and what had been spent by then (running totals)."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CURVE_COLUMNS)
+    calls = tokens_in = tokens_out = 0
+    usd: float | None = 0.0
+    for attempt in attempts:
+        calls += attempt.calls
+        tokens_in += attempt.tokens_in
+        tokens_out += attempt.tokens_out
+        usd = None if usd is None or attempt.usd is None else usd + attempt.usd
+        score = attempt.score
+        writer.writerow(
+            [
+                attempt.number,
+                _cell(score.mean if score else None),
+                _cell(score.std if score else None),
+                _cell(attempt.best_mean),
+                int(attempt.accepted),
+                int(attempt.number > 0 and attempt.policy is None),
+                calls,
+                tokens_in,
+                tokens_out,
+                _cell(usd),
+                attempt.episodes,
+                attempt.env_steps,
+                f"{attempt.wall_seconds:.3f}",
+            ]
+        )
+    return text.getvalue()
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

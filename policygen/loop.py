@@ -1,0 +1,256 @@
+"""The loop: play, prompt, propose, score, keep the best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from policygen.budget import Ledger
+from policygen.buffer import ReplayBuffer
+from policygen.config import RunConfig
+from policygen.errors import BudgetExhausted
+from policygen.evaluate import (
+    Score,
+    episode_seeds,
+    exact_score,
+    finite_mdp,
+    paired_gain,
+    sampled_score,
+    score_of_returns,
+)
+from policygen.policies import Policy
+from policygen.prompts import render_prompt
+from policygen.propose import Correspondent, Proposal, propose
+from policygen.rollout import RandomActor, Simulator, Trajectory
+from policygen.search import Attempt, Played, Search
+from policygen.tasks import Task
+
+# A challenger must be better at this one-sided level of the paired test; close calls get up to so many times the
+# episodes before they are decided against it.
+SIGNIFICANCE = 0.1
+PROLONGATIONS = (2, 4)
+
+
+def new_search(task: Task, config: RunConfig) -> Search:
+    """An empty search for a run."""
+    return Search(task, config.policy, config.seed, ReplayBuffer(config.buffer_steps), finite_mdp(task))
+
+
+def optimize(search: Search, config: RunConfig, correspondent: Correspondent) -> Iterator[Attempt]:
+    """Improve the policy of `search.task`, one attempt at a time, until the iterations, a budget or the task end.
+
+    Yields attempts as they are scored, the first being number 0: random actions. `search` holds the state in between,
+    and the reason for stopping afterwards; a search that already has attempts goes on after its last whole iteration.
+
+    Raises:
+        ProviderError: the model cannot be asked; what was found so far is in `search`.
+        TemplateError: the prompt cannot be rendered.
+    """
+    ledger = correspondent.ledger
+    with Simulator(search.task) as simulator:
+        judge = Judge(search, config, ledger, simulator)
+        try:
+            if not search.attempts:
+                yield judge.random_actions()
+            for iteration in range((len(search.attempts) - 1) // config.candidates, config.iterations):
+                if judge.nothing_left_to_gain():
+                    search.stopped = "the best possible score was reached"
+                    return
+                judge.reserve_episodes()
+                first = iteration * config.candidates + 1
+                earlier = search.turns if config.conversation == "continued" else []
+                contexts = [search.context(first + k) for k in range(config.candidates)]
+                proposals = []
+                for context in contexts:
+                    prompt = render_prompt(context, config, earlier)
+                    proposals.append(propose(correspondent, context.number, prompt, context, config))
+                for context, proposal in zip(contexts, proposals, strict=True):
+                    yield judge.assess(context.number, proposal)
+                search.turns += proposals[0].turns
+                if stopped := next((p.stopped for p in proposals if p.stopped), ""):
+                    raise BudgetExhausted(stopped)
+            search.stopped = f"all {config.iterations} iterations are done"
+        except BudgetExhausted as error:
+            search.stopped = str(error)
+
+
+class Judge:
+    """Plays and scores policies, and decides which is best: on common seeds, by a paired test."""
+
+    def __init__(self, search: Search, config: RunConfig, ledger: Ledger, simulator: Simulator) -> None:
+        self.search = search
+        self.config = config
+        self.ledger = ledger
+        self.simulator = simulator
+        self._started = time.perf_counter() - (search.attempts[-1].wall_seconds if search.attempts else 0.0)
+
+    def random_actions(self) -> Attempt:
+        """Attempt 0: what random actions score, and the first episodes in the buffer."""
+        started = time.perf_counter()
+        seeds = episode_seeds(self.config.seed, "warm-up", self.config.warmup_episodes)
+        trajectories = self._play(RandomActor(self.search.task, self.config.seed), seeds) if seeds else []
+        self.search.buffer.add(0, trajectories)
+        score = sampled_score(trajectories, self.simulator.engine) if trajectories else None
+        attempt = Attempt(0, None, score, _in_short(trajectories), verdict="random actions")
+        return self._record(attempt, started)
+
+    def assess(self, number: int, proposal: Proposal) -> Attempt:
+        """Score a proposal, compare it with the best so far, and record the attempt."""
+        started = time.perf_counter()
+        replies = [exchange.reply for exchange in proposal.exchanges]
+        costs = [reply.usd for reply in replies]
+        attempt = Attempt(
+            number,
+            proposal.parsed.policy,
+            None,
+            problems=proposal.parsed.problems,
+            coverage=proposal.parsed.coverage,
+            calls=sum(exchange.requests for exchange in proposal.exchanges),
+            repairs=len(proposal.exchanges) - 1,
+            tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
+            tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
+            usd=None if None in costs else float(sum(cost for cost in costs if cost is not None)),
+            llm_seconds=sum(reply.seconds for reply in replies),
+        )
+        if attempt.policy is None:
+            return self._record(replace(attempt, verdict="no policy"), started)
+        try:
+            score, trajectories = self._score(number, attempt.policy)
+        except BudgetExhausted:
+            self._record(replace(attempt, verdict="not scored: the episodes are used up"), started)
+            raise
+        self.search.buffer.add(number, trajectories)
+        accepted, verdict, decided = self._contest(attempt.policy, score)
+        attempt = replace(attempt, score=score, played=_in_short(trajectories), accepted=accepted, verdict=verdict)
+        if accepted:
+            self.search.best_score = decided
+        return self._record(attempt, started)
+
+    def nothing_left_to_gain(self) -> bool:
+        """Whether the best score is as high as can be, on four times the usual episodes."""
+        search, target = self.search, stop_score(self.search.task, self.config)
+        if target is None or search.best_score is None or search.best is None or search.best_score.mean < target:
+            return False
+        if not search.best_score.exact and search.best.policy is not None:
+            wanted = self.config.episodes * PROLONGATIONS[-1]
+            search.best_score = self._prolonged(search.best.policy, search.best_score, wanted)
+        return search.best_score.mean >= target
+
+    def reserve_episodes(self) -> None:
+        """Refuse to ask for a policy that could not be scored.
+
+        Raises:
+            BudgetExhausted: the episodes of one more score are not left.
+        """
+        if not self.ledger.affords_episodes(self.config.episodes):
+            raise BudgetExhausted(f"fewer than {self.config.episodes} of {self.config.max_episodes} episodes are left")
+
+    def _play(self, actor: Policy | RandomActor, seeds: tuple[int, ...]) -> list[Trajectory]:
+        self.ledger.charge_episodes(len(seeds))
+        trajectories = self.simulator.play(actor, seeds)
+        self.ledger.env_steps += sum(trajectory.length for trajectory in trajectories)
+        return trajectories
+
+    def _score(self, number: int, policy: Policy) -> tuple[Score, list[Trajectory]]:
+        seeds = seeds_of_attempt(number, self.config, exact=self.search.mdp is not None)
+        trajectories = self._play(policy, seeds)
+        if self.search.mdp is not None:
+            return exact_score(policy, self.search.mdp), trajectories
+        return sampled_score(trajectories, self.simulator.engine), trajectories
+
+    def _seeds(self, count: int, first: int = 0) -> tuple[int, ...]:
+        return episode_seeds(self.config.seed, "search", count - first, first)
+
+    def _contest(self, policy: Policy, score: Score) -> tuple[bool, str, Score]:
+        """Whether `policy` replaces the best one, why, and its score after any prolongation."""
+        best, best_score = self.search.best, self.search.best_score
+        if best is None or best.policy is None or best_score is None:
+            return True, "the first policy", score
+        gain, p = 0.0, 1.0
+        for times in (1, *PROLONGATIONS):
+            wanted = times * self.config.episodes
+            if not score.exact and not self._affords(wanted, score, best_score):
+                return False, f"ahead, but too few episodes are left to be sure (p = {p:.2f})", score
+            score = self._prolonged(policy, score, wanted)
+            best_score = self.search.best_score = self._prolonged(best.policy, best_score, wanted)
+            gain, p = paired_gain(score, _first(best_score, score.episodes))
+            if gain <= 0 or score.exact or p <= SIGNIFICANCE:
+                break
+        basis = "exact" if score.exact else f"p = {p:.2g} over {score.episodes} paired episodes"
+        if gain > 0 and p <= SIGNIFICANCE:
+            return True, f"{gain:+.4g} against the best ({basis})", score
+        return False, f"{gain:+.4g} against the best" + (f", not sure enough ({basis})" if gain > 0 else ""), score
+
+    def _affords(self, wanted: int, *scores: Score) -> bool:
+        return self.ledger.affords_episodes(sum(max(0, wanted - score.episodes) for score in scores))
+
+    def _prolonged(self, policy: Policy, score: Score, episodes: int) -> Score:
+        """The score on at least so many of the common seeds, playing only those that are missing."""
+        if score.exact or score.episodes >= episodes or not self._affords(episodes, score):
+            return score
+        more = sampled_score(self._play(policy, self._seeds(episodes, score.episodes)), score.engine)
+        return _joined(score, more)
+
+    def _record(self, attempt: Attempt, started: float) -> Attempt:
+        seconds = time.perf_counter() - started
+        score = self.search.best_score
+        attempt = replace(
+            attempt,
+            episodes=self.ledger.episodes,
+            env_steps=self.ledger.env_steps,
+            best_mean=score.mean if score is not None else None,
+            best_episodes=score.episodes if score is not None else 0,
+            seconds=seconds + attempt.llm_seconds,
+            wall_seconds=time.perf_counter() - self._started,
+        )
+        self.search.attempts.append(attempt)
+        if attempt.accepted:
+            self.search.best = attempt
+        return attempt
+
+
+def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[int, ...]:
+    """The seeds that attempt `number` is played on: common to all attempts where episodes are what scores compare.
+
+    Where the score is exact, episodes only feed the replay buffer, and every attempt brings new ones.
+    """
+    return episode_seeds(config.seed, "search", config.episodes, (number - 1) * config.episodes if exact else 0)
+
+
+def stop_score(task: Task, config: RunConfig) -> float | None:
+    """The score at which a run has nothing left to gain: `stop_at`, else the known optimum."""
+    if config.stop_at is not None:
+        return config.stop_at
+    return task.optimum.value if task.optimum is not None else None
+
+
+def final_score(search: Search, config: RunConfig) -> Score | None:
+    """The best policy on fresh seeds that the search never saw, or exactly; None without a policy."""
+    if search.best is None or search.best.policy is None:
+        return None
+    if search.mdp is not None:
+        return exact_score(search.best.policy, search.mdp)
+    with Simulator(search.task) as simulator:
+        seeds = episode_seeds(config.seed, "final", config.final_episodes)
+        return sampled_score(simulator.play(search.best.policy, seeds), simulator.engine)
+
+
+def _in_short(trajectories: list[Trajectory]) -> tuple[Played, ...]:
+    return tuple(Played(t.episode_return, t.length, "terminated" if t.terminated else "cut") for t in trajectories)
+
+
+def _first(score: Score, count: int) -> Score:
+    if score.exact or score.episodes == count:
+        return score
+    return _scored(score.returns[:count], score.seeds[:count], score.engine)
+
+
+def _joined(score: Score, more: Score) -> Score:
+    return _scored(score.returns + more.returns, score.seeds + more.seeds, score.engine)
+
+
+def _scored(returns: tuple[float, ...], seeds: tuple[int, ...], engine: str) -> Score:
+    return score_of_returns(np.array(returns), seeds, engine)

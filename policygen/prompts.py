@@ -1,0 +1,431 @@
+"""Prompts: what the loop knows, as structured views, rendered by Jinja templates within a token budget.
+
+Templates see plain data and a few filters, never an object that can touch a file; the sandbox and strict undefined
+variables do the rest. When a prompt is too long, the least useful parts shrink first (`_SHRINK`).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from policygen.buffer import Episode
+from policygen.config import RunConfig
+from policygen.errors import TemplateError
+from policygen.expressions import format_number
+from policygen.grid import Grid
+from policygen.language import Problem
+from policygen.messages import CHARACTERS_PER_TOKEN, Message, Prompt
+from policygen.policies import Policy, TablePolicy, action_text, dense_table, output_names
+from policygen.resources import find_resource, list_resources, resource_folders
+from policygen.rollout import Trajectory
+from policygen.search import Attempt, Context
+from policygen.tasks import Task
+
+# --- views: what templates see ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """How much of everything a template shows; lowered step by step until the prompt fits its budget."""
+
+    best: int = 2
+    worst: int = 2
+    rows: int = 24
+    history: int = 20
+    visits: int = 16
+    policy_rows: int = 200
+    prose: int = 6_000
+
+
+_FULL = Show()
+
+# One round of shrinking, least useful first; numbers are the least that is kept.
+_SHRINK = (("visits", 4), ("history", 4), ("rows", 8), ("policy_rows", 24), ("prose", 800), ("best", 1), ("worst", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeView:
+    """One episode: its outcome, and a list per quantity with one entry per step.
+
+    `columns` has `step`, every observation and feature (of the task and of the best policy), `cell` (bins, in the order
+    of the grid) for tables, `action` in the task's words, and `reward`.
+    """
+
+    attempt: int
+    episode_return: float
+    length: int
+    ending: str
+    columns: Mapping[str, Sequence[Any]]
+    signals: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One line of the history: number, score, what it was, and how it differs from the best policy."""
+
+    number: int
+    mean: float | None
+    std: float | None
+    lowest: float | None
+    highest: float | None
+    accepted: bool
+    is_best: bool
+    text: str
+    changed: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class BestView:
+    """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together."""
+
+    number: int
+    text: str
+    lines: tuple[str, ...]
+    score: str
+    mean: float
+    exact: bool
+    played: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VisitView:
+    """A cell and one of its actions: how often it was taken in all episodes, and the mean return that followed."""
+
+    bins: tuple[int, ...]
+    action: str
+    visits: int
+    mean_return: float
+    ends_soon: int
+
+
+def _episode_view(episode: Episode, task: Task, policy: Policy | None, grid: Grid | None) -> EpisodeView:
+    t = episode.trajectory
+    columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
+    observations = t.observations[:-1]
+    reader = policy or _reader(task, grid)
+    names: Sequence[str] = task.observation_names
+    values: Sequence[Any] = list(observations.T)
+    if reader is not None:
+        names, values = reader.quantity_names, reader.quantities(observations.T)
+    signals = []
+    for name, column in zip(names, values, strict=True):
+        if len(column) != t.length:
+            continue  # a feature nothing reads
+        columns[name] = column.tolist()
+        low, mean, high = float(column.min()), float(column.mean()), float(column.max())
+        signals.append({"name": name, "low": low, "mean": mean, "high": high})
+    if isinstance(reader, TablePolicy):
+        bins = reader.grid.bins_of(reader.cells(observations))
+        columns["cell"] = [tuple(row) for row in bins.tolist()]
+    columns["action"] = _actions_in_words(task, t)
+    columns["reward"] = t.rewards.tolist()
+    ending = "terminated by the environment" if t.terminated else "cut by the time limit"
+    return EpisodeView(episode.attempt, t.episode_return, t.length, ending, columns, tuple(signals))
+
+
+def _reader(task: Task, grid: Grid | None) -> TablePolicy | None:
+    """Any table over the grid, to compute features and cells with before there is a policy."""
+    if grid is None:
+        return None
+    lowest = [0.0 if a.is_choice else a.low for a in task.actuators]
+    return TablePolicy.from_actions(task, np.tile(lowest, (grid.size, 1)), grid)
+
+
+def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:
+    rows = trajectory.actions.reshape(trajectory.length, -1).tolist()
+    return [
+        ", ".join(action_text(a, float(f"{v:.3g}")) for a, v in zip(task.actuators, row, strict=True)) for row in rows
+    ]
+
+
+def _attempt_view(attempt: Attempt, best: Policy | None, is_best: bool) -> AttemptView:
+    policy, score = attempt.policy, attempt.score
+    returns = [played.episode_return for played in attempt.played]
+    return AttemptView(
+        number=attempt.number,
+        mean=score.mean if score else None,
+        std=score.std if score else None,
+        lowest=min(returns, default=None),
+        highest=max(returns, default=None),
+        accepted=attempt.accepted,
+        is_best=is_best,
+        text=policy.to_text() if policy is not None and policy.kind == "linear" else "",
+        changed=_difference(policy, best) if policy is not None and best is not None and not is_best else "",
+        problem=str(attempt.problems[0]) if attempt.problems else "",
+    )
+
+
+def _difference(policy: Policy, best: Policy) -> str:
+    """What separates a table from the best one, in rows of at most a line."""
+    if not isinstance(policy, TablePolicy) or not isinstance(best, TablePolicy):
+        return ""
+    if policy.grid != best.grid:
+        return "another grid"
+    a, b = (dense_table(x.rules, x.grid.shape, len(x.task.actuators))[0] for x in (policy, best))
+    cells = np.flatnonzero((a != b).any(axis=1))
+    if not len(cells):
+        return "the same table"
+    shown = []
+    for cell in cells[:6].tolist():
+        bins = ",".join(map(str, policy.grid.bins_of(cell).tolist()))
+        words = ",".join(action_text(act, v) for act, v in zip(policy.task.actuators, a[cell].tolist(), strict=True))
+        shown.append(f"({bins}) {words}")
+    more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
+    return f"{len(cells)} cells differ from the best: {'; '.join(shown)}{more}"
+
+
+def _visit_views(context: Context, policy: TablePolicy) -> list[VisitView]:
+    """Cells and actions over all episodes, those before early ends first, then those most visited."""
+    task, size = context.task, policy.grid.size
+    rows, followed, soon = [], [], []
+    for episode in context.buffer:
+        t = episode.trajectory
+        cells = policy.cells(t.observations[:-1])
+        rows.append(np.column_stack([cells, t.actions.reshape(t.length, -1)]))
+        followed.append(np.cumsum(t.rewards[::-1], dtype=np.float64)[::-1])
+        last = np.zeros(t.length, np.int64)
+        if t.terminated:
+            last[-10:] = 1
+        soon.append(last)
+    if not rows:
+        return []
+    keys, inverse, counts = np.unique(np.concatenate(rows), axis=0, return_inverse=True, return_counts=True)
+    inverse = inverse.reshape(-1)
+    means = np.bincount(inverse, np.concatenate(followed)) / counts
+    ends = np.bincount(inverse, np.concatenate(soon))
+    if task.action_space == "box" and len(keys) > size:
+        return []  # random numbers: no action was taken twice
+    order = np.lexsort((-counts, -ends))
+    views = []
+    for i in order.tolist():
+        bins = tuple(policy.grid.bins_of(int(keys[i, 0])).tolist())
+        words = ", ".join(action_text(a, float(v)) for a, v in zip(task.actuators, keys[i, 1:], strict=True))
+        views.append(VisitView(bins, words, int(counts[i]), float(means[i]), int(ends[i])))
+    return views
+
+
+def _best_view(context: Context) -> BestView | None:
+    best, score = context.best, context.best_score
+    if best is None or best.policy is None or score is None:
+        return None
+    alike = Counter((p.episode_return, p.length, p.ending) for p in best.played)
+    played = tuple(
+        {"episode_return": value, "length": length, "ending": ending, "count": count}
+        for (value, length, ending), count in sorted(alike.items())
+    )
+    text = best.policy.to_text()
+    return BestView(best.number, text, tuple(text.splitlines()), str(score), score.mean, score.exact, played)
+
+
+def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
+    """Everything a template may use, by name; the README documents them."""
+    task, incumbent = context.task, context.incumbent
+    grid = incumbent.grid if isinstance(incumbent, TablePolicy) else task.grid
+    if context.kind == "linear":
+        grid = None
+    reader = incumbent if isinstance(incumbent, TablePolicy) else _reader(task, grid)
+    best = [_episode_view(e, task, incumbent, grid) for e in context.buffer.best(_FULL.best)]
+    shown = {id(e) for e in context.buffer.best(_FULL.best)}
+    # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
+    own = context.buffer.of_attempt(context.best.number) if context.best is not None else list(context.buffer)
+    own.sort(key=lambda e: e.trajectory.episode_return)
+    worst = [_episode_view(e, task, incumbent, grid) for e in own if id(e) not in shown][: _FULL.worst]
+    return {
+        "task": task,
+        "kind": context.kind,
+        "outputs": output_names(task),
+        "grid": [
+            {"name": d.name, "bins": [{"index": i, "label": d.label(i)} for i in range(d.bins)]}
+            for d in (grid.dimensions if grid is not None else ())
+        ],
+        "grid_is_free": config.grid == "free",
+        "number": context.number,
+        "iterations": config.iterations,
+        "best": _best_view(context),
+        "best_episodes": best,
+        "worst_episodes": worst,
+        "attempts": [_attempt_view(a, incumbent, a is context.best) for a in context.attempts if a.number > 0],
+        "random": next((a for a in context.attempts if a.number == 0), None),
+        "visits": _visit_views(context, reader) if isinstance(reader, TablePolicy) else [],
+    }
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
+    """`rows` consecutive steps of an episode as records: its `end`, `start`, or `middle`."""
+    first = {"start": 0, "middle": (episode.length - rows) // 2, "end": episode.length - rows}[where]
+    first = max(0, first)
+    chosen = range(first, min(episode.length, first + rows))
+    return [{name: column[i] for name, column in episode.columns.items()} for i in chosen]
+
+
+def _sample(items: Sequence[Any], n: int) -> list[Any]:
+    """`n` of the items, evenly spaced, the first and last among them."""
+    if len(items) <= n:
+        return list(items)
+    if n <= 1:
+        return list(items[-1:])
+    return [items[round(i * (len(items) - 1) / (n - 1))] for i in range(n)]
+
+
+def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+    """Consecutive records that agree in `names` become one: its `steps` are `7` or `7-12`, `count` says how many."""
+    merged: list[dict[str, Any]] = []
+    for row in rows:
+        if merged and all(merged[-1][name] == row[name] for name in names):
+            merged[-1]["count"] += 1
+            merged[-1]["last"] = row["step"]
+        else:
+            merged.append({**row, "count": 1, "first": row["step"], "last": row["step"]})
+    for row in merged:
+        row["steps"] = f"{row['first']}" if row["count"] == 1 else f"{row['first']}-{row['last']}"
+    return merged
+
+
+def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
+    """Records as a Markdown table of the named fields."""
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_brief(row[name], digits) for name in names) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _brief(value: Any, digits: int = 3) -> str:
+    """A value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, tuple | list):
+        return ",".join(_brief(item, digits) for item in value)
+    if isinstance(value, int | np.integer):
+        return str(value)
+    if isinstance(value, float | np.floating):
+        return format_number(float(f"{value:.{digits}g}")) if np.isfinite(value) else str(value)
+    return str(value)
+
+
+_FILTERS = {"window": _window, "sample": _sample, "runs": _runs, "table": _table, "brief": _brief}
+
+
+# --- rendering -------------------------------------------------------------------------------------------------------
+
+
+class _Loader(jinja2.BaseLoader):
+    """Finds templates as every other project file is found, each include anew: a local file overrides a shipped one."""
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Any]:
+        path = find_resource("templates", template, ".j2")
+        if path is None:
+            raise jinja2.TemplateNotFound(template)
+        try:
+            return path.read_text(encoding="utf-8"), str(path), lambda: True
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"cannot read the template {path}: {error}") from None
+
+
+def _environment() -> jinja2.Environment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=_Loader(), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
+    environment.filters.update(_FILTERS)
+    return environment
+
+
+def render_template(name: str, variables: Mapping[str, Any]) -> str:
+    """One template as text.
+
+    Raises:
+        TemplateError: it does not exist or cannot be rendered; the message names the file and the line.
+    """
+    try:
+        return _environment().get_template(name).render(variables).strip() + "\n"
+    except jinja2.TemplateNotFound as error:
+        known = ", ".join(sorted(list_resources("templates", ".j2")))
+        raise TemplateError(f"there is no template `{error.name}`; known are {known}") from None
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateError(f"{_short(error.filename or name)}, line {error.lineno}: {error.message}") from None
+    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
+        where = f"{_short(frames[-1].filename)}, line {frames[-1].lineno}" if frames else name
+        raise TemplateError(f"{where}: {error}") from None
+
+
+def _short(filename: str) -> str:
+    path = Path(filename)
+    return (
+        str(Path("templates") / path.name) if any(path.parent == f for f in resource_folders("templates")) else filename
+    )
+
+
+def improve_template(context: Context, config: RunConfig) -> str:
+    """The name of the template that asks for the next policy."""
+    return config.template or f"improve_{context.kind}"
+
+
+def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message] = ()) -> Prompt:
+    """The prompt for the next attempt, within `config.prompt_tokens`.
+
+    Args:
+        earlier: turns of a continued conversation, oldest first; the oldest are left out first.
+
+    Raises:
+        TemplateError: a template is broken, or the prompt does not fit even at its shortest.
+    """
+    variables = template_variables(context, config)
+    show = _FULL
+    while True:
+        variables["show"] = show
+        system = Message("system", render_template("system", variables))
+        request = Message("user", render_template(improve_template(context, config), variables))
+        prompt = Prompt((system, request), context)
+        if prompt.estimated_tokens <= config.prompt_tokens:
+            break
+        smaller = _shrunk(show)
+        if smaller == show:
+            raise TemplateError(
+                f"the prompt has about {prompt.estimated_tokens:,} tokens at its shortest and may have "
+                f"{config.prompt_tokens:,}; raise --set prompt_tokens=N or show less in the template"
+            )
+        show = smaller
+    room = (config.prompt_tokens - prompt.estimated_tokens) * CHARACTERS_PER_TOKEN
+    turns: list[Message] = []
+    for asked, answered in reversed(list(zip(earlier[::2], earlier[1::2], strict=True))):
+        room -= len(asked.content) + len(answered.content)
+        if room < 0:
+            break
+        turns[:0] = [asked, answered]
+    return Prompt((system, *turns, request), context)
+
+
+def _shrunk(show: Show) -> Show:
+    """The next smaller amount: the first field that is furthest above its least loses a quarter of the excess."""
+    excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
+    worst = max(excess)
+    if worst <= 0:
+        return show
+    name, least = _SHRINK[excess.index(worst)]
+    return replace(show, **{name: max(least, int(least + (getattr(show, name) - least) * 0.7))})
+
+
+def render_repair(
+    prompt: Prompt, reply: str, problems: Sequence[Problem], context: Context, config: RunConfig
+) -> Prompt:
+    """The prompt that follows a malformed reply: the same conversation, the reply, and every problem in it."""
+    variables = {
+        **template_variables(context, config),
+        "show": _FULL,
+        "problems": problems,
+        "reply_lines": reply.splitlines(),
+    }
+    request = render_template("repair", variables)
+    return prompt.followed_by(Message("assistant", reply or "(empty)"), Message("user", request))
