@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check format clean
+.PHONY: demo test check first-runs format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -18,6 +18,20 @@ check: $(DEV)
 	$(BIN)/ruff check policygen tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.
+FIRST := build/first_runs
+first-runs: $(CORE)
+	rm -rf $(FIRST)
+	for seed in 0 1 2 3 4; do for task in cartpole frozenlake; do \
+		$(BIN)/policygen run $$task --seed $$seed --out $(FIRST)/$$task || exit 1; done; done
+	$(BIN)/policygen plot $(FIRST)/cartpole/* -o results/benchmarks/first_runs_cartpole.png
+	$(BIN)/policygen plot $(FIRST)/frozenlake/* -o results/benchmarks/first_runs_frozenlake.png
+	$(BIN)/policygen plot $(FIRST)/*/* -o $(FIRST)/both.png --table $(FIRST)/table.md
+	{ echo '# First runs'; echo; \
+	  echo 'Proposals come from `builtin`, which is plain search and not a language model. 20 iterations at most, 20 episodes per'; \
+	  echo 'score while searching, 20 episodes of random actions before; final scores on 100 fresh seeds, or exact. Made with'; \
+	  echo '`make first-runs`.'; echo; cat $(FIRST)/table.md; } > results/benchmarks/first_runs.md
 
 format: $(DEV)
 	$(BIN)/ruff format policygen tests

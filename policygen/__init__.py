@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from policygen.api import RunResult, evaluate, parse, run
+    from policygen.api import RunResult, parse, run, score
     from policygen.discovery import load_task
     from policygen.errors import PolicygenError
     from policygen.evaluate import Score
@@ -36,12 +36,12 @@ _HOMES = {
     "Score": "evaluate",
     "TablePolicy": "policies",
     "Task": "tasks",
-    "evaluate": "api",
     "load_task": "discovery",
     "parse": "api",
     "plot_policy": "plots",
     "plot_runs": "plots",
     "run": "api",
+    "score": "api",
 }
 
 __all__ = [
@@ -53,12 +53,12 @@ __all__ = [
     "Score",
     "TablePolicy",
     "Task",
-    "evaluate",
     "load_task",
     "parse",
     "plot_policy",
     "plot_runs",
     "run",
+    "score",
 ]
 
 

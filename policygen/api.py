@@ -10,8 +10,7 @@ from typing import Any
 from policygen.config import effective_config
 from policygen.discovery import load_task
 from policygen.errors import PolicyError
-from policygen.evaluate import Score, episode_seeds
-from policygen.evaluate import evaluate as evaluate_on_seeds
+from policygen.evaluate import Score, episode_seeds, evaluate
 from policygen.language import parse as parse_text
 from policygen.llm import Provider
 from policygen.policies import Policy
@@ -85,11 +84,11 @@ def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy
     return parsed.policy
 
 
-def evaluate(policy: Policy, *, episodes: int = 100, seed: int = 0) -> Score:
+def score(policy: Policy, *, episodes: int = 100, seed: int = 0) -> Score:
     """Score a policy on fresh episodes, or exactly where the task is a finite, known MDP.
 
     Args:
         episodes: number of episodes, at least 2.
         seed: chooses the episodes; runs never tune on them.
     """
-    return evaluate_on_seeds(policy, episode_seeds(seed, "evaluation", episodes))
+    return evaluate(policy, episode_seeds(seed, "evaluation", episodes))

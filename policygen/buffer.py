@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +126,10 @@ class ReplayBuffer:
         try:
             with np.load(path, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
+            steps = int(arrays["lengths"].sum())
+            rows = steps + len(arrays["lengths"])
+            if (len(arrays["rewards"]), len(arrays["actions"]), len(arrays["observations"])) != (steps, steps, rows):
+                raise ValueError("its arrays do not fit together")
             buffer = cls(capacity)
             step = state = 0
             for i, length in enumerate(arrays["lengths"].tolist()):
@@ -143,7 +148,7 @@ class ReplayBuffer:
                 state, step = state + length + 1, step + length
         except FileNotFoundError:
             raise LogbookError(f"there is no replay buffer {path}") from None
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise LogbookError(f"{path} is damaged: {error}") from None
         return buffer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -39,19 +40,23 @@ def main() -> None:
         code = commands.main(standalone_mode=False)
     except click.exceptions.Abort:
         code = 130
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = error.exit_code
+    except click.ClickException as error:
+        code = _fail(error.format_message(), error.exit_code)
     except UsageError as error:
         code = _fail(str(error), 2)
     except PolicygenError as error:
         code = _fail(str(error), 1)
     except KeyboardInterrupt:
         code = _fail("interrupted", 130)
-    except BrokenPipeError:
-        # The reader of a pipe has had enough (`policygen tasks | head`); nothing is wrong.
-        sys.stderr.close()
-        code = 0
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # Standard output cannot be written, and what waits in its buffer must not fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _fail(f"the output cannot be written: {error.strerror}", 1)
     sys.exit(code or 0)
 
 
@@ -144,7 +149,7 @@ def _carry_out(begun: Any) -> None:
     click.echo(f"\nstopped: {summary['stopped']}")
     best = begun.search.best
     if best is None or best.policy is None:
-        click.echo(f"no policy was found; the transcript says why: {begun.folder / 'transcript.jsonl'}")
+        click.echo(f"no policy was found; what was asked and answered is in {begun.folder}")
         raise SystemExit(1)
     seeds = "" if begun.final.exact else " that the search never saw"
     solved = {True: " (solved)", False: " (not solved)", None: ""}[summary["solved"]]
@@ -180,11 +185,11 @@ def show(source: Path, output: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
 def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_json: bool) -> None:
     """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
-    from policygen.api import evaluate as score_policy
+    from policygen.api import score as score_of
     from policygen.runner import read_policy, score_record
 
     policy = read_policy(source, task_name)
-    score = score_policy(policy, episodes=episodes, seed=seed)
+    score = score_of(policy, episodes=episodes, seed=seed)
     if as_json:
         click.echo(json.dumps({"task": policy.task.name, "gym_id": policy.task.gym_id, **score_record(score)}))
         return
@@ -204,11 +209,18 @@ def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_j
     default="attempt",
     help="What the horizontal axis counts (default: attempt).",
 )
-def plot(runs: tuple[Path, ...], output: Path, x: str) -> None:
+@click.option("--table", "table_file", type=click.Path(path_type=Path), help="Also write a Markdown table of the runs.")
+def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of one or many runs, grouped, with intervals."""
     from policygen.plots import plot_runs
 
     click.echo(plot_runs(runs, output, x=x))
+    if table_file is not None:
+        from policygen.compare import comparison
+        from policygen.storage import write_atomically
+
+        write_atomically(table_file, comparison(runs))
+        click.echo(table_file)
 
 
 @commands.command()

@@ -53,17 +53,24 @@ def effective_config(
     task: Task,
     name: str,
     *,
+    base: RunConfig | None = None,
     file: Path | None = None,
     assignments: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """The settings of a run, later sources over earlier ones: task file, config file, `--set`, options.
 
+    Args:
+        base: settings of an earlier run, to start from instead of the task file's.
+
     Raises:
         UsageError: an unknown key or a value out of range, with the source it came from.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
-    _merge(merged, dict(task.run), f"task {task.name}, [run]")
+    if base is not None:
+        merged = base.model_dump(exclude_none=True)
+    else:
+        _merge(merged, dict(task.run), f"task {task.name}, [run]")
     if file is not None:
         _merge(merged, _read(file), file.name)
     _merge(merged, dict(_assignment(text) for text in assignments), "--set")
@@ -77,6 +84,8 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
             near = difflib.get_close_matches(key, RunConfig.model_fields, n=1)
             meant = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(RunConfig.model_fields)}"
             raise UsageError(f"{source}: there is no setting `{key}`{meant}")
+    if new.get("task", merged["task"]) != merged["task"]:
+        raise UsageError(f"{source}: these settings are for task `{new['task']}`, this run is of `{merged['task']}`")
     merged.update(new)
     try:
         RunConfig(**merged)

@@ -99,7 +99,7 @@ def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
     if spread == 0.0:
         return gain, 0.0 if gain > 0 else 1.0
     statistic = gain / (spread / math.sqrt(len(differences)))
-    return gain, float(1.0 - stdtr(len(differences) - 1, statistic))
+    return gain, float(stdtr(len(differences) - 1, -statistic))
 
 
 # --- finite, known MDPs ----------------------------------------------------------------------------------------------
@@ -137,6 +137,8 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     space, actions = env.observation_space, env.action_space
     if not isinstance(table, dict) or start is None:
         return None
+    if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` does not say
+        return None
     if not isinstance(space, gym.spaces.Discrete) or not isinstance(actions, gym.spaces.Discrete):
         return None
     n, m = int(space.n), int(actions.n)
@@ -154,8 +156,10 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     return FiniteMDP(next_states, probabilities, rewards, going_on, np.asarray(start, np.float64))
 
 
-def exact_score(policy: Policy, mdp: FiniteMDP) -> Score:
+def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score:
     """Mean and standard deviation of the undiscounted return within the step limit, without sampling.
+
+    The limit is that of the policy's own task unless `max_steps` is given.
 
     Backward recursion over the remaining steps for the first and second moment of the return:
     V'(s) = E[r + V(s')] and M'(s) = E[r^2 + 2 r V(s') + M(s')], with V = M = 0 after the end of an episode
@@ -166,7 +170,7 @@ def exact_score(policy: Policy, mdp: FiniteMDP) -> Score:
     after, p = mdp.next_states[states, chosen], mdp.probabilities[states, chosen]
     r, on = mdp.rewards[states, chosen], mdp.going_on[states, chosen]
     value, square = np.zeros(len(states)), np.zeros(len(states))
-    for _ in range(policy.task.max_steps):
+    for _ in range(max_steps or policy.task.max_steps):
         later = on * value[after]
         square = (p * (r * r + 2 * r * later + on * square[after])).sum(axis=1)
         value = (p * (r + later)).sum(axis=1)
@@ -185,6 +189,6 @@ def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) 
     task = task or policy.task
     mdp = finite_mdp(task)
     if mdp is not None:
-        return exact_score(policy, mdp)
+        return exact_score(policy, mdp, task.max_steps)
     with Simulator(task) as simulator:
         return sampled_score(simulator.play(policy, seeds), simulator.engine)

@@ -4,6 +4,7 @@ An expression is parsed by Python's own parser, copied node by node through a wh
 compiled to closures over numpy. Nothing is ever evaluated by the interpreter, and size and depth are bounded first.
 
 Two compiled forms agree to rounding: `batch` over columns of a million rows, `scalar` over one row of plain floats.
+Zero has no sign: -0.0 is 0 wherever the difference would show (1/x, x^-1, atan2).
 Values that are not finite never leave an expression's feature: see `finite`.
 """
 
@@ -12,7 +13,8 @@ from __future__ import annotations
 import ast
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -81,6 +83,9 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _SPELLINGS = str.maketrans(
     {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "²": "^2", "³": "^3"}
 )
+# A long sum or conjunction groups to the left; it is bounded by its terms, not by its depth.
+_GROUPS_LEFT = ("+", "-", "and", "or")
+_TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
 # name -> (fewest, most) arguments
 FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "sign", "floor", "atan"), (1, 1)),
@@ -88,6 +93,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("clip", "where"), (3, 3)),
     **dict.fromkeys(("min", "max"), (2, 8)),
 }
+_GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
 _ALIASES = {"arctan2": "atan2", "arctan": "atan", "fabs": "abs", "pow": "^", "if": "where", "ln": "log"}
 
 
@@ -97,31 +103,57 @@ def parse_expression(text: str, names: Sequence[str]) -> Node:
     Raises:
         ExpressionError: the text is too long, too deep, not arithmetic, or names something unknown.
     """
-    if len(text) > MAX_CHARACTERS:
-        raise ExpressionError(
-            f"the expression has {len(text):,} characters; the most is {MAX_CHARACTERS:,}: split it with `let`"
-        )
+    _check_length(text)
     source = text.strip().translate(_SPELLINGS)
     if not source:
         raise ExpressionError("there is no expression; write for example `2*x + 0.5`")
     odd = next((c for c in source if not (c.isascii() and (c.isprintable() or c in "\t "))), None)
     if odd is not None:
         raise ExpressionError(f"the character {odd!r} is not allowed; write names and operators in plain ASCII")
-    source = source.replace("^", "**")
+    if glued := _GLUED.search(source):
+        raise ExpressionError(f"`{_shown(glued[0])}` is not a number; write a product with `*`, such as `2*x`")
+    _check_length(source)
+    try:
+        tree = ast.parse(source.replace("^", "**"), mode="eval").body
+    except SyntaxError as error:
+        raise ExpressionError(f"cannot read `{_shown(text.strip(), 80)}` as arithmetic ({error.msg})") from None
+    except (RecursionError, MemoryError, ValueError):
+        raise ExpressionError("the expression is too large to read; split it with `let`") from None
+    node = _Converter(names).convert(tree, 0)
+    # A saved policy must read back: what the text stands for keeps the same bounds as the text.
+    _check_size(node)
+    _check_length(to_text(node))
+    return node
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise ExpressionError(
+            f"the expression has {len(text):,} characters; the most is {MAX_CHARACTERS:,}: split it with `let`"
+        )
     depth = deepest = 0
-    for character in source:
+    for character in text:
         depth += (character in "([{") - (character in ")]}")
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
         raise ExpressionError(f"parentheses are nested {deepest} deep; the most is {MAX_DEPTH}")
-    try:
-        tree = ast.parse(source, mode="eval").body
-    except SyntaxError as error:
-        shown = text.strip() if len(text) <= 80 else text.strip()[:77] + "..."
-        raise ExpressionError(f"cannot read `{shown}` as arithmetic ({error.msg})") from None
-    except (RecursionError, MemoryError, ValueError):
-        raise ExpressionError("the expression is too large to read: split it with `let`") from None
-    return _Converter(names).convert(tree, 0)
+
+
+def _check_size(root: Node) -> None:
+    nodes = deepest = 0
+    open_nodes = [(root, 0)]
+    while open_nodes:
+        node, depth = open_nodes.pop()
+        nodes, deepest = nodes + 1, max(deepest, depth)
+        if isinstance(node, Call):
+            first = depth + (node.function not in _GROUPS_LEFT)
+            open_nodes += [(argument, depth + 1 if i else first) for i, argument in enumerate(node.arguments)]
+    if nodes > MAX_NODES or deepest > MAX_DEPTH:
+        raise ExpressionError(_TOO_LARGE)
+
+
+def _shown(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 class _Converter:
@@ -134,14 +166,14 @@ class _Converter:
     def convert(self, tree: ast.expr, depth: int) -> Node:
         self.nodes += 1
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise ExpressionError(
-                f"the expression is too large (at most {MAX_NODES} terms, nested {MAX_DEPTH} deep): split it with `let`"
-            )
+            raise ExpressionError(_TOO_LARGE)
         match tree:
             case ast.Constant(value=literal):
                 return self._number(literal)
             case ast.Name(id=name):
                 return self._name(name)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=literal)):
+                return Number(-self._number(literal).value)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.convert(operand, depth + 1)
                 return Number(-inner.value) if isinstance(inner, Number) else Call("neg", (inner,))
@@ -153,18 +185,21 @@ class _Converter:
                 pair = (self.convert(left, depth + 1), self.convert(right, depth + 1))
                 return Call("floor", (Call("/", pair),))
             case ast.BinOp(op=op, left=left, right=right) if type(op) in _BINARY:
-                # A long sum groups to the left; it is bounded by its terms, not by its depth.
-                left_depth = depth if isinstance(op, ast.Add | ast.Sub) else depth + 1
-                return Call(_BINARY[type(op)], (self.convert(left, left_depth), self.convert(right, depth + 1)))
+                symbol = _BINARY[type(op)]
+                left_depth = depth + (symbol not in _GROUPS_LEFT)
+                return Call(symbol, (self.convert(left, left_depth), self.convert(right, depth + 1)))
             case ast.BoolOp(op=op, values=values):
                 word = "and" if isinstance(op, ast.And) else "or"
-                result = self.convert(values[0], depth + 1)
+                result = self.convert(values[0], depth)
                 for value in values[1:]:
                     result = Call(word, (result, self.convert(value, depth + 1)))
                 return result
             case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in _COMPARE for op in ops):
-                parts = [self.convert(side, depth + 1) for side in (left, *rights)]
-                pairs = [Call(_COMPARE[type(op)], (a, b)) for op, a, b in zip(ops, parts[:-1], parts[1:], strict=True)]
+                # `a < b < c` says b twice, so b is counted twice: nested chains would grow without bound.
+                pairs = [
+                    Call(_COMPARE[type(op)], (self.convert(a, depth + 1), self.convert(b, depth + 1)))
+                    for op, a, b in zip(ops, [left, *rights[:-1]], rights, strict=True)
+                ]
                 chained: Node = pairs[0]
                 for pair_ in pairs[1:]:
                     chained = Call("and", (chained, pair_))
@@ -180,13 +215,13 @@ class _Converter:
 
     def _number(self, value: object) -> Number:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ExpressionError(f"{str(value)[:40]!r} is not a number")
+            raise ExpressionError(f"`{_shown(str(value))}` is not a number; write for example `0.5`")
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise ExpressionError("a number is too large")
+            raise ExpressionError("a number is too large; the largest is about 1e308")
         return Number(number)
 
     def _name(self, name: str) -> Node:
@@ -211,12 +246,11 @@ class _Converter:
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     """One sentence for a name that is not in `known`, the nearest known names first."""
-    shown = name if len(name) <= 40 else name[:37] + "..."
     nearest = difflib.get_close_matches(name[:60], known, n=3, cutoff=0.5)
     others = [other for other in known if other not in nearest]
     listed = nearest + others[: 24 - len(nearest)]
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
-    return f"unknown {what} `{shown}`; known are {', '.join(listed)}{more}"
+    return f"unknown {what} `{_shown(name)}`; known are {', '.join(listed)}{more}"
 
 
 # --- tree -> numpy, tree -> plain floats -----------------------------------------------------------------------------
@@ -239,8 +273,8 @@ _BATCH: dict[str, Callable[..., Any]] = {
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,
-    "/": np.divide,
-    "^": np.power,
+    "/": lambda a, b: np.divide(a, np.add(b, 0.0)),
+    "^": lambda a, b: np.power(np.add(a, 0.0), b),
     "mod": np.mod,
     "neg": np.negative,
     "<": _as_float(np.less),
@@ -263,7 +297,7 @@ _BATCH: dict[str, Callable[..., Any]] = {
     "sign": np.sign,
     "floor": np.floor,
     "atan": np.arctan,
-    "atan2": np.arctan2,
+    "atan2": lambda y, x: np.arctan2(np.add(y, 0.0), np.add(x, 0.0)),
     "min": _fold(np.minimum),
     "max": _fold(np.maximum),
     "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
@@ -299,7 +333,7 @@ def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
 def _divide(a: float, b: float) -> float:
     if b != 0.0:
         return a / b
-    return math.nan if a == 0.0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
+    return math.nan if a == 0.0 or a != a else math.copysign(math.inf, a)
 
 
 def _mod(a: float, b: float) -> float:
@@ -308,7 +342,7 @@ def _mod(a: float, b: float) -> float:
 
 def _power(a: float, b: float) -> float:
     try:
-        return math.pow(a, b)
+        return math.pow(a + 0.0, b)
     except OverflowError:
         return -math.inf if a < 0 and b % 2 == 1 else math.inf
     except ValueError:
@@ -371,7 +405,7 @@ _SCALAR: dict[str, Callable[..., float]] = {
     "sign": lambda a: math.nan if a != a else float((a > 0) - (a < 0)),
     "floor": lambda a: float(math.floor(a)) if math.isfinite(a) else a,
     "atan": math.atan,
-    "atan2": math.atan2,
+    "atan2": lambda y, x: math.atan2(y + 0.0, x + 0.0),
     "min": _scalar_min,
     "max": _scalar_max,
     "clip": lambda x, low, high: _scalar_min(_scalar_max(x, low), high),
@@ -516,3 +550,30 @@ def _summed(left: Mapping[Node | None, float], right: Mapping[Node | None, float
     for term, coefficient in right.items():
         total[term] = total.get(term, 0.0) + coefficient
     return total
+
+
+def constants(node: Node) -> tuple[float, ...]:
+    """The numbers of an expression that a numerical search may change, from left to right.
+
+    Exponents are structure, not size, and stay as they are.
+    """
+    match node:
+        case Number(value):
+            return (value,)
+        case Call("^", (base, _)):
+            return constants(base)
+        case Call(_, arguments):
+            return tuple(value for argument in arguments for value in constants(argument))
+    return ()
+
+
+def with_constants(node: Node, values: Iterator[float]) -> Node:
+    """The expression with its `constants` replaced, taken from `values` in the same order."""
+    match node:
+        case Number():
+            return Number(next(values))
+        case Call("^" as function, (base, exponent)):
+            return Call(function, (with_constants(base, values), exponent))
+        case Call(function, arguments):
+            return Call(function, tuple(with_constants(argument, values) for argument in arguments))
+    return node

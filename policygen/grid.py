@@ -20,6 +20,7 @@ from policygen.errors import UsageError
 from policygen.expressions import format_number
 
 MAX_CELLS = 1_000_000
+MAX_DIMENSIONS = 32
 # Rows handled at a time: the columns, counts and indices of one block stay in the processor's cache.
 BLOCK = 16_384
 # Up to here, comparing with every edge is faster than a binary search, because comparisons are vectorised.
@@ -34,15 +35,16 @@ class Dimension:
     edges: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not all(math.isfinite(edge) for edge in self.edges):
-            raise UsageError(f"the bin edges of {self.name} must be finite numbers")
+        if not all(map(math.isfinite, self.cuts)):
+            raise UsageError(f"the bin edges of {self.name} must be finite numbers below 3e38")
         if any(b <= a for a, b in zip(self.cuts[:-1], self.cuts[1:], strict=True)):
             raise UsageError(f"the bin edges of {self.name} must increase: {', '.join(map(str, self.edges))}")
 
     @cached_property
     def cuts(self) -> tuple[float, ...]:
-        """The edges rounded to single precision, so that float32 and float64 observations land in the same bin."""
-        return tuple(float(np.float32(edge)) for edge in self.edges)
+        """The edges rounded to single precision, so that a float32 observation equals the edge it was rounded to."""
+        with np.errstate(over="ignore"):
+            return tuple(float(np.float32(edge)) for edge in self.edges)
 
     @property
     def bins(self) -> int:
@@ -52,7 +54,7 @@ class Dimension:
     @cached_property
     def counts_integers(self) -> bool:
         """Whether bin i holds exactly the integer i (edges 0.5, 1.5, ...)."""
-        return self.edges == tuple(i + 0.5 for i in range(len(self.edges)))
+        return bool(self.edges) and self.edges == tuple(i + 0.5 for i in range(len(self.edges)))
 
     def label(self, index: int) -> str:
         """The values of a bin in words: `3`, `below -0.8`, `-0.8 to 0.8`, `0.8 and above`."""
@@ -78,13 +80,15 @@ class Grid:
     """The cells of a table policy: the product of its dimensions' bins.
 
     Raises:
-        UsageError: two dimensions share a name, or there are more than a million cells.
+        UsageError: there is no dimension or more than 32, two share a name, or there are more than a million cells.
     """
 
     dimensions: tuple[Dimension, ...]
     _strides: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not 1 <= len(self.dimensions) <= MAX_DIMENSIONS:
+            raise UsageError(f"a grid bins 1 to {MAX_DIMENSIONS} quantities, here {len(self.dimensions)}")
         if len(set(self.names)) != len(self.names):
             raise UsageError(f"the grid bins a quantity twice: {', '.join(self.names)}")
         if self.size > MAX_CELLS:
@@ -131,6 +135,8 @@ class Grid:
         count = np.empty(len(out), np.uint8)
         for dimension, stride, column in zip(self.dimensions, self._strides, columns, strict=True):
             cuts = dimension.cuts
+            if column.dtype == np.float16:  # too coarse to hold the edges
+                column = column.astype(np.float32)
             if len(cuts) > COMPARE_AT_MOST:
                 bins = np.searchsorted(np.array(cuts), column, side="right").astype(np.int32)
                 out -= np.int32(stride) * (np.int32(len(cuts)) - bins)

@@ -8,6 +8,7 @@ reported at once, each with its line, what was found and what was expected.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from policygen.errors import ExpressionError, UsageError
-from policygen.expressions import Node, names_in, parse_expression, unknown_name
+from policygen.expressions import Node, format_number, names_in, parse_expression, unknown_name
 from policygen.grid import Dimension, Grid
 from policygen.policies import (
     Lets,
@@ -27,11 +28,13 @@ from policygen.policies import (
     output_names,
 )
 from policygen.spaces import Actuator
-from policygen.tasks import PolicyKind, Task
+from policygen.tasks import PolicyKind, Task, is_name
 
 MAX_CHARACTERS = 400_000
 MAX_LINE = 4_000
 MOST_PROBLEMS = 20
+MOST_FEATURES = 100
+MOST_CELL_CHARACTERS = 80  # of an action
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,11 @@ class _Draft:
 
 
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
-_LET = re.compile(r"let\b\s*(.*)", re.IGNORECASE)
+# Prose may start with `Let`: only `let NAME =` and a lower-case `let` are taken for a feature.
+_LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
-_PARAM = re.compile(r"params?\s*\[\s*(\d+)\s*\]\s*[:=]\s*([-+−]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _RULE_LINE = re.compile(r"[\s|:+=-]*")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -115,7 +119,8 @@ def parse(
     inherited: dict[str, Node] = dict(incumbent.lets) if incumbent is not None else {}
     _read_lines(lines, task, base, inherited, draft)
     if kind is None:
-        kind = "table" if draft.rows or (draft.params and not draft.equations and task.grid) else "linear"
+        tabular = draft.rows or draft.header or (draft.params and not draft.equations and task.grid)
+        kind = "table" if tabular else "linear"
     if kind == "table":
         policy, coverage = _table(draft, task, incumbent, inherited, free_grid)
     else:
@@ -126,7 +131,7 @@ def parse(
             problems.append(
                 Problem(None, f"there are {len(draft.problems) - MOST_PROBLEMS} more problems", "correct these first")
             )
-        return Parsed(None, tuple(problems))
+        return Parsed(None, tuple(problems), coverage)
     return Parsed(policy, (), coverage)
 
 
@@ -157,19 +162,26 @@ def _policy_lines(text: str) -> list[tuple[int, str]]:
 
 def _cleaned(line: str) -> str:
     """A line without comments, list bullets and emphasis around it."""
-    line = re.sub(r"(?:^|\s)(?:#|//).*$", "", line).strip()
-    line = re.sub(r"^(?:[-•]\s+|\d+[.)]\s+)(?=\D)", "", line)
+    # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
+    line = re.sub(r"^\s*(?:#|//).*$|\s#[^|]*$", "", line).strip()
+    line = re.sub(r"^(?:(?:[-•+]\s+|\d+[.)]\s+)(?=\D)|\*\s+(?=[^\d|]))", "", line)
+    line = re.sub(r"^(\*\*|`)([\w() \[\]]+)\1", r"\2", line)  # **left** = ...
     line = line.strip("`").strip()
     if line.startswith("**") and line.endswith("**"):
         line = line[2:-2].strip()
     return line.rstrip(";").rstrip()
 
 
+def _ascii_signs(number: str) -> str:
+    return number.replace("−", "-").replace("–", "-")
+
+
 def _read_lines(
     lines: Sequence[tuple[int, str]], task: Task, base: list[str], inherited: dict[str, Node], draft: _Draft
 ) -> None:
     outputs = output_names(task)
-    dims_and_actions = {a.name.lower() for a in task.actuators}
+    action_names = {"action", *(a.name.lower() for a in task.actuators)}
+    known = base + [name for name in inherited if name not in base]
     for number, raw in lines:
         if len(raw) > MAX_LINE:
             if "|" in raw or "=" in raw:
@@ -178,32 +190,46 @@ def _read_lines(
         line = _cleaned(raw)
         if not line:
             continue
-        known = base + [name for name in (*inherited, *draft.lets) if name not in base]
         if _PARAM.search(line) and not line.startswith("|"):
             for index, value in _PARAM.findall(line):
-                draft.params[int(index)] = (number, float(value.replace("−", "-")))
+                draft.params[int(index)] = (number, float(_ascii_signs(value)))
+                if math.isinf(float(_ascii_signs(value))):
+                    draft.problem(number, f"params[{index}] is too large", "write a smaller number")
         elif match := _LET.match(line):
             _read_let(number, match[1], known, base, outputs, draft)
         elif match := _BINS.match(line):
             _read_bins(number, match[1], match[2], known, draft)
-        elif "|" in line:
-            _read_row(number, line, dims_and_actions, known, draft)
+        elif line.startswith("|") or ("|" in line and not _ASSIGN.match(line)):
+            _read_row(number, line, action_names, known, draft)
         elif match := _ASSIGN.match(line):
             _read_assignment(number, match[1], match[2], outputs, task, known, base, draft)
+        known += [name for name in list(draft.lets)[-1:] if name not in known]
+        if len(draft.lets) > MOST_FEATURES:
+            draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {MOST_FEATURES}")
+            return
 
 
 def _read_let(number: int, text: str, known: list[str], base: list[str], outputs: Sequence[str], draft: _Draft) -> None:
     name, equals, expression = text.partition("=")
     name = name.strip()
-    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name):
+    name = name.rstrip(": ")
+    if not equals or not is_name(name):
         draft.problem(number, f"found `let {text[:60]}`", "write `let NAME = EXPRESSION`")
-    elif name in base or name in outputs:
-        what = "an action" if name in outputs else "a quantity of the task"
-        draft.problem(number, f"`{name}` is already {what}", "choose another name for the feature")
+    elif taken := _taken(name, base, outputs, known):
+        draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
     else:
         node = _expression(number, expression, known, draft)
         if node is not None:
             draft.lets[name] = node
+
+
+def _taken(name: str, base: Sequence[str], outputs: Sequence[str], known: Sequence[str]) -> str:
+    """What else has the name, if anything: a table's header does not tell capitals apart. Redefining is allowed."""
+    if name.lower() in {output.lower() for output in outputs}:
+        return "an action"
+    if name.lower() in {quantity.lower() for quantity in base}:
+        return "a quantity of the task"
+    return next((f"a feature, `{other}`" for other in known if other != name and other.lower() == name.lower()), "")
 
 
 def _expression(number: int, text: str, known: Sequence[str], draft: _Draft) -> Node | None:
@@ -221,12 +247,12 @@ def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: _
         draft.problem(number, found, expected)
         return
     edges = [part.strip() for part in text.strip("[] ").split(",") if part.strip()]
-    bad = [edge for edge in edges if not _NUMBER.fullmatch(edge.replace("−", "-"))]
+    bad = [edge for edge in edges if not _NUMBER.fullmatch(_ascii_signs(edge))]
     if bad:
         draft.problem(number, f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")
         return
     try:
-        draft.bins[name] = (number, Dimension(name, tuple(float(edge.replace("−", "-")) for edge in edges)))
+        draft.bins[name] = (number, Dimension(name, tuple(float(_ascii_signs(edge)) for edge in edges)))
     except UsageError as error:
         draft.problem(number, str(error), "write the inner edges in increasing order")
 
@@ -236,7 +262,9 @@ def _read_row(number: int, line: str, action_names: set[str], known: Sequence[st
         return
     cells = [_plain(cell) for cell in line.strip().strip("|").split("|")]
     lowered = [cell.lower() for cell in cells]
-    names = {name.lower() for name in known} | action_names | {"action"}
+    names = {name.lower() for name in known} | action_names
+    if not line.startswith("|") and lowered[0] not in names and not _looks_like_bins(lowered[0]):
+        return  # prose with a pipe in it, such as |angle|
     if any(cell in names for cell in lowered) and not any(_looks_like_bins(cell) for cell in lowered[:-1]):
         draft.header = (number, cells)
         draft.rows.clear()  # a second table replaces the first: models restate the old one before they improve it
@@ -245,7 +273,9 @@ def _read_row(number: int, line: str, action_names: set[str], known: Sequence[st
 
 
 def _plain(cell: str) -> str:
-    return cell.strip().strip("`").strip("_").strip() if cell.strip() != "*" else "*"
+    """A cell without emphasis: `**right**`, `*right*` and code quotes."""
+    match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
+    return match[2].strip() if match else cell.strip()
 
 
 def _looks_like_bins(cell: str) -> bool:
@@ -267,7 +297,7 @@ def _read_assignment(
         node = _expression(number, right, known, draft)
         if node is not None:
             draft.equations[name] = node
-    elif re.fullmatch(r"[A-Za-z_]\w*", left) and left not in base:
+    elif is_name(left) and not _taken(left, base, outputs, known):
         # `let` left out: taken as a feature if it reads as one and something uses it.
         try:
             node = parse_expression(right, known)
@@ -301,12 +331,12 @@ def _table(
 ) -> tuple[Policy | None, float]:
     old = incumbent if isinstance(incumbent, TablePolicy) else None
     grid = old.grid if old is not None else task.grid
-    if draft.bins:
-        if not free_grid:
-            number = next(iter(draft.bins.values()))[0]
-            draft.problem(number, "the grid of this run is fixed", "leave out the `bins` lines")
-            return None, 0.0
-        grid = _new_grid(draft, grid)
+    if not free_grid and grid is not None:
+        changed = [line for line, dimension in draft.bins.values() if dimension not in grid.dimensions]
+        if changed:
+            draft.problem(changed[0], "the grid of this run is fixed", "leave out the `bins` lines")
+    elif draft.bins:
+        grid = _new_grid(draft, grid, old)
     if grid is None:
         if not draft.problems:
             draft.problem(None, f"task {task.name} has no grid", "give one with lines like `bins NAME: 0, 0.5`")
@@ -338,13 +368,17 @@ def _table(
     return TablePolicy(task, lets, grid, _visible(rules, grid.shape)), coverage
 
 
-def _new_grid(draft: _Draft, grid: Grid | None) -> Grid | None:
+def _new_grid(draft: _Draft, grid: Grid | None, old: TablePolicy | None) -> Grid | None:
     """The grid with the dimensions of the `bins` lines; a header that names only some quantities drops the others."""
     dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
     dimensions.update({name: dimension for name, (_, dimension) in draft.bins.items()})
     if draft.header is not None:
         named = {cell.lower() for cell in draft.header[1]}
         dimensions = {name: d for name, d in dimensions.items() if name in draft.bins or name.lower() in named}
+        order = [cell.lower() for cell in draft.header[1]]
+        dimensions = dict(sorted(dimensions.items(), key=lambda item: _place(item[0].lower(), order)))
+    if old is not None and set(dimensions.values()) == set(old.grid.dimensions):
+        return old.grid
     try:
         return Grid(tuple(dimensions.values()))
     except UsageError as error:
@@ -352,14 +386,19 @@ def _new_grid(draft: _Draft, grid: Grid | None) -> Grid | None:
         return None
 
 
+def _place(name: str, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
 def _rules(draft: _Draft, task: Task, grid: Grid) -> list[Rule]:
     columns = _columns(draft, task, grid)
     if columns is None:
         return []
     width = len(columns)
-    rules = []
+    rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     for number, cells in draft.rows:
-        if len(cells) < width:
+        # Further cells are comments, but without a header nobody knows which ones.
+        if len(cells) < width or (len(cells) > width and draft.header is None):
             draft.problem(number, f"the row has {len(cells)} cells", f"write {width}: {_header_text(task, grid)}")
             continue
         bins: list[tuple[int, ...]] = [tuple(range(size)) for size in grid.shape]
@@ -373,19 +412,20 @@ def _rules(draft: _Draft, task: Task, grid: Grid) -> list[Rule]:
                     )
                 else:
                     bins[index] = read
-            else:
+            elif kind == "action":
                 value = _action(cell, task.actuators[index])
                 if isinstance(value, str):
                     draft.problem(number, f"`{cell[:40]}` is not an action", value)
                 else:
                     action[index] = value
         if None not in action:
-            rules.append(Rule(tuple(bins), tuple(value for value in action if value is not None)))
-    return rules
+            # The first row for the same bins counts; a model that repeats itself must not cost more than it says.
+            rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(value for value in action if value is not None)))
+    return list(rules.values())
 
 
 def _columns(draft: _Draft, task: Task, grid: Grid) -> list[tuple[str, int]] | None:
-    """What each column holds: ("bins", dimension) or ("action", actuator). Columns after the actions are comments."""
+    """What each column holds: ("bins", dimension), ("action", actuator) or, only after the actions, ("comment", _)."""
     standard = [("bins", i) for i in range(len(grid.names))] + [("action", i) for i in range(len(task.actuators))]
     if draft.header is None:
         return standard
@@ -397,12 +437,12 @@ def _columns(draft: _Draft, task: Task, grid: Grid) -> list[tuple[str, int]] | N
     columns: list[tuple[str, int]] = []
     for cell in header:
         name = cell.lower()
-        if sum(kind == "action" for kind, _ in columns) == len(task.actuators):
-            break
         if name in dimensions:
             columns.append(("bins", dimensions[name]))
         elif name in actuators:
             columns.append(("action", actuators[name]))
+        elif sum(kind == "action" for kind, _ in columns) == len(task.actuators):
+            columns.append(("comment", len(columns)))
         else:
             expected = f"columns may be {', '.join([*grid.names, *(a.name for a in task.actuators)])}"
             draft.problem(number, f"the table has a column `{cell[:40]}`", expected)
@@ -414,6 +454,8 @@ def _columns(draft: _Draft, task: Task, grid: Grid) -> list[tuple[str, int]] | N
     if len(set(columns)) != len(columns):
         draft.problem(number, "the header names a column twice", f"write the header {_header_text(task, grid)}")
         return None
+    while columns[-1][0] == "comment":
+        columns.pop()
     return columns
 
 
@@ -428,10 +470,10 @@ def _bins_expected(grid: Grid, index: int) -> str:
 
 def _bins(cell: str, size: int) -> tuple[int, ...] | str:
     """The bins a cell names, or what is wrong with it."""
-    text = re.sub(r"\s+", "", cell).lower().replace("–", "-").replace("—", "-").strip("{}[]")
+    text = cell.lower().replace("–", "-").replace("—", "-").strip("{}[] ")
     if text in ("*", "any", "all"):
         return tuple(range(size))
-    if match := re.fullmatch(r"(>=|<=|>|<|!=|=|==|≥|≤)(\d{1,7})", text):
+    if match := re.fullmatch(r"(>=|<=|>|<|!=|=|==|≥|≤)\s*(\d{1,7})", text):
         bound = int(match[2])
         if bound >= size:
             return "is out of range"
@@ -447,7 +489,7 @@ def _bins(cell: str, size: int) -> tuple[int, ...] | str:
         return chosen or "names no bin"
     found: set[int] = set()
     for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,7})(?:(?:-|\.\.|to)(\d{1,7}))?", part)
+        match = re.fullmatch(r"\s*(\d{1,7})(?:\s*(?:-|\.\.|to)\s*(\d{1,7}))?\s*", part)
         if match is None:
             return "is not a bin"
         first, last = int(match[1]), int(match[2] or match[1])
@@ -461,23 +503,29 @@ def _bins(cell: str, size: int) -> tuple[int, ...] | str:
 
 def _action(cell: str, actuator: Actuator) -> float | str:
     """The number an action cell means, or what was expected."""
-    text = cell.strip().strip("*`\"'").strip()
+    text = cell.strip("*`\"' ")
+    value = _single_action(text, actuator)
+    # `right (1)` and `1 (right)`: both parts must agree.
+    match = re.fullmatch(r"(\S+?)\s*[(\[:=]\s*(\S+?)\s*[)\]]?", text[:MOST_CELL_CHARACTERS])
+    if isinstance(value, str) and match is not None:
+        one, other = _single_action(match[1], actuator), _single_action(match[2], actuator)
+        if isinstance(one, float) and one == other:
+            return one
+    return value
+
+
+def _single_action(text: str, actuator: Actuator) -> float | str:
     names = actuator.labels if actuator.is_choice else tuple(name for name, _ in actuator.levels)
     values = list(range(len(names))) if actuator.is_choice else [value for _, value in actuator.levels]
     by_name = {name.lower(): float(value) for name, value in zip(names, values, strict=True)}
     expected = f"expected one of {', '.join(names)}" if names else ""
     if text.lower() in by_name:
         return by_name[text.lower()]
-    # `right (1)` and `1 (right)`: both parts must agree.
-    if match := re.fullmatch(r"(.+?)\s*[\(\[:=]\s*(.+?)\s*[\)\]]?", text):
-        one, other = _action(match[1], actuator), _action(match[2], actuator)
-        if isinstance(one, float) and one == other:
-            return one
-    number = text.replace("−", "-")
+    number = _ascii_signs(text)
     if actuator.is_choice:
-        if number.isdigit() and number.isascii() and int(number[:9]) < len(names):
+        if number.isdigit() and number.isascii() and len(number) < 9 and int(number) < len(names):
             return float(number)
-        near = difflib.get_close_matches(text, names, n=1)
+        near = difflib.get_close_matches(text[:MOST_CELL_CHARACTERS], names, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{expected}, or its number 0 to {len(names) - 1}{hint}"
     if _NUMBER.fullmatch(number):
@@ -491,7 +539,7 @@ def _action(cell: str, actuator: Actuator) -> float | str:
 def _rules_from_params(draft: _Draft, task: Task, grid: Grid) -> list[Rule]:
     """`params[cell]: action` for every cell, the form of numbers-only prompts."""
     values = _complete_params(draft, grid.size, "cell")
-    if values is None:
+    if values is None or draft.problems:
         return []
     if len(task.actuators) != 1:
         draft.problem(None, "`params` give one number a cell", f"write table rows: {_header_text(task, grid)}")
@@ -499,7 +547,7 @@ def _rules_from_params(draft: _Draft, task: Task, grid: Grid) -> list[Rule]:
     rules = []
     for cell, (number, value) in enumerate(values):
         actuator = task.actuators[0]
-        action = _action(f"{value:g}", actuator)
+        action = _single_action(format_number(value), actuator)
         if isinstance(action, str):
             draft.problem(number, f"params[{cell}] is {value:g}", action)
         else:
@@ -573,12 +621,16 @@ def _equations_from_params(draft: _Draft, task: Task, outputs: Sequence[str]) ->
     """`params[i]: v`, row-major over the (n + 1) x m matrix whose last row is the bias (the form ProPS prompts for)."""
     names = task.observation_names
     values = _complete_params(draft, (len(names) + 1) * len(outputs), "weight and bias")
-    if values is None:
+    if values is None or draft.problems:
         return
     matrix = np.array([value for _, value in values]).reshape(len(names) + 1, len(outputs))
     for name, weights in zip(outputs, matrix.T.tolist(), strict=True):
         terms = [f"{weight!r}*{quantity}" for quantity, weight in zip(names, weights, strict=False)]
-        draft.equations[name] = parse_expression(" + ".join([*terms, repr(weights[-1])]).replace("+ -", "- "), names)
+        text = " + ".join([*terms, repr(weights[-1])]).replace("+ -", "- ")
+        node = _expression(values[0][0], text, names, draft)
+        if node is None:
+            return  # the other outputs are as long
+        draft.equations[name] = node
 
 
 def _used(lets: Mapping[str, Node], wanted: Iterable[str], draft: _Draft) -> Lets:

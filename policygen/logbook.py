@@ -9,7 +9,7 @@ import json
 import platform
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,15 @@ class Logbook:
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
         """Append one attempt, and bring the best policy and, now and then, the replay buffer up to date."""
         append_line(self.folder / "attempts.jsonl", _attempt_to_record(attempt))
-        if attempt.accepted and attempt.policy is not None:
-            attempt.policy.save(self.folder / "best.json")
+        if attempt.accepted:
+            self.save_best(attempt)
         if time.monotonic() - self._buffer_saved > SECONDS_BETWEEN_BUFFER_SAVES:
             self.save_buffer(buffer)
+
+    def save_best(self, attempt: Attempt) -> None:
+        """Write the policy of the best attempt."""
+        if attempt.policy is not None:
+            attempt.policy.save(self.folder / "best.json")
 
     def save_buffer(self, buffer: ReplayBuffer) -> None:
         """Write the replay buffer."""
@@ -98,9 +103,11 @@ class Logbook:
         self._buffer_saved = time.monotonic()
 
     def keep_only(self, attempts: Sequence[Attempt]) -> None:
-        """Rewrite the log to these attempts (an interrupted round is assessed again as a whole)."""
-        lines = "".join(json.dumps(_attempt_to_record(a), ensure_ascii=False) + "\n" for a in attempts)
-        write_atomically(self.folder / "attempts.jsonl", lines)
+        """Rewrite the log to these attempts (an interrupted round is assessed again as a whole), without torn lines."""
+        write_atomically(self.folder / "attempts.jsonl", _lines(_attempt_to_record(a) for a in attempts))
+        transcript = self.folder / "transcript.jsonl"
+        if transcript.exists():
+            write_atomically(transcript, _lines(read_lines(transcript)))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write `summary.json`, whose presence marks the run as finished."""
@@ -191,6 +198,10 @@ class Logbook:
         """The replay buffer as last saved; empty if it never was."""
         path = self.folder / "episodes.npz"
         return ReplayBuffer.load(path, capacity) if path.exists() else ReplayBuffer(capacity)
+
+
+def _lines(records: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def _installed_versions() -> dict[str, str]:

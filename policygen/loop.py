@@ -55,6 +55,7 @@ def optimize(search: Search, config: RunConfig, correspondent: Correspondent) ->
         try:
             if not search.attempts:
                 yield judge.random_actions()
+            _end_of_budget(search)
             for iteration in range((len(search.attempts) - 1) // config.candidates, config.iterations):
                 if judge.nothing_left_to_gain():
                     search.stopped = "the best possible score was reached"
@@ -63,18 +64,30 @@ def optimize(search: Search, config: RunConfig, correspondent: Correspondent) ->
                 first = iteration * config.candidates + 1
                 earlier = search.turns if config.conversation == "continued" else []
                 contexts = [search.context(first + k) for k in range(config.candidates)]
-                proposals = []
+                proposals: list[Proposal] = []
+                stopped = ""
                 for context in contexts:
                     prompt = render_prompt(context, config, earlier)
-                    proposals.append(propose(correspondent, context.number, prompt, context, config))
-                for context, proposal in zip(contexts, proposals, strict=True):
+                    try:
+                        proposals.append(propose(correspondent, context.number, prompt, context, config))
+                    except BudgetExhausted as error:
+                        stopped = str(error)  # what was proposed, and paid for, is scored before the run ends
+                        break
+                for context, proposal in zip(contexts, proposals, strict=False):
                     yield judge.assess(context.number, proposal)
-                search.turns += proposals[0].turns
-                if stopped := next((p.stopped for p in proposals if p.stopped), ""):
+                if stopped:
                     raise BudgetExhausted(stopped)
+                search.turns += proposals[0].turns
+                _end_of_budget(search)
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:
             search.stopped = str(error)
+
+
+def _end_of_budget(search: Search) -> None:
+    """End the run if an attempt used up a budget; the attempts know, so that a resumed run ends there too."""
+    if stopped := next((attempt.stopped for attempt in search.attempts if attempt.stopped), ""):
+        raise BudgetExhausted(stopped)
 
 
 class Judge:
@@ -114,14 +127,15 @@ class Judge:
             tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
             usd=None if None in costs else float(sum(cost for cost in costs if cost is not None)),
             llm_seconds=sum(reply.seconds for reply in replies),
+            stopped=proposal.stopped,
         )
         if attempt.policy is None:
             return self._record(replace(attempt, verdict="no policy"), started)
         try:
             score, trajectories = self._score(number, attempt.policy)
-        except BudgetExhausted:
-            self._record(replace(attempt, verdict="not scored: the episodes are used up"), started)
-            raise
+        except BudgetExhausted as error:
+            unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
+            return self._record(unscored, started)
         self.search.buffer.add(number, trajectories)
         accepted, verdict, decided = self._contest(attempt.policy, score)
         attempt = replace(attempt, score=score, played=_in_short(trajectories), accepted=accepted, verdict=verdict)

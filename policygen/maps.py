@@ -44,7 +44,7 @@ def policy_map(policy: Policy, width: int = 100) -> str:
     parts = []
     for actuator, actions in action_grids(policy):
         letters = alphabet(actuator, actions)
-        lines = [f"{named(actuator.name, '')}:"] if several else []
+        lines = [f"{actuator.name}:"] if several else []
         lines += _map(policy, cell_texts(actions, letters), width)
         lines += _key(letters, width)
         parts.append("\n".join(lines))
@@ -84,9 +84,10 @@ def alphabet(actuator: Actuator, actions: npt.NDArray[np.float64]) -> tuple[Lett
 
 def cell_texts(actions: npt.NDArray[np.float64], letters: Sequence[Letter] | None) -> npt.NDArray[np.str_]:
     """The symbol, or the number with three digits, of each cell; same shape as `actions`."""
+    # Adding 0.0 turns -0.0 into 0.0.
     known = {letter.value: letter.symbol for letter in reversed(letters or ())}
     values, where = np.unique(actions, return_inverse=True)
-    texts = np.array([known[v] if letters is not None else f"{v:.3g}" for v in values.tolist()])
+    texts = np.array([known[v] if letters is not None else f"{v + 0.0:.3g}" for v in values.tolist()])
     spread: npt.NDArray[np.str_] = texts[where].reshape(actions.shape)
     return spread
 
@@ -103,20 +104,17 @@ def _symbols(names: Sequence[str]) -> list[str]:
     for i, name in enumerate(lowered):
         if i not in chosen:
             alike = [other for other in lowered if other[:1] == name[:1]]
-            telling = name.removeprefix(commonprefix(alike)) + name  # the l of full_left, the r of full_right
+            # The l of full_left, the r of full_right.
+            telling = name.removeprefix(commonprefix(alike)) + name  # noqa: RUF071 - these are names, not paths
             wanted = [c for c in telling + telling.upper() + string.ascii_letters + string.digits if c.isalnum()]
             chosen[i] = next((c for c in wanted if c not in chosen.values()), str(i))
     return [chosen[i] for i in range(len(names))]
 
 
-def named(name: str, unit: str) -> str:
-    """A quantity with its unit, if it has one: `angle [rad]`."""
-    return f"{name} [{unit}]" if unit else name
-
-
 def quantity_label(policy: Policy, name: str) -> str:
-    """A quantity of the policy with the unit that its task states; features have none."""
-    return named(name, next((o.unit for o in policy.task.observations if o.name == name), ""))
+    """A quantity of the policy with the unit that its task states, `angle [rad]`; features have none."""
+    unit = next((o.unit for o in policy.task.observations if o.name == name), "")
+    return f"{name} [{unit}]" if unit else name
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -232,7 +230,7 @@ def _weights(policy: LinearPolicy, width: int) -> str:
     names, weights = weight_rows(policy)
     outputs = [name for name, _ in policy.equations]
     margin = max(map(len, [*names, "term"]))
-    texts = [[f"{weight:.4g}" for weight in row] for row in weights.tolist()]
+    texts = [[f"{weight + 0.0:.4g}" for weight in row] for row in weights.tolist()]
     cell = max(len(text) for row in [outputs, *texts] for text in row)
     step = max(1, (width - margin) // (cell + len(_GAP)))
     blocks = []

@@ -10,15 +10,16 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field, ValidationError
 
-from policygen.errors import ExpressionError, PolicyError, PolicygenError
+from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.expressions import (
     BatchFunction,
     Name,
@@ -33,17 +34,22 @@ from policygen.expressions import (
     names_in,
     parse_expression,
     to_text,
+    unknown_name,
 )
 from policygen.grid import Dimension, Grid
-from policygen.spaces import Actuator, Observation
+from policygen.spaces import ActionKind, Actuator, Observation
 from policygen.storage import write_atomically
-from policygen.tasks import Optimum, Task
+from policygen.tasks import Optimum, Task, explain, is_name
 
 Actions = npt.NDArray[Any]
 Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
 Lets = tuple[tuple[str, Node], ...]
 
 FORMAT = "policygen-policy/1"
+
+# A matrix product rounds differently with the number of its rows. Batches below this size are added up term by term, so
+# that an episode does not depend on which others are played beside it.
+MATRIX_PRODUCT_FROM = 4_096
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,10 @@ class Policy(ABC):
         if rows.ndim != 2 or rows.shape[1] != expected:
             raise PolicyError(f"expected observations of shape (n, {expected}), got {rows.shape}")
         return self.act_columns(rows.T)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled functions are cached on the object and cannot be pickled; they are made again where they are needed.
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
     @cached_property
     def features(self) -> Lets:
@@ -186,7 +196,7 @@ class Policy(ABC):
             record = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise PolicyError(f"cannot read {path}: {error.strerror}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise PolicyError(f"{path} is not a saved policy (it is not JSON)") from None
         try:
             return from_record(record)
@@ -210,7 +220,8 @@ class TablePolicy(Policy):
     """A table over a grid; of the rows that cover a cell the first one counts.
 
     Raises:
-        PolicyError: a cell has no row.
+        PolicyError: a cell has no row, a row does not fit the grid or the action space, or the grid bins a quantity
+            that there is not.
     """
 
     grid: Grid
@@ -219,12 +230,32 @@ class TablePolicy(Policy):
     kind: ClassVar[str] = "table"
 
     def __post_init__(self) -> None:
+        unknown = [name for name in self.grid.names if name not in self.quantity_names]
+        if unknown:
+            raise PolicyError(unknown_name(unknown[0], self.quantity_names))
+        for number, rule in enumerate(self.rules, start=1):
+            self._check(number, rule)
         if not self.covered.all():
             missing = self.grid.bins_of(int(np.argmin(self.covered)))
             raise PolicyError(
                 f"{int((~self.covered).sum()):,} of {self.grid.size:,} cells have no row, "
                 f"the first is {', '.join(f'{n} {b}' for n, b in zip(self.grid.names, missing, strict=True))}"
             )
+
+    def _check(self, number: int, rule: Rule) -> None:
+        if len(rule.bins) != len(self.grid.shape) or len(rule.action) != len(self.task.actuators):
+            raise PolicyError(f"row {number} does not have one entry per quantity and actuator")
+        for name, bins, size in zip(self.grid.names, rule.bins, self.grid.shape, strict=True):
+            whole = all(type(index) is int for index in bins)
+            if not (whole and bins and bins[0] >= 0 and bins[-1] < size and list(bins) == sorted(set(bins))):
+                raise PolicyError(f"row {number}: the bins of {name} are 0 to {size - 1} in increasing order")
+        for actuator, value in zip(self.task.actuators, rule.action, strict=True):
+            if actuator.is_choice and value not in range(len(actuator.labels)):
+                raise PolicyError(f"row {number}: {actuator.name} is 0 to {len(actuator.labels) - 1}, here {value:g}")
+            if not actuator.is_choice and not actuator.low <= value <= actuator.high:
+                raise PolicyError(
+                    f"row {number}: {actuator.name} lies in {actuator.low:g} to {actuator.high:g}, here {value:g}"
+                )
 
     @classmethod
     def from_actions(cls, task: Task, actions: npt.ArrayLike, grid: Grid | None = None, lets: Lets = ()) -> TablePolicy:
@@ -252,7 +283,9 @@ class TablePolicy(Policy):
     @cached_property
     def actions(self) -> Actions:
         """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
-        return as_actions(self.task, self._dense[0])
+        actions = as_actions(self.task, self._dense[0])
+        actions.setflags(write=False)  # `act_one` hands out its rows
+        return actions
 
     @cached_property
     def _action_list(self) -> list[Any]:
@@ -483,25 +516,43 @@ class LinearPolicy(Policy):
         return tuple(compile_batch(term, self.quantity_names) for term in self.terms)
 
     @cached_property
-    def _scalar_outputs(self) -> tuple[ScalarFunction, ...]:
-        return tuple(compile_scalar(node, self.quantity_names) for _, node in self.equations)
+    def _scalar_terms(self) -> tuple[ScalarFunction, ...]:
+        return tuple(compile_scalar(term, self.quantity_names) for term in self.terms)
+
+    @cached_property
+    def _scalar_weights(self) -> tuple[tuple[float, tuple[tuple[int, float], ...]], ...]:
+        """Per output the constant, and index and coefficient of the terms it has."""
+        columns = zip(self.bias.tolist(), self.weights.T.tolist(), strict=True)
+        return tuple((bias, tuple((i, w) for i, w in enumerate(column) if w != 0.0)) for bias, column in columns)
 
     def outputs(self, columns: Columns) -> npt.NDArray[Any]:
         """Scores and unclipped numbers for n observations given as d columns: shape (n, outputs)."""
-        n = len(columns[0])
-        if self._raw_weights is not None:
+        if self._raw_weights is not None and len(columns[0]) >= MATRIX_PRODUCT_FROM:
             rows = columns.T if isinstance(columns, np.ndarray) else np.stack(columns, axis=1)
             dtype = rows.dtype if np.issubdtype(rows.dtype, np.floating) else np.float64
             with np.errstate(all="ignore"):
                 raw: npt.NDArray[Any] = rows @ self._raw_weights.astype(dtype)
                 raw += self.bias.astype(dtype)
+                # A NaN or infinity spoils all outputs of its row, also those that do not read it.
+                strange = ~np.isfinite(raw).all(axis=1)
+                if strange.any():
+                    raw[strange] = self._outputs_of_terms(list(rows[strange].T))
             return raw
+        return self._outputs_of_terms(list(columns))
+
+    def _outputs_of_terms(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        n = len(columns[0])
         quantities = [np.asarray(column, np.float64) for column in self.quantities(columns)]
         features = np.empty((len(self.terms), n))
         with np.errstate(all="ignore"):
             for row, function in zip(features, self._batch_terms, strict=True):
                 row[:] = finite(np.asarray(function(quantities)))
-        result: npt.NDArray[Any] = features.T @ self.weights + self.bias
+            if n >= MATRIX_PRODUCT_FROM:
+                large: npt.NDArray[np.float64] = features.T @ self.weights + self.bias
+                return large
+            result = np.tile(self.bias, (n, 1))
+            for column, weights in zip(features, self.weights, strict=True):
+                result += column[:, None] * weights
         return result
 
     def act_columns(self, columns: Columns) -> Actions:
@@ -528,7 +579,11 @@ class LinearPolicy(Policy):
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
         """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
         row = self.quantities_one(observation)
-        values = [finite_scalar(function(row)) for function in self._scalar_outputs]
+        terms = [finite_scalar(function(row)) for function in self._scalar_terms]
+        values = [
+            finite_scalar(sum([weight * terms[i] for i, weight in weights]) + bias)
+            for bias, weights in self._scalar_weights
+        ]
         if self.task.action_space == "box":
             low, high = self._bounds
             return np.clip(values, low, high).astype(np.float32)
@@ -589,16 +644,58 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+class _ActuatorRecord(BaseModel):
+    name: str
+    about: str
+    labels: list[str] = []
+    low: float = 0.0
+    high: float = 0.0
+    levels: dict[str, float] = {}
+
+
+class _TaskRecord(BaseModel):
+    name: str
+    gym_id: str
+    kwargs: dict[str, Any]
+    action_space: ActionKind
+    max_steps: int = Field(gt=0)
+    discount: float
+    solved: float | None
+    optimum: tuple[float, str] | None
+    observations: list[tuple[str, str, str, float | None, float | None, bool]] = Field(min_length=1)
+    actuators: list[_ActuatorRecord] = Field(min_length=1)
+    features: dict[str, str]
+    about: str
+    hints: list[str]
+    grid: dict[str, list[float]] | None
+
+
+class _PolicyRecord(BaseModel):
+    kind: Literal["table", "linear"]
+    task: dict[str, Any] = {}  # not needed where the task is known
+    lets: dict[str, str]
+    grid: dict[str, list[float]] = {}
+    rules: list[Annotated[list[list[int | float]], Field(min_length=1)]] = []
+    equations: dict[str, str] = {}
+
+
 def task_from_record(record: Mapping[str, Any]) -> Task:
-    """The task of a record that `task_to_record` made.
+    """What `task_to_record` wrote.
 
     Raises:
-        KeyError, TypeError, ValueError: it is not one.
+        PolicyError: it is damaged; the message says where.
     """
+    try:
+        read = _TaskRecord.model_validate(record)
+    except ValidationError as error:
+        raise PolicyError(f"damaged task: {explain(error)}") from None
+    choices = [bool(actuator.labels) for actuator in read.actuators]
+    if any(choices) == (read.action_space == "box") or any(choices) != all(choices):
+        raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
     return Task(
-        name=record["name"],
-        gym_id=record["gym_id"],
-        kwargs=tuple(record["kwargs"].items()),
+        name=read.name,
+        gym_id=read.gym_id,
+        kwargs=tuple(read.kwargs.items()),
         observations=tuple(
             Observation(
                 name,
@@ -608,33 +705,28 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
                 high=math.inf if high is None else high,
                 integer=integer,
             )
-            for name, unit, about, low, high, integer in record["observations"]
+            for name, unit, about, low, high, integer in read.observations
         ),
         actuators=tuple(
-            Actuator(
-                a["name"],
-                tuple(a.get("labels", ())),
-                a.get("low", 0.0),
-                a.get("high", 0.0),
-                tuple(a.get("levels", {}).items()),
-                a["about"],
-            )
-            for a in record["actuators"]
+            Actuator(a.name, tuple(a.labels), a.low, a.high, tuple(a.levels.items()), a.about) for a in read.actuators
         ),
-        action_space=record["action_space"],
-        max_steps=record["max_steps"],
-        discount=record["discount"],
-        solved=record["solved"],
-        optimum=Optimum(*record["optimum"]) if record["optimum"] else None,
-        features=tuple(record["features"].items()),
-        about=record["about"],
-        hints=tuple(record["hints"]),
-        grid=_grid_from_record(record["grid"]) if record["grid"] else None,
+        action_space=read.action_space,
+        max_steps=read.max_steps,
+        discount=read.discount,
+        solved=read.solved,
+        optimum=Optimum(*read.optimum) if read.optimum else None,
+        features=tuple(read.features.items()),
+        about=read.about,
+        hints=tuple(read.hints),
+        grid=_grid_from_record(read.grid) if read.grid else None,
     )
 
 
 def _grid_from_record(record: Mapping[str, Sequence[float]]) -> Grid:
-    return Grid(tuple(Dimension(name, tuple(edges)) for name, edges in record.items()))
+    try:
+        return Grid(tuple(Dimension(name, tuple(edges)) for name, edges in record.items()))
+    except UsageError as error:
+        raise PolicyError(f"damaged grid: {error}") from None
 
 
 def from_record(record: Any, task: Task | None = None) -> Policy:
@@ -647,23 +739,27 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
         found = record.get("format") if isinstance(record, dict) else None
         raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {found})" if found else ""))
     try:
-        task = task or task_from_record(record["task"])
+        read = _PolicyRecord.model_validate(record)
+    except ValidationError as error:
+        raise PolicyError(f"damaged policy: {explain(error)}") from None
+    task = task or task_from_record(read.task)
+    try:
         known = list(task.quantity_names)
+        _ = task.parsed_features
         lets: list[tuple[str, Node]] = []
-        for name, text in record["lets"].items():
+        for name, text in read.lets.items():
+            if not is_name(name) or name in known:
+                raise PolicyError(f"damaged policy: `{name}` cannot name a feature")
             lets.append((name, parse_expression(text, known)))
             known.append(name)
-        if record["kind"] == "table":
-            grid = _grid_from_record(record["grid"])
+        if read.kind == "table":
+            # The table itself refuses bins that are not whole.
             rules = tuple(
-                Rule(tuple(tuple(bins) for bins in row[:-1]), tuple(map(float, row[-1]))) for row in record["rules"]
+                Rule(tuple(tuple(bins) for bins in row[:-1]), tuple(row[-1]))  # type: ignore[arg-type]
+                for row in read.rules
             )
-            return TablePolicy(task, tuple(lets), grid, rules)
-        equations = tuple((name, parse_expression(text, known)) for name, text in record["equations"].items())
+            return TablePolicy(task, tuple(lets), _grid_from_record(read.grid), rules)
+        equations = tuple((name, parse_expression(text, known)) for name, text in read.equations.items())
         return LinearPolicy(task, tuple(lets), equations)
-    except ExpressionError as error:
+    except (ExpressionError, UsageError) as error:
         raise PolicyError(f"damaged policy: {error}") from None
-    except PolicygenError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise PolicyError(f"damaged policy: {type(error).__name__}: {error}") from None

@@ -39,11 +39,15 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
     folder = Path(name)
     if (folder / "config.toml").is_file():
         loaded = load_run(folder)
-        stated = {**loaded.config.model_dump(exclude_none=True), **{k: v for k, v in options.items() if v is not None}}
-        config = effective_config(
-            loaded.search.task, stated.pop("task"), file=config_file, assignments=assignments, options=stated
-        )
         search = loaded.search
+        config = effective_config(
+            search.task,
+            loaded.config.task,
+            base=loaded.config,
+            file=config_file,
+            assignments=assignments,
+            options=options,
+        )
     else:
         task = load_task(name)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import click
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -23,7 +22,7 @@ def followed(run: Run, attempts: Iterable[Attempt], *, live: bool | None = None)
     Args:
         live: whether to draw the panel; by default when standard output is a terminal.
     """
-    console = Console()
+    console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is no emoji
     if live if live is not None else console.is_terminal:
         yield from _live(run, attempts, console)
         return
@@ -37,8 +36,10 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}/{_planned(run)}"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
-    if attempt.score is None:
+    if attempt.policy is None:
         return f"{number}  no policy: {attempt.problems[0] if attempt.problems else attempt.verdict}"
+    if attempt.score is None:
+        return f"{number}  {attempt.verdict}"
     mark = "  best so far" if attempt.accepted else ""
     return f"{number}  {attempt.score}{mark}  ({attempt.verdict}){_spending(run)}"
 
@@ -70,12 +71,13 @@ def _live(run: Run, attempts: Iterable[Attempt], console: Console) -> Iterator[A
             yield attempt
 
 
-def _panel(run: Run, done: list[Attempt], elapsed: float) -> Any:
+def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     planned = _planned(run)
     number = done[-1].number if done else 0
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", min_width=8)
     table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_row("done", ProgressBar(total=planned, completed=number, width=60))
     best = run.search.best
     table.add_row("best", f"attempt {best.number}: {run.search.best_score}" if best is not None else "none yet")
     table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
@@ -90,7 +92,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float) -> Any:
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {_duration(elapsed / len(counted) * (planned - number))} left" if counted else ""
     table.add_row("time", f"{_duration(elapsed)}{left}")
-    return Group(ProgressBar(total=planned, completed=number, width=60), table)
+    return table
 
 
 def _duration(seconds: float) -> str:

@@ -6,6 +6,7 @@ variables do the rest. When a prompt is too long, the least useful parts shrink 
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 import jinja2
 import numpy as np
+import numpy.typing as npt
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from policygen.buffer import Episode
@@ -47,6 +49,7 @@ class Show:
 
 
 _FULL = Show()
+MOST_ACTIONS = 1_000  # different actions that visits are counted for
 
 # One round of shrinking, least useful first; numbers are the least that is kept.
 _SHRINK = (("visits", 4), ("history", 4), ("rows", 8), ("policy_rows", 24), ("prose", 800), ("best", 1), ("worst", 1))
@@ -186,32 +189,45 @@ def _difference(policy: Policy, best: Policy) -> str:
 
 def _visit_views(context: Context, policy: TablePolicy) -> list[VisitView]:
     """Cells and actions over all episodes, those before early ends first, then those most visited."""
-    task, size = context.task, policy.grid.size
-    rows, followed, soon = [], [], []
-    for episode in context.buffer:
-        t = episode.trajectory
-        cells = policy.cells(t.observations[:-1])
-        rows.append(np.column_stack([cells, t.actions.reshape(t.length, -1)]))
-        followed.append(np.cumsum(t.rewards[::-1], dtype=np.float64)[::-1])
-        last = np.zeros(t.length, np.int64)
-        if t.terminated:
-            last[-10:] = 1
-        soon.append(last)
-    if not rows:
+    task = context.task
+    trajectories = [episode.trajectory for episode in context.buffer]
+    lengths = np.array([t.length for t in trajectories])
+    if not lengths.sum():
         return []
-    keys, inverse, counts = np.unique(np.concatenate(rows), axis=0, return_inverse=True, return_counts=True)
-    inverse = inverse.reshape(-1)
-    means = np.bincount(inverse, np.concatenate(followed)) / counts
-    ends = np.bincount(inverse, np.concatenate(soon))
-    if task.action_space == "box" and len(keys) > size:
-        return []  # random numbers: no action was taken twice
-    order = np.lexsort((-counts, -ends))
+    actions = np.concatenate([t.actions.reshape(t.length, -1) for t in trajectories])
+    cells = policy.cells(np.concatenate([t.observations[:-1] for t in trajectories]))
+    kinds, codes = _distinct(actions)
+    if task.action_space == "box" and len(kinds) > MOST_ACTIONS:
+        return []  # random numbers: hardly any action was taken twice
+    keys = cells.astype(np.int64) * len(kinds) + codes
+    last = np.cumsum(lengths)
+    summed = np.cumsum(np.concatenate([t.rewards for t in trajectories]), dtype=np.float64)
+    rewards = np.diff(summed, prepend=0.0)
+    to_go = np.repeat(summed[last - 1], lengths) - summed + rewards
+    steps_left = np.repeat(last, lengths) - np.arange(len(keys))
+    fallen = np.repeat(np.array([t.terminated for t in trajectories]), lengths)
+    size = policy.grid.size * len(kinds)
+    visits = np.bincount(keys, minlength=size)
+    ends = np.bincount(keys[fallen & (steps_left <= 10)], minlength=size)
+    totals = np.bincount(keys, to_go, minlength=size)
+    seen = np.flatnonzero(visits)
+    order = seen[np.lexsort((-visits[seen], -ends[seen]))][: _FULL.visits]
     views = []
-    for i in order.tolist():
-        bins = tuple(policy.grid.bins_of(int(keys[i, 0])).tolist())
-        words = ", ".join(action_text(a, float(v)) for a, v in zip(task.actuators, keys[i, 1:], strict=True))
-        views.append(VisitView(bins, words, int(counts[i]), float(means[i]), int(ends[i])))
+    for key in order.tolist():
+        cell, kind = divmod(key, len(kinds))
+        words = ", ".join(action_text(a, float(v)) for a, v in zip(task.actuators, kinds[kind], strict=True))
+        bins = tuple(policy.grid.bins_of(cell).tolist())
+        views.append(VisitView(bins, words, int(visits[key]), float(totals[key] / visits[key]), int(ends[key])))
     return views
+
+
+def _distinct(actions: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The different actions, shape (kinds, m), and the index of each of the given ones, shape (n,)."""
+    if actions.shape[1] == 1 and np.issubdtype(actions.dtype, np.integer):  # labels: no need to sort a million
+        highest = int(actions.max())
+        return np.arange(highest + 1).reshape(-1, 1), actions[:, 0].astype(np.int64)
+    kinds, codes = np.unique(actions, axis=0, return_inverse=True)
+    return kinds, codes.reshape(-1)
 
 
 def _best_view(context: Context) -> BestView | None:
@@ -239,7 +255,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
     own = context.buffer.of_attempt(context.best.number) if context.best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
-    worst = [_episode_view(e, task, incumbent, grid) for e in own if id(e) not in shown][: _FULL.worst]
+    worst = [e for e in own if id(e) not in shown][: _FULL.worst]
     return {
         "task": task,
         "kind": context.kind,
@@ -251,9 +267,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "grid_is_free": config.grid == "free",
         "number": context.number,
         "iterations": config.iterations,
+        "planned": config.iterations * config.candidates,
         "best": _best_view(context),
         "best_episodes": best,
-        "worst_episodes": worst,
+        "worst_episodes": [_episode_view(e, task, incumbent, grid) for e in worst],
         "attempts": [_attempt_view(a, incumbent, a is context.best) for a in context.attempts if a.number > 0],
         "random": next((a for a in context.attempts if a.number == 0), None),
         "visits": _visit_views(context, reader) if isinstance(reader, TablePolicy) else [],
@@ -321,18 +338,25 @@ _FILTERS = {"window": _window, "sample": _sample, "runs": _runs, "table": _table
 
 
 class _Loader(jinja2.BaseLoader):
-    """Finds templates as every other project file is found, each include anew: a local file overrides a shipped one."""
+    """Finds templates as every other project file is found: a local file overrides a shipped one, at any time."""
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Any]:
         path = find_resource("templates", template, ".j2")
         if path is None:
             raise jinja2.TemplateNotFound(template)
+
+        def unchanged() -> bool:
+            found = find_resource("templates", template, ".j2")
+            return found is not None and found.resolve() == resolved and found.stat().st_mtime_ns == modified
+
         try:
-            return path.read_text(encoding="utf-8"), str(path), lambda: True
+            resolved, modified = path.resolve(), path.stat().st_mtime_ns
+            return path.read_text(encoding="utf-8"), str(path), unchanged
         except (OSError, UnicodeDecodeError) as error:
             raise TemplateError(f"cannot read the template {path}: {error}") from None
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
     environment = ImmutableSandboxedEnvironment(
         loader=_Loader(), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
@@ -351,13 +375,21 @@ def render_template(name: str, variables: Mapping[str, Any]) -> str:
         return _environment().get_template(name).render(variables).strip() + "\n"
     except jinja2.TemplateNotFound as error:
         known = ", ".join(sorted(list_resources("templates", ".j2")))
-        raise TemplateError(f"there is no template `{error.name}`; known are {known}") from None
+        where = f"{_place(error)}: " if _place(error) else ""
+        raise TemplateError(f"{where}there is no template `{error.name}`; known are {known}") from None
     except jinja2.TemplateSyntaxError as error:
-        raise TemplateError(f"{_short(error.filename or name)}, line {error.lineno}: {error.message}") from None
+        file = error.filename or find_resource("templates", error.name or name, ".j2") or name
+        raise TemplateError(f"{_short(str(file))}, line {error.lineno}: {error.message}") from None
+    except RecursionError as error:
+        raise TemplateError(f"{_place(error) or name}: a template includes or calls itself without end") from None
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
-        where = f"{_short(frames[-1].filename)}, line {frames[-1].lineno}" if frames else name
-        raise TemplateError(f"{where}: {error}") from None
+        raise TemplateError(f"{_place(error) or name}: {error}") from None
+
+
+def _place(error: BaseException) -> str:
+    """The file and line of the innermost template in which the error arose; empty outside any template."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
+    return f"{_short(frames[-1].filename)}, line {frames[-1].lineno}" if frames else ""
 
 
 def _short(filename: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policygen.budget import Ledger
 from policygen.config import RunConfig
@@ -91,17 +91,16 @@ class Correspondent:
             BudgetExhausted: the call would exceed a budget.
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
+        before = self.ledger.calls
         while self._recorded:
             earlier = self._recorded.pop(0)
             for _ in range(earlier.requests):
                 self.ledger.charge_call()
             if isinstance(earlier, Exchange):
                 tokens = self.ledger.charge_reply(prompt, earlier.reply)
-                return Exchange(attempt, request, prompt, earlier.reply, earlier.requests, *tokens)
-        before = self.ledger.calls
-        allowance = self.ledger.reply_allowance(prompt)
-        if self.ledger.config.max_usd is not None:
-            self.ledger.check_cost(self._dearest(prompt, allowance))
+                return Exchange(attempt, request, prompt, earlier.reply, self.ledger.calls - before, *tokens)
+        unanswered = self.ledger.calls - before
+        allowance = self._allowance(prompt)
         try:
             reply = ask(
                 self.provider,
@@ -111,22 +110,31 @@ class Correspondent:
                 options=self._options,
                 sleep=self._sleep,
             )
-        except (ProviderError, BudgetExhausted) as error:
-            requests = self.ledger.calls - before
+        except (ProviderError, BudgetExhausted, KeyboardInterrupt) as error:
+            requests = self.ledger.calls - before - unanswered
             if requests:
-                self._on_exchange(FailedExchange(attempt, request, prompt, requests, str(error)))
+                self._on_exchange(FailedExchange(attempt, request, prompt, requests, str(error) or "interrupted"))
             raise
         tokens = self.ledger.charge_reply(prompt, reply)
-        exchange = Exchange(attempt, request, prompt, reply, self.ledger.calls - before, *tokens)
+        exchange = Exchange(attempt, request, prompt, reply, self.ledger.calls - before - unanswered, *tokens)
         self._on_exchange(exchange)
-        return exchange
+        # What an interrupted run asked in vain has lines of its own in the log, and is this attempt's all the same.
+        return replace(exchange, requests=exchange.requests + unanswered)
 
-    def _dearest(self, prompt: Prompt, allowance: int) -> float | None:
-        """The most that the next call can cost, in USD."""
+    def _allowance(self, prompt: Prompt) -> int:
+        """Tokens the reply to `prompt` may have, where it can be afforded at all; a search without a model uses none.
+
+        Raises:
+            BudgetExhausted: it cannot.
+        """
         if not self.provider.is_language_model:
-            return 0.0
-        name = self.provider.spec.partition(":")[0]
-        return cost(self._options, name, (self.provider.model,), self.ledger.expected_tokens(prompt), allowance)
+            return self.ledger.config.max_output_tokens
+        allowance = self.ledger.reply_allowance(prompt)
+        if self.ledger.config.max_usd is not None:
+            name = self.provider.spec.partition(":")[0]
+            expected = self.ledger.expected_tokens(prompt)
+            self.ledger.check_cost(cost(self._options, name, (self.provider.model,), expected, allowance))
+        return allowance
 
 
 def llm_options(config: RunConfig) -> LLMOptions:

@@ -16,6 +16,7 @@ from policygen.errors import LogbookError, PolicyError, UsageError
 from policygen.evaluate import Score, episode_seeds, exact_score, sampled_score
 from policygen.language import parse
 from policygen.llm import Provider, connect
+from policygen.llm.base import Ordered
 from policygen.llm.builtin import Builtin
 from policygen.logbook import Logbook
 from policygen.loop import final_score, new_search, optimize, seeds_of_attempt
@@ -67,7 +68,8 @@ class Run:
         self.logbook.write_curve(self.search.attempts)
         summary = summarise(self, time.perf_counter() - started)
         self.logbook.write_summary(summary)
-        plot_runs([self.folder], self.folder / "learning_curve.png")
+        if self.search.attempts:
+            plot_runs([self.folder], self.folder / "learning_curve.png")
         return summary
 
 
@@ -92,8 +94,12 @@ def resume(folder: Path, provider: Provider | None = None) -> Run:
     loaded = load_run(folder)
     if loaded.logbook.summary() is not None:
         raise LogbookError(f"{folder} is finished; see it with: policygen show {folder}")
-    loaded.logbook.keep_only(loaded.search.attempts)
     loaded.provider = provider or connect(loaded.config.llm, llm_options(loaded.config))
+    if isinstance(loaded.provider, Ordered):
+        loaded.provider.skip(sum(isinstance(exchange, Exchange) for exchange in loaded.logbook.exchanges()))
+    loaded.logbook.keep_only(loaded.search.attempts)
+    if loaded.search.best is not None:
+        loaded.logbook.save_best(loaded.search.best)
     return loaded
 
 
@@ -110,21 +116,20 @@ def load_run(folder: Path) -> Run:
     config = logbook.config()
     search = new_search(logbook.task(), config)
     recorded = logbook.attempts()
-    whole = len(recorded) - (len(recorded) - 1) % config.candidates if recorded else 0
-    attempts = recorded[:whole]
+    left_over = (len(recorded) - 1) % config.candidates if recorded and logbook.summary() is None else 0
+    attempts = recorded[: len(recorded) - left_over]
     exchanges = logbook.exchanges()
+    used = [exchange for exchange in exchanges if exchange.attempt < max(1, len(attempts))]
+    unused = tuple(exchange for exchange in exchanges if exchange.attempt >= max(1, len(attempts)))
     ledger = Ledger(config)
-    for attempt in attempts:
-        ledger.calls += attempt.calls
-        ledger.tokens_in += attempt.tokens_in
-        ledger.tokens_out += attempt.tokens_out
-        ledger.usd = None if ledger.usd is None or attempt.usd is None else ledger.usd + attempt.usd
-        ledger.llm_seconds += attempt.llm_seconds
+    for exchange in used:
+        ledger.calls += exchange.requests
+        if isinstance(exchange, Exchange):
+            ledger.charge_reply(exchange.prompt, exchange.reply)
     if attempts:
         ledger.episodes, ledger.env_steps = attempts[-1].episodes, attempts[-1].env_steps
         _restore(search, attempts, logbook, config)
-    search.turns = _turns([e for e in exchanges if e.attempt < max(1, whole)], config)
-    unused = tuple(e for e in exchanges if e.attempt >= max(1, whole))
+    search.turns = _turns(used, config)
     return Run(config, Builtin(), logbook, search, ledger, unused)
 
 

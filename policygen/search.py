@@ -37,6 +37,7 @@ class Attempt:
         calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
         usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
         episodes, env_steps: totals of the run after this attempt.
+        stopped: the budget that this attempt, unrepaired or unscored, used up; the run ends with its round.
         best_mean, best_episodes: the best score after this attempt, and the episodes it rests on (0 when exact).
         seconds: time spent on this attempt, the model's share included; `wall_seconds`: the run's time up to its end.
     """
@@ -59,6 +60,7 @@ class Attempt:
     env_steps: int = 0
     best_mean: float | None = None
     best_episodes: int = 0
+    stopped: str = ""
     seconds: float = 0.0
     wall_seconds: float = 0.0
 

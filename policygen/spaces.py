@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -60,7 +61,7 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
             return [Observation(prefix or "state", low=low, high=low + int(space.n) - 1, integer=True)]
         case spaces.Box():
             lows, highs = np.ravel(space.low), np.ravel(space.high)
-            names = [f"{prefix or 'obs'}{i}" for i in range(len(lows))] if len(lows) > 1 else [prefix or "obs"]
+            names = [_numbered(prefix, i) for i in range(len(lows))] if len(lows) > 1 else [prefix or "obs"]
             whole = np.issubdtype(space.dtype, np.integer)
             return [
                 Observation(name, low=float(low), high=float(high), integer=bool(whole))
@@ -69,18 +70,22 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
         case spaces.MultiDiscrete():
             counts = np.ravel(space.nvec)
             return [
-                Observation(f"{prefix or 'obs'}{i}", low=0, high=int(n) - 1, integer=True) for i, n in enumerate(counts)
+                Observation(_numbered(prefix, i), low=0, high=int(n) - 1, integer=True) for i, n in enumerate(counts)
             ]
         case spaces.MultiBinary():
             size = int(np.prod(space.shape))
-            return [Observation(f"{prefix or 'obs'}{i}", low=0, high=1, integer=True) for i in range(size)]
+            return [Observation(_numbered(prefix, i), low=0, high=1, integer=True) for i in range(size)]
         case spaces.Tuple():
-            parts = [flat_names(part, f"{prefix}{'_' if prefix else 'part'}{i}") for i, part in enumerate(space)]
+            parts = [flat_names(part, f"{prefix}_{i}" if prefix else f"part{i}") for i, part in enumerate(space)]
         case spaces.Dict():
             parts = [flat_names(part, f"{prefix}_{slug(key)}" if prefix else slug(key)) for key, part in space.items()]
         case _:
             raise TaskError(f"observations of type {type(space).__name__} are not supported; wrap the environment")
     return [observation for part in parts for observation in part]
+
+
+def _numbered(prefix: str, index: int) -> str:
+    return f"{prefix}_{index}" if prefix else f"obs{index}"
 
 
 def flatten(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
@@ -100,13 +105,15 @@ def actuators_of(space: spaces.Space[Any]) -> tuple[ActionKind, tuple[Actuator, 
         TaskError: it is not Discrete, MultiDiscrete or a bounded, one-dimensional Box.
     """
     match space:
-        case spaces.Discrete():
-            return "discrete", (Actuator("action", tuple(str(i + int(space.start)) for i in range(int(space.n)))),)
-        case spaces.MultiDiscrete() if space.nvec.ndim == 1:
+        case spaces.Discrete() if not int(space.start):
+            return "discrete", (Actuator("action", tuple(map(str, range(int(space.n))))),)
+        case spaces.MultiDiscrete() if space.nvec.ndim == 1 and not np.any(space.start):
             counts = [int(n) for n in space.nvec]
             return "multidiscrete", tuple(
                 Actuator(f"action{i}", tuple(map(str, range(n)))) for i, n in enumerate(counts)
             )
+        case spaces.Discrete() | spaces.MultiDiscrete():
+            raise TaskError("actions must be counted from 0 and lie in one row; wrap the environment")
         case spaces.Box() if len(space.shape) == 1:
             bounds = list(zip(space.low.tolist(), space.high.tolist(), strict=True))
             if not np.all(np.isfinite(bounds)):
@@ -123,4 +130,4 @@ def actuators_of(space: spaces.Space[Any]) -> tuple[ActionKind, tuple[Actuator, 
 def slug(text: object) -> str:
     """`text` as a name of the policy language: lower case, at most 40 characters."""
     name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
-    return name if name and not name[0].isdigit() else f"q_{name}"
+    return f"q_{name}" if not name or name[0].isdigit() or keyword.iskeyword(name) else name

@@ -17,7 +17,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises:
         LogbookError: the folder is missing, read-only or full; the old file is kept.
     """
-    data = content.encode() if isinstance(content, str) else content
+    data = _bytes(content) if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.part")
     try:
         with open(temporary, "wb") as file:
@@ -43,7 +43,7 @@ def append_line(path: Path, record: Any) -> None:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
                     line = "\n" + line
-            file.write(line.encode())
+            file.write(_bytes(line))
             _to_disk(file)
     except OSError as error:
         raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or choose another --out") from None
@@ -64,10 +64,15 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in text.split("\n"):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             yield record
+
+
+def _bytes(text: str) -> bytes:
+    # A reply that was cut inside a character may hold half of it, which UTF-8 cannot say.
+    return text.encode(errors="replace")
 
 
 def _to_disk(file: IO[bytes]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -16,13 +17,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policygen.errors import ExpressionError, TaskError, UsageError
 from policygen.expressions import Node, parse_expression
-from policygen.grid import Dimension, Grid, integers
+from policygen.grid import MAX_CELLS, Dimension, Grid, integers
 from policygen.spaces import ActionKind, Actuator, Observation, actuators_of, flat_names
 
 PolicyKind = Literal["table", "linear"]
 
 DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+_LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a quantity: letters, digits and underscores, and no word of the expression language."""
+    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Task:
 
     `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
     `start` and `step` indices of integer observation spaces are taken as they are. `assumed` lists, one sentence each,
-    what was guessed rather than stated; a run prints it.
+    what was guessed rather than stated; a run prints it. `run` and `assumed` are about runs: equality leaves them out.
     """
 
     name: str
@@ -56,8 +63,8 @@ class Task:
     discount: float = 0.99
     solved: float | None = None
     optimum: Optimum | None = None
-    run: tuple[tuple[str, Any], ...] = ()
-    assumed: tuple[str, ...] = ()
+    run: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
+    assumed: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def observation_names(self) -> tuple[str, ...]:
@@ -123,8 +130,9 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         raise TaskError(f"{gym_id} needs a package that is not installed; {fix}") from None
     except gym.error.Error as error:
         raise TaskError(f"Gymnasium cannot make {gym_id}: {error}") from None
-    except TypeError as error:
-        raise TaskError(f"{gym_id} does not take these kwargs ({error}); correct `kwargs` in the task file") from None
+    except (TypeError, ValueError, KeyError, AssertionError) as error:
+        fault = f"{type(error).__name__}: {error}"
+        raise TaskError(f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file") from None
 
 
 # --- task files ------------------------------------------------------------------------------------------------------
@@ -198,7 +206,7 @@ def explain(error: ValidationError) -> str:
     """All problems of a validated mapping in one line each, keys first."""
     parts = []
     for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("list[", "dict[")))
+        where = ".".join(str(part) for part in problem["loc"] if not re.match(r"(list|dict)\[|int$", str(part)))
         if problem["type"] == "extra_forbidden":
             parts.append(f"unknown key `{where}`")
         elif problem["type"] == "missing":
@@ -225,7 +233,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
         actuators = _named_actuators(stated.actions, actuators, where)
     spec_limit = env.spec.max_episode_steps if env.spec else None
     known = [observation.name for observation in found] + list(stated.features)
-    _check_names(known + [name for a in actuators for name in (a.labels or (a.name,)) if a.is_choice], known, where)
+    _check_names(known, actuators, where)
     threshold = env.spec.reward_threshold if env.spec else None
     task = Task(
         name=stated.name,
@@ -257,11 +265,16 @@ def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str], 
             raise TaskError(
                 f"{where}: `grid.{name}`: there is no such observation or feature; known: {', '.join(known)}"
             )
+        if isinstance(edges, int) and not 1 <= edges <= MAX_CELLS:
+            raise TaskError(f"{where}: `grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges")
         try:
             dimensions.append(integers(name, edges) if isinstance(edges, int) else Dimension(name, tuple(edges)))
         except UsageError as error:
             raise TaskError(f"{where}: {error}") from None
-    return Grid(tuple(dimensions))
+    try:
+        return Grid(tuple(dimensions))
+    except UsageError as error:
+        raise TaskError(f"{where}: {error}") from None
 
 
 def _named_actuators(
@@ -275,10 +288,12 @@ def _named_actuators(
             raise TaskError(
                 f"{where}: action {entry.name} has {len(entry.labels)} labels for {len(actuator.labels)} choices"
             )
+        if actuator.is_choice and entry.levels:
+            raise TaskError(f"{where}: action {entry.name} is a choice; give `labels` instead of `levels`")
         if not actuator.is_choice and entry.labels:
             raise TaskError(f"{where}: action {entry.name} is a number; give `levels` instead of `labels`")
         outside = [name for name, value in entry.levels.items() if not actuator.low <= value <= actuator.high]
-        if outside and not actuator.is_choice:
+        if outside:
             raise TaskError(
                 f"{where}: level {outside[0]} of {entry.name} is outside {actuator.low:g} to {actuator.high:g}"
             )
@@ -294,10 +309,26 @@ def _named_actuators(
     return tuple(named)
 
 
-def _check_names(names: Sequence[str], identifiers: Sequence[str], where: str) -> None:
-    for name in identifiers:
-        if not _NAME.fullmatch(name):
-            raise TaskError(f"{where}: `{name}` is not a name; use letters, digits and underscores")
-    twice = [name for name in identifiers if identifiers.count(name) > 1]
-    if twice:
-        raise TaskError(f"{where}: the name `{twice[0]}` is used twice")
+def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator], where: str) -> None:
+    """Refuse what a table or an equation could not name, or could not tell apart (case does not count in a table)."""
+    columns = [*quantities, *(actuator.name for actuator in actuators)]
+    for name in columns:
+        if not is_name(name):
+            raise TaskError(f"{where}: `{name}` is not a name; use letters, digits, underscores and no word of Python")
+    outputs = actuators[0].labels if len(actuators) == 1 else ()
+    _check_distinct([*quantities, *outputs], where)
+    _check_distinct(columns, where)
+    for actuator in actuators:
+        words = actuator.labels or [name for name, _ in actuator.levels]
+        for word in words:
+            if not _LABEL.fullmatch(word):
+                raise TaskError(f"{where}: the label `{word}` is not one word; use letters, digits and underscores")
+        _check_distinct(words, where)
+
+
+def _check_distinct(names: Sequence[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise TaskError(f"{where}: the name `{name}` is used twice")
+        seen.add(name.lower())

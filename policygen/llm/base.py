@@ -86,6 +86,15 @@ class Adaptable(Protocol):
         ...
 
 
+@runtime_checkable
+class Ordered(Protocol):
+    """A provider whose replies come in an order of their own, whatever the prompt."""
+
+    def skip(self, replies: int) -> None:
+        """Pass over so many replies, which an interrupted run has used."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Thought:
     """A reply taken apart: the answer `text`, the `reasoning` around it, and whether the thinking was never closed."""

@@ -38,6 +38,10 @@ class Replay:
         self._next += 1
         return self._replies[self._next - 1]
 
+    def skip(self, replies: int) -> None:
+        """Pass over the replies that an interrupted run has used."""
+        self._next = min(self._next + replies, len(self._replies))
+
     def diagnose(self) -> Diagnosis:
         """Say how many replies are recorded, and of which model."""
         return Diagnosis(True, (f"{self._path} holds {_count(len(self._replies))} of {self.model}",))

@@ -1,0 +1,96 @@
+"""Finished runs side by side, as a Markdown table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from policygen.errors import LogbookError
+from policygen.evaluate import score_of_returns
+from policygen.logbook import Logbook
+
+_HEADER = (
+    "task",
+    "proposals",
+    "policy",
+    "seed",
+    "attempts",
+    "LLM calls",
+    "search episodes",
+    "final score",
+    "95% interval",
+    "final episodes",
+)
+
+
+def comparison(folders: Sequence[Path]) -> str:
+    """One row per run, then one per group of runs that differ in their seed alone.
+
+    A run's interval is that of its final score over episodes; a group's is Student's t over its runs.
+
+    Raises:
+        LogbookError: a folder is not a finished run.
+    """
+    summaries = [_summary(folder) for folder in folders]
+    summaries.sort(key=lambda s: (s["task"], s["llm"], s["policy_kind"], s["seed"]))
+    rows = [_HEADER, tuple("---" for _ in _HEADER), *map(_row, summaries)]
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for summary in summaries:
+        groups.setdefault((summary["task"], summary["llm"], summary["policy_kind"]), []).append(summary)
+    rows += [_group_row(key, members) for key, members in groups.items() if len(members) > 1]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    summary = Logbook(folder).summary()
+    if summary is None:
+        raise LogbookError(f"{folder} is not a finished run; finish it with: policygen resume {folder}")
+    return summary
+
+
+def _row(summary: dict[str, Any]) -> tuple[str, ...]:
+    final = summary["final"]
+    if final is None:
+        score, interval, episodes = "no policy", "", ""
+    elif final["exact"]:
+        score, interval, episodes = f"{final['mean']:.4f}", "exact", "-"
+    else:
+        score, episodes = f"{final['mean']:.1f}", str(final["episodes"])
+        interval = "{:.1f} to {:.1f}".format(*final["ci95"])
+    return (
+        summary["task"],
+        _proposals(summary["llm"]),
+        summary["policy_kind"],
+        str(summary["seed"]),
+        str(summary["attempts"]),
+        str(summary["llm_calls"]),
+        str(summary["episodes"]),
+        score,
+        interval,
+        episodes,
+    )
+
+
+def _group_row(key: tuple[str, str, str], members: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    finals = np.array([m["final"]["mean"] for m in members if m["final"] is not None])
+    score = score_of_returns(finals, (), "runs") if len(finals) else None
+    digits = 4 if members[0]["final"] and members[0]["final"]["exact"] else 1
+    return (
+        f"**{key[0]}**",
+        _proposals(key[1]),
+        key[2],
+        f"mean of {len(finals)} runs",
+        f"{np.mean([m['attempts'] for m in members]):.1f}",
+        f"{np.mean([m['llm_calls'] for m in members]):.1f}",
+        f"{np.mean([m['episodes'] for m in members]):.0f}",
+        f"**{score.mean:.{digits}f}**" if score else "no policy",
+        f"{score.ci95[0]:.{digits}f} to {score.ci95[1]:.{digits}f} over runs" if score and score.ci95 else "",
+        "",
+    )
+
+
+def _proposals(llm: str) -> str:
+    return "builtin (no language model)" if llm == "builtin" else llm

@@ -1,0 +1,133 @@
+"""Random expressions, tables and linear policies for the property tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from policygen.expressions import FUNCTIONS, Call, Name, Node, Number, names_in
+from policygen.grid import Dimension, Grid
+from policygen.policies import LinearPolicy, Rule, TablePolicy, output_names
+from policygen.tasks import Task
+
+BINARY = ("+", "-", "*", "/", "^", "<", "<=", ">", ">=", "==", "!=", "and", "or")
+# Operations that IEEE 754 or their definition fix to the last bit.
+EXACT = ("+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "and", "or", "neg", "not")
+EXACT_FUNCTIONS = ("abs", "sign", "floor", "sqrt", "min", "max", "clip", "where", "mod")
+NASTY = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 5e-324, 1e-300, -1e-300, 1e16, 1e300, -1e300)
+NASTY += (1.7e308, -1.7e308, float("inf"), float("-inf"), float("nan"), 710.0, -746.0, 3.141592653589793)
+
+
+def numbers() -> st.SearchStrategy[float]:
+    return st.one_of(
+        st.integers(-20, 20).map(float),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.floats(-10, 10).map(lambda value: round(value, 2)),
+    )
+
+
+def nasty_floats() -> st.SearchStrategy[float]:
+    return st.one_of(st.sampled_from(NASTY), st.floats(-10, 10), st.floats())
+
+
+def trees(names: tuple[str, ...], *, exact: bool = False, leaves: int = 20) -> st.SearchStrategy[Node]:
+    """Trees as `parse_expression` makes them: a negative constant is a number, never `neg` of one."""
+    functions = {name: arity for name, arity in FUNCTIONS.items() if not exact or name in EXACT_FUNCTIONS}
+    binary = [name for name in BINARY if not exact or name in EXACT]
+
+    def grown(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+        def call(name: str) -> st.SearchStrategy[Node]:
+            fewest, most = functions[name]
+            arguments = st.lists(inner, min_size=fewest, max_size=min(most, 4)).map(tuple)
+            return st.builds(Call, st.just(name), arguments)
+
+        return st.one_of(
+            st.builds(lambda f, a, b: Call(f, (a, b)), st.sampled_from(binary), inner, inner),
+            inner.map(lambda node: Number(-node.value) if isinstance(node, Number) else Call("neg", (node,))),
+            inner.map(lambda node: Call("not", (node,))),
+            st.sampled_from(sorted(functions)).flatmap(call),
+        )
+
+    return st.recursive(
+        st.one_of(st.builds(Name, st.sampled_from(names)), st.builds(Number, numbers())), grown, max_leaves=leaves
+    )
+
+
+def dimensions(name: str, most: int = 6) -> st.SearchStrategy[Dimension]:
+    edge = st.floats(-100, 100, width=32).map(lambda value: float(f"{value:.4g}"))
+    return st.lists(edge, max_size=most, unique=True).map(
+        lambda edges: Dimension(name, tuple(sorted(dict.fromkeys(float(np.float32(e)) for e in edges))))
+    )
+
+
+def grids(names: tuple[str, ...]) -> st.SearchStrategy[Grid]:
+    chosen = st.lists(st.sampled_from(names), min_size=1, max_size=min(4, len(names)), unique=True)
+    return chosen.flatmap(lambda some: st.tuples(*(dimensions(name, 4) for name in some)).map(Grid))
+
+
+@st.composite
+def lets(draw: Any, task: Task, most: int = 3) -> tuple[tuple[str, Node], ...]:
+    known = task.quantity_names
+    defined: list[tuple[str, Node]] = []
+    for i in range(draw(st.integers(0, most))):
+        defined.append((f"f{i}", draw(trees(known, leaves=6))))
+        known = (*known, f"f{i}")
+    return tuple(defined)
+
+
+@st.composite
+def actions(draw: Any, task: Task) -> tuple[float, ...]:
+    values = []
+    for actuator in task.actuators:
+        if actuator.is_choice:
+            values.append(float(draw(st.integers(0, len(actuator.labels) - 1))))
+        else:
+            named = [st.sampled_from([value for _, value in actuator.levels])] if actuator.levels else []
+            values.append(draw(st.one_of(st.floats(actuator.low, actuator.high), *named)) + 0.0)
+    return tuple(values)
+
+
+@st.composite
+def tables(draw: Any, task: Task, *, own_grid: bool = True) -> TablePolicy:
+    """A table that covers its grid; its features are those that the grid needs, each after what it needs."""
+    defined = draw(lets(task)) if own_grid else ()
+    names = (*task.quantity_names, *(name for name, _ in defined))
+    grid = draw(grids(names)) if own_grid or task.grid is None else task.grid
+    rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
+    covered = np.zeros(grid.shape, np.bool_)
+    for _ in range(draw(st.integers(0, 5))):
+        bins = tuple(tuple(sorted(draw(st.sets(st.integers(0, n - 1), min_size=1)))) for n in grid.shape)
+        if not covered[np.ix_(*bins)].all():
+            covered[np.ix_(*bins)] = True
+            rules[bins] = Rule(bins, draw(actions(task)))
+    if not covered.all():
+        everything = tuple(tuple(range(n)) for n in grid.shape)
+        rules[everything] = Rule(everything, draw(actions(task)))
+    return TablePolicy(task, needed(defined, grid.names), grid, tuple(rules.values()))
+
+
+@st.composite
+def linear_policies(draw: Any, task: Task) -> LinearPolicy:
+    defined = draw(lets(task))
+    names = (*task.quantity_names, *(name for name, _ in defined))
+    equations = tuple((name, draw(trees(names, leaves=8))) for name in output_names(task))
+    wanted = frozenset().union(*(names_in(node) for _, node in equations))
+    return LinearPolicy(task, needed(defined, wanted), equations)
+
+
+def needed(defined: tuple[tuple[str, Node], ...], wanted: Any) -> tuple[tuple[str, Node], ...]:
+    """The features that `wanted` reads, in the order a reader defines them (needed ones first, by name)."""
+    nodes = dict(defined)
+    ordered: dict[str, Node] = {}
+
+    def visit(name: str) -> None:
+        if name in nodes and name not in ordered:
+            for used in sorted(names_in(nodes[name])):
+                visit(used)
+            ordered[name] = nodes[name]
+
+    for name in sorted(wanted):
+        visit(name)
+    return tuple(ordered.items())

@@ -1,0 +1,373 @@
+"""The command line: every command, every option, and one sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from chat_server import ChatServer, Scripted
+from support import BEST_LAKE, MALFORMED_LAKE, Said, command, environment, fenced, in_a_process, sentences
+
+import policygen
+from policygen import cli
+from policygen.policies import Policy
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+Line = Callable[..., Said]
+
+
+@pytest.fixture
+def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
+    """Runs the command line in this process."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+
+    def typed(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["policygen", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else 0 if code is None else 1, said.out, said.err)
+
+    return typed
+
+
+@pytest.fixture(scope="module")
+def lake_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short finished run."""
+    out = tmp_path_factory.mktemp("runs")
+    return policygen.run("frozenlake", iterations=3, out=out).folder
+
+
+# --- help ------------------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command_under_a_heading(line: Line) -> None:
+    said = line("--help")
+    assert said.code == 0
+    for heading, names in cli.GROUPS.items():
+        assert f"{heading}:" in said.out
+        for name in names:
+            assert f"  {name} " in said.out
+    assert {name for names in cli.GROUPS.values() for name in names} == set(cli.commands.commands)
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands.commands))
+def test_every_command_has_help_and_so_has_every_option(name: str, line: Line) -> None:
+    said = line(name, "--help")
+    assert said.code == 0
+    assert said.out.startswith("Usage: policygen ")
+    one = cli.commands.commands[name]
+    assert one.help
+    options = [parameter for parameter in one.params if isinstance(parameter, click.Option)]
+    for option in options:
+        assert option.help, option.name
+        assert option.opts[0] in said.out
+
+
+def test_no_command_at_all_shows_the_help(line: Line) -> None:
+    said = line()
+    assert said.code == 2
+    assert "Usage: policygen" in said.err
+
+
+def test_the_version_is_the_packages(line: Line) -> None:
+    assert line("--version").out == f"policygen, version {policygen.__version__}\n"
+
+
+def test_python_m_policygen_is_the_same_command(tmp_path: Path) -> None:
+    done = in_a_process("--version", cwd=tmp_path)
+    assert done.stdout == f"policygen, version {policygen.__version__}\n"
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "an unknown command": (("rum", "cartpole"), "No such command 'rum'"),
+    "an unknown task": (("run", "cartpol"), "there is no task `cartpol`; did you mean cartpole"),
+    "an unknown id": (("run", "CartPole-v9"), "CartPole-v9"),
+    "a missing task file": (("run", "./nope.toml"), "there is no task file ./nope.toml"),
+    "no task": (("run",), "Missing argument 'TASK'"),
+    "an unknown option": (("run", "cartpole", "--iteration", "3"), "No such option"),
+    "an option that is no number": (("run", "cartpole", "--iterations", "many"), "'many' is not a valid integer"),
+    "a number out of range": (("run", "cartpole", "--iterations", "0"), "iterations"),
+    "a negative seed": (("run", "cartpole", "--seed", "-1"), "seed"),
+    "not a number of dollars": (("run", "cartpole", "--max-usd", "nan"), "max_usd"),
+    "an unknown policy kind": (("run", "cartpole", "--policy", "tree"), "'tree' is not one of 'table', 'linear'"),
+    "a missing config": (("run", "cartpole", "--config", "nope.toml"), "cannot read nope.toml: No such file"),
+    "a config that is a folder": (("run", "cartpole", "--config", "folder"), "cannot read folder: Is a directory"),
+    "a config that is not TOML": (("run", "cartpole", "--config", "bad.toml"), "bad.toml is not valid TOML"),
+    "a config with an unknown setting": (
+        ("run", "cartpole", "--config", "unknown.toml"),
+        "unknown.toml: there is no setting `iteration`; did you mean `iterations`?",
+    ),
+    "a config of another type": (("run", "cartpole", "--config", "typed.toml"), "typed.toml: `iterations`"),
+    "an unknown setting": (("run", "cartpole", "--set", "colour=1"), "--set: there is no setting `colour`"),
+    "a setting without a value": (("run", "cartpole", "--set", "seed"), "--set seed: write --set NAME=VALUE"),
+    "an unknown provider": (("run", "cartpole", "--llm", "opnai:x"), "no model provider is called 'opnai'"),
+    "a provider without a model": (("run", "cartpole", "--llm", "openai"), "write openai:MODEL"),
+    "a missing key": (("run", "cartpole", "--llm", "openai:gpt-5-mini"), "openai needs an API key: set OPENAI_API_KEY"),
+    "a missing address": (("run", "cartpole", "--llm", "compatible:m"), "needs the server's address"),
+    "an address that is none": (("run", "cartpole", "--llm", "compatible:m", "--base-url", "here"), "must look like"),
+    "one price of two": (("run", "cartpole", "--set", "price_in=1"), "give both prices"),
+    "a broken template": (("prompt", "cartpole", "--template", "broken"), "templates/broken.j2, line 2: 'oops' is un"),
+    "an unknown template": (("prompt", "cartpole", "--template", "nope"), "there is no template `nope`"),
+    "a prompt that cannot be short enough": (("prompt", "cartpole", "--set", "prompt_tokens=500"), "at its shortest"),
+    "an out that is a file": (("run", "cartpole", "--out", "file"), "choose another --out"),
+    "an out below a file": (("run", "cartpole", "--out", "file/x"), "choose another --out"),
+    "a resume of nothing": (("resume", "nowhere"), "nowhere is not a run folder"),
+    "a resume of a folder": (("resume", "folder"), "folder is not a run folder"),
+    "a show of nothing": (("show", "nowhere"), "cannot read nowhere"),
+    "a show of a folder": (("show", "folder"), "folder has no best.json"),
+    "a show of text": (("show", "typed.toml"), "typed.toml"),
+    "an eval of nothing": (("eval", "nowhere.json"), "cannot read nowhere.json"),
+    "an eval of text without a task": (("eval", "policy.txt"), "policy.txt does not say which task it is for"),
+    "an eval of missing text": (("eval", "nope.txt", "--task", "cartpole"), "cannot read nope.txt"),
+    "an eval of bytes": (("eval", "bytes.txt", "--task", "cartpole"), "cannot read"),
+    "an eval with one episode": (("eval", "policy.txt", "--episodes", "1"), "--episodes"),
+    "a plot of nothing": (("plot", "nowhere"), "nowhere is not a run folder"),
+    "a plot without runs": (("plot",), "Missing argument 'RUN...'"),
+    "an unknown axis": (("plot", "nowhere", "--x", "mood"), "'mood' is not one of"),
+    "an unknown task to describe": (("tasks", "cartpol"), "did you mean cartpole"),
+    "a doctor without a key": (("doctor", "--llm", "gemini:x"), "gemini needs an API key"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence_on_stderr(mistake: str, line: Line) -> None:
+    Path("file").write_text("")
+    Path("folder").mkdir()
+    Path("bad.toml").write_text("= 3")
+    Path("unknown.toml").write_text("iteration = 3")
+    Path("typed.toml").write_text("iterations = 'many'")
+    Path("policy.txt").write_text("left = angle")
+    Path("bytes.txt").write_bytes(b"\xff\xfe\x00\x01")
+    Path("templates").mkdir()
+    Path("templates/broken.j2").write_text("fine\n{{ oops }}\n")
+    arguments, expected = MISTAKES[mistake]
+    said = line(*arguments)
+    assert said.code in (1, 2)
+    assert said.out == ""
+    (sentence,) = sentences(said.err)
+    assert sentence.startswith("Error: ")
+    assert expected in sentence
+    assert "Traceback" not in said.err
+    assert not Path("results").exists()
+
+
+def test_mistakes_end_the_same_way_in_a_process_of_their_own(tmp_path: Path) -> None:
+    done = in_a_process("run", "cartpole", "--llm", "openai:gpt-5-mini", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(sentences(done.stderr)) == 1
+
+
+def test_a_text_with_problems_lists_them_all(line: Line) -> None:
+    Path("policy.txt").write_text(MALFORMED_LAKE)
+    said = line("eval", "policy.txt", "--task", "frozenlake")
+    assert said.code == 1
+    first, *problems = sentences(said.err)
+    assert first == "Error: policy.txt is not a policy for frozenlake:"
+    assert len(problems) == 2
+    assert [problem.startswith(f"  line {n}: ") for problem, n in zip(problems, (5, 6), strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("arguments", [("tasks",), ("run", "frozenlake", "--iterations", "1"), ("prompt", "cartpole")])
+def test_a_full_disk_is_one_sentence(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
+        )
+    assert done.returncode == 1
+    assert sentences(done.stderr) == ["Error: the output cannot be written: No space left on device"]
+
+
+@pytest.mark.parametrize("arguments", ["tasks", "tasks cartpole", "prompt cartpole", "run frozenlake --iterations 2"])
+def test_a_reader_that_has_had_enough_is_no_error(arguments: str, tmp_path: Path) -> None:
+    shell = f"{sys.executable} -m policygen {arguments} | head -1"
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment())
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert "Error" not in done.stderr
+    assert "Broken" not in done.stderr
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_options_win_over_set_over_config_over_the_task(line: Line) -> None:
+    Path("mine.toml").write_text("iterations = 4\nepisodes = 4\nseed = 4\nfinal_episodes = 5")
+    done = line(
+        *("run", "frozenlake-deterministic", "--config", "mine.toml", "--set", "iterations=1", "--set", "episodes=3"),
+        *("--episodes", "2"),
+    )
+    assert done.code == 0, done.err
+    (folder,) = Path("results").iterdir()
+    config = policygen.runner.Logbook(folder).config()
+    chosen = (config.iterations, config.episodes, config.seed, config.warmup_episodes, config.final_episodes)
+    assert chosen == (1, 2, 4, 100, 5)
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def test_eval_scores_a_run_a_saved_policy_and_a_text(lake_run: Path, line: Line) -> None:
+    Path("mine.txt").write_text(BEST_LAKE)
+    of_run, of_file = line("eval", lake_run), line("eval", lake_run / "best.json")
+    assert of_run.code == of_file.code == 0
+    assert of_run.out == of_file.out
+    assert of_run.out.startswith("frozenlake: 0.")
+    of_text = line("eval", "mine.txt", "--task", "frozenlake")
+    assert of_text.out.splitlines() == [
+        "frozenlake: 0.7402 (exact), standard deviation 0.4385",
+        "counts as solved from 0.7: yes",
+    ]
+
+
+def test_eval_as_json_is_one_line_for_a_program(line: Line) -> None:
+    Path("mine.txt").write_text("left = -angle\nright = angle")
+    said = line("eval", "mine.txt", "--task", "cartpole", "--episodes", "7", "--seed", "3", "--json")
+    record = json.loads(said.out)
+    assert (record["task"], record["gym_id"], record["episodes"], record["exact"]) == (
+        "cartpole",
+        "CartPole-v1",
+        7,
+        False,
+    )
+    assert len(record["seeds"]) == 7
+    assert record == json.loads(
+        line("eval", "mine.txt", "--task", "cartpole", "--episodes", "7", "--seed", "3", "--json").out
+    )
+
+
+def test_eval_plays_a_saved_policy_on_another_task(lake_run: Path, line: Line) -> None:
+    said = line("eval", lake_run, "--task", "frozenlake-deterministic")
+    assert said.code == 0, said.err
+    assert said.out.startswith("frozenlake-deterministic: ")
+
+
+def test_show_prints_a_text_that_reads_back(lake_run: Path, line: Line) -> None:
+    said = line("show", lake_run)
+    policy = Policy.load(lake_run / "best.json")
+    assert said.code == 0
+    assert said.out.startswith(policy.to_text())
+    Path("shown.txt").write_text(policy.to_text())
+    assert line("eval", "shown.txt", "--task", "frozenlake").out == line("eval", lake_run).out
+    drawn = line("show", lake_run / "best.json", "-o", "policy.png")
+    assert drawn.code == 0
+    assert Path("policy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_draws_runs_into_the_file_it_names(lake_run: Path, line: Line) -> None:
+    assert line("plot", lake_run).out.strip() == "learning_curves.png"
+    assert Path("learning_curves.png").stat().st_size > 1000
+    assert line("plot", lake_run, lake_run, "-o", "both.svg", "--x", "episodes").code == 0
+    assert Path("both.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_prompt_of_a_task_is_what_the_model_is_sent(line: Line) -> None:
+    said = line("prompt", "frozenlake", "--episodes", "5")
+    assert said.code == 0
+    assert said.out.startswith("--- system ---\nYou design small, readable control policies")
+    assert "characters, about " in said.err
+    assert "template improve_table" in said.err
+    with ChatServer([BEST_LAKE]) as server:
+        policygen.run("frozenlake", llm="compatible:m", base_url=server.openai_url, iterations=20, episodes=5)
+        messages = server.chats[0].body["messages"]
+    assert said.out == "".join(f"--- {m['role']} ---\n{m['content']}\n" for m in messages)
+
+
+def test_prompt_of_a_run_is_its_next_one_and_settings_can_be_tried_on_it(lake_run: Path, line: Line) -> None:
+    before = {path.name: path.read_bytes() for path in lake_run.iterdir()}
+    said = line("prompt", lake_run)
+    assert "## Best policy so far" in said.out
+    assert "This is attempt 4 of 3" in said.out
+    for tried in (("--set", "prompt_tokens=1100"), ("--config", "small.toml")):
+        Path("small.toml").write_text("prompt_tokens = 1100")
+        assert len(line("prompt", lake_run, *tried).out) < len(said.out)
+    Path("templates").mkdir()
+    Path("templates/terse.j2").write_text("Just {{ best.text }}")
+    assert "Just | row" in line("prompt", lake_run, "--template", "terse").out
+    assert {path.name: path.read_bytes() for path in lake_run.iterdir()} == before
+
+
+def test_prompt_of_an_unfinished_run_is_the_one_it_would_send_next(line: Line) -> None:
+    with ChatServer([Scripted(BEST_LAKE.replace("up", "down")), Scripted(status=401)]) as server:
+        said = line("run", "frozenlake", "--llm", "compatible:m", "--base-url", server.openai_url)
+        assert said.code == 1
+        sent = server.chats[1].body["messages"]
+    (folder,) = Path("results").iterdir()
+    assert line("prompt", folder).out == "".join(f"--- {m['role']} ---\n{m['content']}\n" for m in sent)
+
+
+def test_prompt_says_what_it_would_cost(line: Line) -> None:
+    known = line("prompt", "frozenlake", "--llm", "openai:gpt-5-mini")
+    assert "about $0.0" in known.err
+    assert "cost unknown" in line("prompt", "frozenlake", "--llm", "compatible:m").err
+    assert "$" not in line("prompt", "frozenlake").err
+
+
+def test_tasks_lists_shipped_and_local_tasks_and_describes_one(line: Line) -> None:
+    Path("envs").mkdir()
+    shipped = Path(policygen.__file__).parents[1] / "envs"
+    Path("envs/pond.toml").write_text((shipped / "frozenlake.toml").read_text().replace("frozenlake", "pond"))
+    Path("envs/broken.toml").write_text("gym_id = 3")
+    said = line("tasks")
+    assert said.code == 0
+    for name in [path.stem for path in shipped.glob("*.toml")] + ["pond", "broken"]:
+        assert f"\n{name} " in said.out
+    about = line("tasks", "cartpole").out
+    for part in ("CartPole-v1", "observation spin [rad/s]", "action action: left, right", "bins of angle", "hint: "):
+        assert part in about
+    assert "assumed: " in line("tasks", "Acrobot-v1").out
+
+
+def test_doctor_lists_the_providers_or_tries_one(line: Line) -> None:
+    said = line("doctor")
+    assert said.code == 0
+    assert all(name in said.out for name in ("openai", "gemini", "builtin", "manual", "replay"))
+    with ChatServer(models={"m": {"max_model_len": 4096}}) as server:
+        well = line("doctor", "--llm", "compatible:m", "--base-url", server.openai_url)
+        ill = line("doctor", "--llm", "compatible:n", "--base-url", server.openai_url)
+    assert well.code == 0
+    assert "its context is 4096 tokens" in well.out
+    assert ill.code == 1
+    assert "it does not list 'n'" in ill.out
+
+
+def test_the_shell_finds_the_command(tmp_path: Path) -> None:
+    script = Path(sys.executable).parent / "policygen"
+    if not script.exists():
+        pytest.skip("the command is not installed beside this Python")
+    done = subprocess.run([script, "tasks"], capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
+    assert done.returncode == 0
+    assert "cartpole" in done.stdout
+
+
+def test_a_run_without_any_policy_ends_with_an_error_code_and_says_where_to_look(line: Line) -> None:
+    with ChatServer([fenced("nothing")]) as server:
+        said = line(
+            *("run", "frozenlake", "--llm", "compatible:m", "--base-url", server.openai_url),
+            *("--iterations", "1", "--repairs", "0"),
+        )
+    assert said.code == 1
+    assert "no policy was found" in said.out
+    assert "no policy: no policy was found in the reply" in said.out
+
+
+def test_a_run_that_can_play_nothing_ends_with_its_reason(line: Line) -> None:
+    said = line("run", "cartpole", "--max-episodes", "5")
+    assert said.code == 1
+    assert "stopped: the next 20 episodes would exceed 5 (--max-episodes)" in said.out
+    assert said.err == ""

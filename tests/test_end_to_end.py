@@ -1,0 +1,442 @@
+"""Whole runs through the real SDKs against a server on loopback: what is written down, counted, paid and refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, Scripted
+from support import (
+    ALWAYS_DOWN,
+    ALWAYS_RIGHT,
+    BEST_LAKE,
+    MALFORMED_LAKE,
+    NO_POLICY,
+    attempts_of,
+    files_with,
+    in_a_process,
+    outcome,
+    sentences,
+    summary_of,
+    the_run,
+    timeless,
+    transcript_of,
+)
+
+import policygen
+from policygen.errors import PolicygenError, ProviderError, UsageError
+from policygen.runner import resume
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+@dataclass(frozen=True)
+class Service:
+    """A provider, the variable its key is in, and the path its address ends in."""
+
+    spec: str
+    variable: str
+    key: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.partition(":")[0]
+
+
+SERVICES = (
+    Service("compatible:m", "OPENAI_COMPATIBLE_API_KEY", "token-abcdefgh12345678WXYZ", "/v1"),
+    Service("openai:gpt-5-mini", "OPENAI_API_KEY", "sk-proj-abcdefgh12345678WXYZ", "/v1"),
+    Service("gemini:gemini-2.5-flash", "GEMINI_API_KEY", "AIzaSyAbcdefgh12345678WXYZ", ""),
+)
+COMPATIBLE = SERVICES[0]
+
+
+@pytest.fixture(params=SERVICES, ids=lambda service: service.name)
+def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Service:
+    chosen: Service = request.param
+    monkeypatch.setenv(chosen.variable, chosen.key)
+    return chosen
+
+
+def run(server: ChatServer, service: Service = COMPATIBLE, **settings: object) -> policygen.RunResult:
+    return policygen.run("frozenlake", llm=service.spec, base_url=server.url + service.path, **settings)
+
+
+def said_to(request: object) -> str:
+    """All text of a request, in whatever protocol."""
+    return json.dumps(request, ensure_ascii=False)
+
+
+# --- one run with everything in it -----------------------------------------------------------------------------------
+
+STORY = (
+    Scripted(ALWAYS_RIGHT, tokens_in=1000, tokens_out=50),  # 1: a good reply
+    Scripted(MALFORMED_LAKE, tokens_in=1100, tokens_out=60),  # 2: malformed,
+    Scripted(ALWAYS_DOWN, tokens_in=1200, tokens_out=70),  # and repaired
+    Scripted(NO_POLICY, tokens_in=1, tokens_out=2),  # 3: never right
+    Scripted(NO_POLICY, tokens_in=3, tokens_out=4),
+    Scripted(MALFORMED_LAKE, tokens_in=5, tokens_out=6),
+    Scripted(status=429, error="slow down", retry_after=0),  # 4: a rate limit,
+    Scripted(ALWAYS_RIGHT, tokens_in=2000, tokens_out=80),  # and then an answer
+    Scripted(BEST_LAKE, finish="length", tokens_in=10, tokens_out=20),  # 5: cut off, though it reads as a policy,
+    Scripted(ALWAYS_DOWN, reasoning=BEST_LAKE, tokens_in=30, tokens_out=40),  # and repaired after some reasoning
+    Scripted(f"<think>{ALWAYS_DOWN}</think>\n{BEST_LAKE}", tokens_in=7, tokens_out=8),  # 6: the best there is
+)
+
+
+def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> None:
+    with ChatServer(STORY) as server:
+        result = run(server, service, iterations=20)
+        chats = server.chats
+    assert len(chats) == len(STORY)
+    summary = summary_of(result.folder)
+    counted = (
+        "llm_calls",
+        "requests",
+        "repairs",
+        "failed_attempts",
+        "attempts",
+        "iterations",
+        "tokens_in",
+        "tokens_out",
+    )
+    assert {name: summary[name] for name in counted} == {
+        "llm_calls": 11,
+        "requests": 11,
+        "repairs": 4,
+        "failed_attempts": 1,
+        "attempts": 6,
+        "iterations": 6,
+        "tokens_in": 5356,
+        "tokens_out": 340,
+    }
+    assert summary["is_language_model"] is True
+    assert summary["stopped"] == "the best possible score was reached"
+    assert summary["solved"] is True
+    assert summary == result.summary
+    replies = [line["reply"] for line in transcript_of(result.folder)]
+    if service is COMPATIBLE:
+        assert summary["usd"] is None
+        assert all(reply["usd"] is None for reply in replies)
+    else:
+        assert summary["usd"] == pytest.approx(sum(reply["usd"] for reply in replies))
+        assert summary["usd"] > 0
+    attempts = attempts_of(result.folder)
+    assert [a["number"] for a in attempts] == list(range(7))
+    assert [a["calls"] for a in attempts] == [0, 1, 2, 3, 2, 2, 1]
+    assert [a["repairs"] for a in attempts] == [0, 0, 1, 2, 0, 1, 0]
+    assert [a["tokens_in"] for a in attempts] == [0, 1000, 2300, 9, 2000, 40, 7]
+    assert [a["policy"] is None for a in attempts] == [True, False, False, True, False, False, False]
+    assert [a["accepted"] for a in attempts] == [False, True, True, False, False, False, True]
+    assert files_with(result.folder, service.key) == []
+
+
+def test_the_transcript_holds_every_request_and_reply_and_where_it_belongs(service: Service) -> None:
+    with ChatServer(STORY) as server:
+        result = run(server, service, iterations=20)
+        chats = server.chats
+    lines = transcript_of(result.folder)
+    assert [(line["attempt"], line["request"], line["requests"]) for line in lines] == [
+        (1, 0, 1),
+        (2, 0, 1),
+        (2, 1, 1),
+        (3, 0, 1),
+        (3, 1, 1),
+        (3, 2, 1),
+        (4, 0, 2),
+        (5, 0, 1),
+        (5, 1, 1),
+        (6, 0, 1),
+    ]
+    assert all(line["error"] is None for line in lines)
+    assert [line["reply"]["truncated"] for line in lines] == [False] * 7 + [True, False, False]
+    # What the server was sent is what the transcript says: every message, word for word.
+    answered = [chat for chat, scripted in zip(chats, STORY, strict=True) if scripted.status == 200]
+    for line, chat in zip(lines, answered, strict=True):
+        sent = said_to(chat.body)
+        assert all(json.dumps(m["content"], ensure_ascii=False)[1:-1].rstrip("\\n") in sent for m in line["messages"])
+    reasoning = {number: line["reply"]["reasoning"] for number, line in enumerate(lines)}
+    assert reasoning[8] == BEST_LAKE
+    assert reasoning[9] == ALWAYS_DOWN
+    assert lines[9]["reply"]["text"] == BEST_LAKE
+
+
+def test_the_repair_prompt_names_every_problem_its_line_and_what_was_written(service: Service) -> None:
+    with ChatServer([MALFORMED_LAKE, ALWAYS_DOWN]) as server:
+        result = run(server, service, iterations=1)
+    request, repair = transcript_of(result.folder)
+    assert repair["messages"][:2] == request["messages"]
+    assert repair["messages"][2] == {"role": "assistant", "content": MALFORMED_LAKE}
+    asked = repair["messages"][3]["content"]
+    rows = {number: row for number, row in enumerate(MALFORMED_LAKE.splitlines(), start=1) if row.startswith("| 0 |")}
+    assert len(rows) == 2
+    for number, row in rows.items():
+        assert f"line {number}: " in asked
+        assert f"line {number} was: `{row}`" in asked
+    assert "north" in asked
+    assert "left, down, right, up" in asked
+
+
+def test_a_failed_attempt_keeps_its_problems_and_the_next_prompt_tells_of_it() -> None:
+    with ChatServer([NO_POLICY, NO_POLICY, ALWAYS_DOWN]) as server:
+        result = run(server, iterations=2, repairs=1)
+    failed = attempts_of(result.folder)[1]
+    assert failed["problems"]
+    assert failed["score"] is None
+    assert "- 1: not a policy (" in transcript_of(result.folder)[2]["messages"][1]["content"]
+
+
+def test_a_cut_off_reply_is_malformed_even_if_it_reads_as_a_policy() -> None:
+    with ChatServer([Scripted(BEST_LAKE, finish="length")] * 3) as server:
+        result = run(server, iterations=1)
+    assert result.policy is None
+    assert "cut off by its length limit" in transcript_of(result.folder)[1]["messages"][-1]["content"]
+    assert result.summary["failed_attempts"] == 1
+
+
+def test_reasoning_is_kept_but_never_parsed(service: Service) -> None:
+    with ChatServer([Scripted("", reasoning=BEST_LAKE)] * 3) as server:
+        result = run(server, service, iterations=1)
+    assert result.policy is None
+    assert {line["reply"]["reasoning"] for line in transcript_of(result.folder)} == {BEST_LAKE}
+
+
+def test_counts_the_server_did_not_report_are_estimated_and_their_cost_is_unknown() -> None:
+    with ChatServer([Scripted(BEST_LAKE, tokens_in=None, tokens_out=None)]) as server:
+        result = run(server, iterations=1, price_in=1.0, price_out=2.0)
+    (line,) = transcript_of(result.folder)
+    assert result.summary["tokens_in"] == round(sum(len(m["content"]) for m in line["messages"]) / 4)
+    assert result.summary["tokens_out"] == round(len(BEST_LAKE) / 4)
+    assert result.summary["usd"] is None
+
+
+def test_the_users_prices_are_what_a_run_costs() -> None:
+    with ChatServer([Scripted(BEST_LAKE, tokens_in=3000, tokens_out=500)]) as server:
+        result = run(server, iterations=1, price_in=1.0, price_out=2.0)
+    assert result.summary["usd"] == pytest.approx((3000 * 1 + 500 * 2) / 1e6)
+
+
+def test_a_refused_key_ends_the_run_and_resume_goes_on(service: Service) -> None:
+    refused = Scripted(status=401, error=f"Incorrect key {service.key}", code="invalid_api_key")
+    script = [ALWAYS_RIGHT, refused, NO_POLICY, ALWAYS_DOWN, BEST_LAKE]
+    with ChatServer(script) as server:
+        with pytest.raises(ProviderError, match=r"^[^\n]*(refused|key)[^\n]*$") as failure:
+            run(server, service, iterations=3)
+        folder = the_run(Path("results"))
+        assert service.key not in str(failure.value)
+        assert not (folder / "summary.json").exists()
+        assert transcript_of(folder)[1]["reply"] is None
+        begun = resume(folder)
+        list(begun.attempts())
+        begun.finish()
+        assert len(server.chats) == 5
+    summary = summary_of(folder)
+    assert summary["llm_calls"] == 5
+    assert [a["calls"] for a in attempts_of(folder)] == [0, 1, 3, 1]  # the refused request is attempt 2's
+    assert summary["repairs"] == 1
+    assert summary["stopped"] == "all 3 iterations are done"
+    assert files_with(folder, service.key) == []
+    assert files_with(folder, service.key[:12]) == []
+
+
+# --- as a user types it ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_runs_a_model_to_the_end(tmp_path: Path) -> None:
+    with ChatServer([ALWAYS_DOWN, BEST_LAKE]) as server:
+        done = in_a_process(
+            *("run", "frozenlake", "--iterations", 5, "--llm", "compatible:m", "--base-url", server.openai_url),
+            cwd=tmp_path,
+            OPENAI_COMPATIBLE_API_KEY=COMPATIBLE.key,
+        )
+        assert server.chats[0].headers["authorization"] == f"Bearer {COMPATIBLE.key}"
+    assert done.returncode == 0
+    assert done.stderr == ""
+    folder = the_run(tmp_path / "results")
+    assert "final score: 0.7402 (exact) (solved)" in done.stdout
+    assert f"results: results/{folder.name}" in done.stdout
+    assert summary_of(folder)["llm_calls"] == 2
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.toml", "task.json", "transcript.jsonl", "attempts.jsonl", "best.json"),
+        *("episodes.npz", "learning_curve.csv", "learning_curve.png", "summary.json"),
+    }
+    assert files_with(folder, COMPATIBLE.key) == []
+
+
+def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(tmp_path: Path) -> None:
+    script = [Scripted(status=401, error="no such key", code="invalid_api_key"), ALWAYS_DOWN]
+    with ChatServer(script) as server:
+        run_it = ("run", "frozenlake", "--iterations", 1, "--llm", "openai:gpt-5-mini", "--base-url", server.openai_url)
+        done = in_a_process(*run_it, cwd=tmp_path, OPENAI_API_KEY=SERVICES[1].key)
+        folder = the_run(tmp_path / "results")
+        assert done.returncode == 1
+        refused, hint = sentences(done.stderr)
+        assert refused == "Error: OpenAI refused the key in OPENAI_API_KEY (401): no such key"
+        assert hint == f"Nothing is lost; go on with: policygen resume results/{folder.name}"
+        again = in_a_process("resume", f"results/{folder.name}", cwd=tmp_path, OPENAI_API_KEY=SERVICES[1].key)
+    assert again.returncode == 0, again.stderr
+    assert summary_of(folder)["llm_calls"] == 2
+    assert summary_of(folder)["attempts"] == 1
+
+
+def test_the_key_may_be_in_a_dot_env_file_of_the_working_directory(workplace: Path) -> None:
+    Path(".env").write_text(f"OPENAI_API_KEY={SERVICES[1].key}\n")
+    with ChatServer([BEST_LAKE]) as server:
+        result = run(server, SERVICES[1], iterations=1)
+        assert server.chats[0].headers["authorization"] == f"Bearer {SERVICES[1].key}"
+    assert files_with(result.folder, SERVICES[1].key) == []
+
+
+# --- budgets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 5, 7])
+def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None:
+    # A repair, a retry and a good reply, over and over.
+    script = [MALFORMED_LAKE, Scripted(status=503, retry_after=0), ALWAYS_DOWN, ALWAYS_RIGHT] * 5
+    with ChatServer(script) as server:
+        result = run(server, iterations=10, max_calls=limit)
+        assert len(server.chats) == limit
+    assert result.summary["llm_calls"] == limit
+    assert result.summary["stopped"] == f"all {limit} calls (--max-calls) are used"
+    assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
+
+
+@pytest.mark.parametrize("candidates", [2, 3])
+def test_what_was_proposed_before_the_budget_ended_is_scored(candidates: int) -> None:
+    with ChatServer([ALWAYS_RIGHT] * candidates + [BEST_LAKE]) as server:
+        result = run(server, iterations=5, candidates=candidates, max_calls=candidates + 1)
+    assert result.summary["attempts"] == candidates + 1
+    assert sum(a["calls"] for a in attempts_of(result.folder)) == candidates + 1
+    assert result.final is not None
+    assert result.final.mean == pytest.approx(0.74016, abs=1e-4)
+
+
+@pytest.mark.parametrize("limit", [500, 6000, 9000, 20_000])
+def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) -> None:
+    # It reports 1.2 times the estimate, and for a reply more than it was allowed would be a fault of its own.
+    spent = 0
+    with ChatServer([Scripted(MALFORMED_LAKE, tokens_in=2100, tokens_out=256)] * 50) as server:
+        result = run(server, iterations=3, max_tokens=limit)
+        spent = sum(2100 + 256 for _ in server.chats)
+        asked = [chat.body.get("max_tokens") or chat.body.get("max_completion_tokens") for chat in server.chats]
+    assert result.summary["tokens_in"] + result.summary["tokens_out"] == spent <= limit
+    assert all(256 <= allowed <= limit for allowed in asked)
+    if limit < 20_000:
+        assert result.summary["stopped"] == f"the next call could exceed {limit:,} tokens (--max-tokens)"
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.01, 0.03, 0.05])
+def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(limit: int) -> None:
+    reply = Scripted(NO_POLICY, tokens_in=2100, tokens_out=1000)
+    with ChatServer([reply] * 50) as server:
+        result = run(server, iterations=4, max_usd=limit, price_in=1.0, price_out=5.0, max_output_tokens=1000)
+        spent = len(server.chats) * (2100 * 1.0 + 1000 * 5.0) / 1e6
+    assert result.summary["usd"] == pytest.approx(spent)
+    assert spent <= limit
+    assert result.summary["stopped"] == f"the next call could exceed {limit:g} USD (--max-usd)"
+
+
+def test_max_usd_without_a_known_price_refuses_before_any_call() -> None:
+    with ChatServer([BEST_LAKE]) as server:
+        result = run(server, iterations=1, max_usd=5.0)
+        assert server.chats == []
+    assert result.summary["llm_calls"] == 0
+    assert "price is unknown; set price_in and price_out" in result.summary["stopped"]
+
+
+@pytest.mark.parametrize("limit", [10, 41, 79, 130])
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int, candidates: int) -> None:
+    result = policygen.run("cartpole", iterations=6, candidates=candidates, max_episodes=limit, final_episodes=2)
+    assert result.summary["episodes"] <= limit
+    assert "--max-episodes" in result.summary["stopped"] or f"of {limit} episodes" in result.summary["stopped"]
+    assert len(attempts_of(result.folder)) == len(result.attempts)
+    assert len(transcript_of(result.folder)) == result.summary["attempts"]
+
+
+def test_a_search_without_a_model_uses_no_tokens_and_no_money() -> None:
+    result = policygen.run("frozenlake", iterations=2, max_tokens=1, max_usd=0)
+    assert result.summary["attempts"] == 2
+    assert (result.summary["llm_calls"], result.summary["requests"]) == (0, 2)
+    assert (result.summary["tokens_in"], result.summary["usd"]) == (0, 0.0)
+
+
+def test_budgets_are_options_of_the_command_line(tmp_path: Path) -> None:
+    with ChatServer([NO_POLICY] * 9) as server:
+        done = in_a_process(
+            *("run", "frozenlake", "--llm", "compatible:m", "--base-url", server.openai_url, "--repairs", 0),
+            *("--max-calls", 2, "--max-tokens", 100_000, "--max-usd", 1, "--max-episodes", 500),
+            *("--set", "price_in=1", "--set", "price_out=2"),
+            cwd=tmp_path,
+        )
+        assert len(server.chats) == 2
+    assert done.returncode == 1
+    assert "stopped: all 2 calls (--max-calls) are used" in done.stdout
+    assert "no policy was found" in done.stdout
+
+
+# --- replies without a server ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"candidates": 3}, {"conversation": "continued"}], ids=str)
+def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
+    script = [ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, NO_POLICY, NO_POLICY, NO_POLICY, BEST_LAKE, *[ALWAYS_DOWN] * 4]
+    with ChatServer(script) as server:
+        first = run(server, iterations=6 if not settings.get("candidates") else 2, max_calls=11, **settings)
+    again = policygen.run(
+        "frozenlake", llm=f"replay:{first.folder}", iterations=first.summary["iterations"], out="again", **settings
+    )
+    free = {"usd": 0.0}
+    assert [{**a, **free} for a in timeless(attempts_of(again.folder))] == [
+        {**a, **free} for a in timeless(attempts_of(first.folder))
+    ]
+    assert outcome(again.folder)["best"] == outcome(first.folder)["best"]
+    assert again.summary["is_language_model"] is True
+    assert again.summary["usd"] == 0.0
+
+
+def test_a_replay_that_runs_out_of_replies_is_one_sentence() -> None:
+    with ChatServer([ALWAYS_RIGHT]) as server:
+        first = run(server, iterations=1)
+    with pytest.raises(PolicygenError, match=r"^[^\n]*holds 1 reply[^\n]*$"):
+        policygen.run("frozenlake", llm=f"replay:{first.folder}", iterations=2, out="again")
+
+
+def test_a_replay_of_a_folder_without_replies_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^replay:RUN needs a run folder[^\n]*$"):
+        policygen.run("frozenlake", llm=f"replay:{tmp_path}")
+
+
+def test_a_person_pastes_replies_through_a_pipe(tmp_path: Path) -> None:
+    pasted = f"{MALFORMED_LAKE}\nEND\n{ALWAYS_DOWN}\nEND\n{BEST_LAKE}\nEND\n"
+    done = in_a_process("run", "frozenlake", "--llm", "manual", "--iterations", 5, cwd=tmp_path, stdin=pasted)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("===== paste the reply here") == 3
+    summary = summary_of(the_run(tmp_path / "results"))
+    assert (summary["llm_calls"], summary["repairs"], summary["attempts"]) == (3, 1, 2)
+    assert summary["usd"] is None
+
+
+def test_the_end_of_the_pipe_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
+    done = in_a_process(
+        "run", "frozenlake", "--llm", "manual", "--iterations", 5, cwd=tmp_path, stdin=f"{ALWAYS_DOWN}\nEND\n"
+    )
+    assert done.returncode == 1
+    assert sentences(done.stderr)[0] == "Error: the input ended before a reply was pasted"
+    assert len(attempts_of(the_run(tmp_path / "results"))) == 2
+
+
+def test_a_person_answers_through_files(tmp_path: Path) -> None:
+    desk = tmp_path / "desk"
+    desk.mkdir()
+    for number, text in enumerate([NO_POLICY, ALWAYS_DOWN, BEST_LAKE], start=1):
+        (desk / f"reply-{number:03d}.md").write_text(text)
+    result = policygen.run("frozenlake", llm=f"manual:{desk}", iterations=5)
+    assert (result.summary["llm_calls"], result.summary["repairs"], result.summary["attempts"]) == (3, 1, 2)
+    asked = [(desk / f"prompt-{number:03d}.md").read_text() for number in (1, 2, 3)]
+    for text, line in zip(asked, transcript_of(result.folder), strict=True):
+        assert all(message["content"].rstrip() in text for message in line["messages"])

@@ -1,0 +1,76 @@
+"""The notebooks run from top to bottom, with and without runs to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from policygen.config import effective_config
+from policygen.discovery import load_task
+from policygen.runner import start
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+
+
+def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
+    """The notebook after a run in `folder`, which takes the place of `notebooks/`."""
+    folder.mkdir()
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+    return notebook
+
+
+def texts(notebook: nbformat.NotebookNode, cell_id: str) -> str:
+    """All that a cell printed or returned, as plain text."""
+    (cell,) = [cell for cell in notebook.cells if cell.id == cell_id]
+    return "\n".join(
+        output.text if output.output_type == "stream" else output.data["text/plain"] for output in cell.outputs
+    )
+
+
+def pictures(notebook: nbformat.NotebookNode) -> int:
+    return sum("image/png" in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_are_kept_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+def test_without_runs_it_makes_three(tmp_path: Path) -> None:
+    notebook = executed(NOTEBOOKS / "learning_curves.ipynb", tmp_path / "notebooks")
+    assert "seed 2, attempt 1: " in texts(notebook, "runs")
+    assert texts(notebook, "runs").endswith("runs found: 3\n")
+    assert texts(notebook, "summaries").count("frozenlake") == 3
+    assert pictures(notebook) == 3
+    assert "| row | column | action |" in texts(notebook, "policy")
+    assert "row down, column across" in texts(notebook, "map")
+    table = texts(notebook, "act").splitlines()
+    assert table[0].split() == ["square", "action"]
+    assert len(table) == 1 + 8
+    assert all(line.split()[2] in "0123" for line in table[1:])
+    assert texts(notebook, "play").startswith("return of one episode: ")
+    assert not (tmp_path / "results").exists()
+
+
+def test_with_runs_it_reads_them_finished_or_not(tmp_path: Path) -> None:
+    task = load_task("cartpole")
+    for seed in (7, 8):
+        options = {"seed": seed, "iterations": 1, "episodes": 2, "warmup_episodes": 2, "final_episodes": 2}
+        run = start(task, effective_config(task, "cartpole", options=options), tmp_path / "results")
+        assert len(list(run.attempts())) == 2
+        if seed == 7:
+            run.finish()
+    notebook = executed(NOTEBOOKS / "learning_curves.ipynb", tmp_path / "notebooks")
+    assert texts(notebook, "runs") == "runs found: 2\n"
+    runs = [line.split()[1:5] for line in texts(notebook, "summaries").splitlines() if "cartpole" in line]
+    assert runs == [["cartpole", "builtin", "table", "7"]]
+    assert "position [m] and velocity [m/s]" in texts(notebook, "map")
+    assert texts(notebook, "act").splitlines()[0].split() == [*task.observation_names, "action"]
+    assert pictures(notebook) == 3

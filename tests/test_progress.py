@@ -1,0 +1,181 @@
+"""What a run shows: plain lines in a pipe, a panel in a terminal, and the way to go on after Ctrl-C."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, Scripted
+from support import (
+    ALWAYS_LEFT,
+    FALLING,
+    LEANING,
+    NO_POLICY,
+    command,
+    environment,
+    in_a_process,
+    sentences,
+    summary_of,
+    the_run,
+    transcript_of,
+)
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+RUN = ("run", "cartpole", "--episodes", 5, "--set", "final_episodes=5", "--repairs", 0, "--llm", "compatible:m")
+
+
+class Patient(ChatServer):
+    """Answers request number `until` only once `go` is set."""
+
+    def __init__(self, script: list[Scripted | str], until: int) -> None:
+        super().__init__(script)
+        self.until = until
+        self.waiting, self.go = threading.Event(), threading.Event()
+
+    def _next(self) -> Scripted:
+        if self._played + 1 == self.until:
+            self.waiting.set()
+            self.go.wait(60)
+            self.until = 0
+        return super()._next()
+
+
+def eventually(what: Callable[[], bool]) -> bool:
+    for _ in range(1200):
+        if what():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+# --- a pipe ----------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
+    with ChatServer([LEANING, NO_POLICY, ALWAYS_LEFT, FALLING]) as server:
+        done = in_a_process(*RUN, "--iterations", 4, "--base-url", server.openai_url, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert "\r" not in done.stdout
+    first, *attempts = done.stdout.split("\n\n")[0].splitlines()
+    assert first == "cartpole (CartPole-v1), table policy, proposals from compatible:m"
+    assert [line.split()[0] for line in attempts] == ["0/4", "1/4", "2/4", "3/4", "4/4"]
+    assert "random actions: " in attempts[0]
+    assert "best so far" in attempts[1]
+    assert "no policy: no policy was found" in attempts[2]
+    assert "against the best" in attempts[3]
+    assert attempts[4].endswith("[4 calls, 480 tokens, cost unknown]")
+    assert "stopped: all 4 iterations are done" in done.stdout
+
+
+# --- a terminal ------------------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A real terminal with a command in it."""
+
+    def __init__(self, socket: Path, cwd: Path) -> None:
+        self.socket, self.cwd = socket, cwd
+
+    def tmux(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-S", str(self.socket), "-f", "/dev/null", *arguments],
+            capture_output=True,
+            text=True,
+            env={k: v for k, v in environment(TERM="xterm-256color").items() if k != "COLUMNS"},
+            timeout=30,
+        )
+        return done.stdout
+
+    def start(self, *arguments: object) -> None:
+        line = f"trap : INT; {shlex.join(command(*arguments))}; echo ended with $?; cat"
+        self.tmux("new-session", "-d", "-x", "110", "-y", "30", "-c", str(self.cwd), f"sh -c {shlex.quote(line)}")
+
+    @property
+    def screen(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    @property
+    def cursor_is_visible(self) -> bool:
+        return self.tmux("display-message", "-p", "#{cursor_flag}").strip() == "1"
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    one = Terminal(tmp_path / "t", tmp_path)
+    yield one
+    one.tmux("kill-server")
+
+
+def test_a_terminal_shows_a_live_panel_and_is_left_clean(terminal: Terminal, tmp_path: Path) -> None:
+    with Patient([LEANING, ALWAYS_LEFT, FALLING, NO_POLICY], until=3) as server:
+        terminal.start(*RUN, "--iterations", 4, "--base-url", server.openai_url)
+        assert server.waiting.wait(60)
+        assert eventually(lambda: "3 calls" in terminal.screen)
+        panel = terminal.screen
+        assert re.search(r"^best +attempt 1: [\d.]+ \[", panel, re.MULTILINE)
+        assert re.search(r"^last +2/4  [\d.]+ ", panel, re.MULTILINE)
+        assert re.search(r"^model +compatible:m: 3 calls, 200 tokens in, 40 out, cost unknown", panel, re.MULTILINE)
+        assert re.search(r"^time +\d+ s, about .* left$", panel, re.MULTILINE)
+        assert re.search(r"^done +━+╺━+$", panel, re.MULTILINE)
+        assert len(re.findall(r"^(?:done|best|last|model|time) ", panel, re.MULTILINE)) == 5  # one panel, not many
+        assert not terminal.cursor_is_visible
+        server.go.set()
+        assert eventually(lambda: "ended with 0" in terminal.screen)
+    screen = terminal.screen
+    assert terminal.cursor_is_visible
+    assert screen.count("best so far") >= 2
+    after = screen.split("stopped: all 4 iterations are done")[1]
+    assert "final score: " in after
+    assert "time " not in after
+    assert re.search(r"^best +attempt 3: ", screen, re.MULTILINE)
+    assert summary_of(the_run(tmp_path / "results"))["llm_calls"] == 4
+
+
+def test_ctrl_c_in_a_terminal_gives_the_way_to_go_on_and_a_clean_terminal(terminal: Terminal, tmp_path: Path) -> None:
+    with Patient([LEANING, FALLING], until=2) as server:
+        terminal.start(*RUN, "--iterations", 2, "--base-url", server.openai_url)
+        assert server.waiting.wait(60)
+        terminal.tmux("send-keys", "C-c")
+        assert eventually(lambda: "ended with 130" in terminal.screen)
+        server.go.set()
+    screen = terminal.screen.replace("\n", "")
+    folder = the_run(tmp_path / "results")
+    assert f"Nothing is lost; go on with: policygen resume results/{folder.name}" in screen
+    assert "Traceback" not in screen
+    assert terminal.cursor_is_visible
+
+
+def test_an_interrupt_is_one_sentence_exit_130_and_the_request_stays_counted(tmp_path: Path) -> None:
+    with Patient([LEANING, Scripted(status=500), FALLING], until=2) as server:
+        arguments = command(*RUN, "--iterations", 2, "--base-url", server.openai_url)
+        process = subprocess.Popen(
+            arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert server.waiting.wait(60)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        server.go.set()
+        folder = the_run(tmp_path / "results")
+        assert process.returncode == 130
+        assert sentences(errors) == [
+            "Error: interrupted",
+            f"Nothing is lost; go on with: policygen resume results/{folder.name}",
+        ]
+        assert transcript_of(folder)[-1]["error"] == "interrupted"
+        assert eventually(lambda: server._played == 2)
+        done = in_a_process("resume", folder, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("going on after attempt 1\n")
+    assert summary_of(folder)["llm_calls"] == 3
