@@ -72,7 +72,8 @@ def test_a_module_imports_only_from_floors_below_it(name):
 def test_the_reader_of_imports_sees_what_it_must(tmp_path):
     path = tmp_path / "sample.py"
     path.write_text(
-        "import numpy\nimport policygen.grid\nfrom policygen.llm import base, connect\nfrom policygen import __version__\n"
+        "import numpy\nimport policygen.grid\n"
+        "from policygen.llm import base, connect\nfrom policygen import __version__\n"
         "if TYPE_CHECKING:\n    from policygen.cli import main\n"
         "else:\n    from policygen.tasks import Task\n"
         "def late():\n    from policygen.runner import start\n"

@@ -193,6 +193,7 @@ HOSTILE = {
     "long sum": "+".join(["x"] * 300),
     "comparisons that double": "0<(" * 20 + "x" + ")<1" * 20,
     "a sum that grows when written": "+".join(["9e14"] * 190),
+    "divisions that nest": "//".join(["x"] * 40),
     "quotes": "'" * 1_999,
     "nothing": "",
     "blanks": " \t ",

@@ -18,6 +18,7 @@ from policygen.expressions import Call, Name, Number, parse_expression
 from policygen.grid import Dimension, Grid, integers
 from policygen.language import parse
 from policygen.policies import (
+    MATRIX_PRODUCT_FROM,
     LinearPolicy,
     Policy,
     Rule,
@@ -132,9 +133,9 @@ def test_plain_linear_policies_agree_for_every_observation_type(dtype):
             for name in output_names(task)
         )
         policy = parse(text.replace("+ -", "- "), task).policy
-        rows = (10 * observations(task, 2_000, 1)).astype(dtype)
+        rows = (10 * observations(task, MATRIX_PRODUCT_FROM, 1)).astype(dtype)
         batch = policy.act(rows)
-        assert_action_like(task, batch, 2_000)
+        assert_action_like(task, batch, MATRIX_PRODUCT_FROM)
         assert np.array([policy.act_one(row) for row in rows]) == pytest.approx(batch, abs=1e-5)
 
 
@@ -171,8 +172,11 @@ def test_every_observation_has_a_defined_action_nan_and_infinity_too(task, data)
 def test_what_a_linear_policy_does_not_read_cannot_change_its_action(strange):
     policy = parse("shoulder = 0.5*x\nelbow = -x", ARM).policy
     rows = np.array([[0.8, strange], [0.8, 0.0], [-0.2, strange]])
-    assert policy.act(rows) == pytest.approx(np.array([[0.4, -0.8], [0.4, -0.8], [-0.1, 0.2]]))
-    assert [policy.act_one(row).tolist() for row in rows] == policy.act(rows).tolist()
+    expected = np.array([[0.4, -0.8], [0.4, -0.8], [-0.1, 0.2]])
+    assert np.array([policy.act_one(row) for row in rows]) == pytest.approx(expected)
+    for times in (1, MATRIX_PRODUCT_FROM):  # short and long batches are computed in different ways
+        for dtype in (np.float32, np.float64):
+            assert policy.act(np.tile(rows, (times, 1)).astype(dtype)) == pytest.approx(np.tile(expected, (times, 1)))
 
 
 @pytest.mark.parametrize(("strange", "torque"), [(math.nan, 0.5), (math.inf, 2.0), (-math.inf, -2.0)])
@@ -180,7 +184,8 @@ def test_a_linear_policy_reads_nan_as_zero_and_infinity_as_a_large_number(strang
     policy = parse(f"action = 3*{PENDULUM.observation_names[0]} + 0.5", PENDULUM).policy
     for observation in ([strange, 0.0, 0.0], np.array([strange, 0, 0], np.float32)):
         assert policy.act_one(observation) == pytest.approx([torque])
-        assert policy.act(np.array([observation])) == pytest.approx(np.array([[torque]]))
+        for times in (1, MATRIX_PRODUCT_FROM):
+            assert policy.act(np.array([observation] * times)) == pytest.approx(np.array([[torque]] * times))
 
 
 def test_a_table_puts_nan_into_the_top_bin_and_a_feature_of_nan_is_zero():

@@ -140,6 +140,7 @@ MALFORMED = {
     "name of two words": (changed(LAKE, ('name = "square"', 'name = "the square"')), "`the square` is not a name"),
     "keyword as name": (changed(LAKE, ('name = "square"', 'name = "lambda"')), "`lambda` is not a name"),
     "name used twice": (changed(LAKE, ("row = 4\n", ""), ('row = "', 'Square = "')), "the name `Square` is used twice"),
+    "actuator named as a quantity": (changed(PENDULUM, ('"torque"', '"W"')), "the name `W` is used twice"),
     "label used twice": (changed(LAKE, ('"up"', '"left"')), "the name `left` is used twice"),
     "label that is a quantity": (changed(LAKE, ('"up"', '"square"')), "the name `square` is used twice"),
     "label of two words": (changed(LAKE, ('"up"', '"go up"')), "the label `go up` is not one word"),
