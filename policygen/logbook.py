@@ -150,7 +150,7 @@ class Logbook:
             return task_from_record(json.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise LogbookError(f"cannot read {path}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, PolicyError) as error:
             raise LogbookError(f"{path} is damaged: {error}") from None
 
     def summary(self) -> dict[str, Any] | None:

@@ -607,9 +607,6 @@ def _let_lines(lets: Lets) -> list[str]:
     return [f"let {name} = {to_text(node)}" for name, node in lets]
 
 
-KINDS: Mapping[str, type[Policy]] = {"table": TablePolicy, "linear": LinearPolicy}
-
-
 # --- saved form ------------------------------------------------------------------------------------------------------
 
 
