@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,7 @@ class ReplayBuffer:
         self._episodes: list[Episode] = []
         self._returns: list[float] = []
         self._transitions = 0
+        self._tally: tuple[Hashable, int, npt.NDArray[np.float64]] | None = None
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -66,6 +67,7 @@ class ReplayBuffer:
             self._evict()
 
     def _evict(self) -> None:
+        self._tally = None
         order = np.argsort(self.returns, kind="stable")
         spared = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
         gone = set()
@@ -93,6 +95,23 @@ class ReplayBuffer:
     def of_attempt(self, attempt: int) -> list[Episode]:
         """The episodes that one attempt played."""
         return [episode for episode in self._episodes if episode.attempt == attempt]
+
+    def tallied(
+        self, key: Hashable, tally: Callable[[Sequence[Episode]], npt.NDArray[np.float64]]
+    ) -> npt.NDArray[np.float64]:
+        """`tally` of all episodes, for a tally that adds up over episodes and is the same for the same `key`.
+
+        With the key of the call before, only the episodes added since then are counted.
+        """
+        counted, total = 0, None
+        if self._tally is not None and self._tally[0] == key:
+            _, counted, total = self._tally
+        if total is None:
+            total = tally(self._episodes)
+        elif counted < len(self):
+            total = total + tally(self._episodes[counted:])
+        self._tally = (key, len(self), total)
+        return total
 
     def save(self, path: Path) -> None:
         """Write all episodes to an `.npz`, atomically.

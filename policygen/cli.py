@@ -18,7 +18,7 @@ from policygen.errors import PolicygenError, UsageError
 GROUPS = {
     "Search for a policy": ("run", "resume"),
     "Look at what was found": ("show", "eval", "plot"),
-    "Prepare": ("tasks", "prompt", "doctor"),
+    "Prepare": ("tasks", "prompt", "doctor", "bench"),
 }
 
 
@@ -70,6 +70,34 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: 
         click.echo(f"Warning: {message}", err=True)
 
 
+class RunPath(click.Path):
+    """A path, or `latest`: the newest run folder in results/."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path that is meant."""
+        path = Path(value)
+        if str(value) != "latest" or path.exists():
+            return path
+        runs = sorted(Path("results").glob("*/config.toml"), key=lambda file: file.stat().st_mtime)
+        if not runs:
+            raise UsageError("there is no run in results/ yet; make one with: policygen run cartpole")
+        return runs[-1].parent
+
+
+class RunCommand(click.Command):
+    """`policygen run --help` ends with every setting that `--set` and config files know."""
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the settings."""
+        from policygen.config import RunConfig
+
+        with formatter.section("Settings (--set NAME=VALUE, or NAME = VALUE in a config file)"):
+            formatter.write_dl([(name, field.description or "") for name, field in RunConfig.model_fields.items()])
+
+
 @click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="policygen")
 def commands() -> None:
@@ -82,25 +110,34 @@ def commands() -> None:
 def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that `run` and `prompt` share."""
     for option in (
-        click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Any setting; may be repeated."),
+        click.option(
+            "--set",
+            "assignments",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Any setting (see `run --help`); may be repeated.",
+        ),
         click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file of settings."),
         click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
         click.option("--template", help="Improve template: a name in templates/ or a path."),
+        click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
         click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
         click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
-        click.option("--base-url", help="Address of a compatible or local server."),
+        click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1."),
         click.option("--llm", help="Provider and model (default: builtin, which is not a language model)."),
     ):
         command = option(command)
     return command
 
 
-@commands.command()
+@commands.command(cls=RunCommand)
 @click.argument("task")
 @run_settings
 @click.option("--iterations", type=int, help="Rounds of asking (default 20).")
 @click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
 @click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
+@click.option("--refine", help="Tune each proposal: METHOD[:EPISODES], METHOD none, auto, cma, ars or coordinate.")
+@click.option("--jobs", type=int, help="Processes that play episodes (default: all cores).")
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out.")
@@ -119,13 +156,13 @@ def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: 
     kind = f"{config.policy} policy"
     who = config.llm if begun.provider.is_language_model else f"{config.llm} (search without a language model)"
     click.echo(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {who}")
-    for sentence in loaded.assumed:
+    for sentence in begun.task.assumed:
         click.echo(f"  assumed: {sentence}")
     _carry_out(begun)
 
 
 @commands.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run_folder", metavar="RUN", type=RunPath())
 def resume(run_folder: Path) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""
     from policygen.runner import resume as resume_run
@@ -143,9 +180,11 @@ def _carry_out(begun: Any) -> None:
             pass
         summary = begun.finish()
     except (KeyboardInterrupt, PolicygenError) as error:
-        why = str(error) or "interrupted"
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        raise SystemExit(_fail(f"{why}\nNothing is lost; go on with: policygen resume {begun.folder}", code)) from None
+        hint = f"Nothing is lost; go on with: policygen resume {begun.folder}"
+        if isinstance(error, KeyboardInterrupt):
+            click.echo(f"\nInterrupted. {hint}", err=True)
+            raise SystemExit(130) from None
+        raise SystemExit(_fail(f"{error}\n{hint}", 1)) from None
     click.echo(f"\nstopped: {summary['stopped']}")
     best = begun.search.best
     if best is None or best.policy is None:
@@ -159,18 +198,18 @@ def _carry_out(begun: Any) -> None:
 
 
 @commands.command()
-@click.argument("source", metavar="RUN|best.json", type=click.Path(path_type=Path))
+@click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
+@click.option("--task", "task_name", help="Task of a text file.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Also draw the policy into a PNG, SVG or PDF.")
-def show(source: Path, output: Path | None) -> None:
-    """Print a policy as text, and a map of it."""
+def show(source: Path, task_name: str | None, output: Path | None) -> None:
+    """Print a policy as text, and a map of it. RUN may be `latest`."""
     from policygen.maps import policy_map
-    from policygen.runner import best_policy
+    from policygen.runner import read_policy
 
-    policy = best_policy(source)
-    click.echo(policy.to_text())
+    policy = read_policy(source, task_name)
+    click.echo(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text()}")
     drawn = policy_map(policy)
-    if drawn:
-        click.echo(f"\n{drawn}")
+    click.echo(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
         from policygen.plots import plot_policy
 
@@ -178,7 +217,7 @@ def show(source: Path, output: Path | None) -> None:
 
 
 @commands.command("eval")
-@click.argument("source", metavar="RUN|best.json|POLICY.txt", type=click.Path(path_type=Path))
+@click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 @click.option("--task", "task_name", help="Task to play; needed for a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
@@ -201,7 +240,7 @@ def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_j
 
 
 @commands.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("learning_curves.png"), help="File.")
 @click.option(
     "--x",
@@ -212,8 +251,11 @@ def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_j
 @click.option("--table", "table_file", type=click.Path(path_type=Path), help="Also write a Markdown table of the runs.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of one or many runs, grouped, with intervals."""
+    from policygen.compare import repeated_runs
     from policygen.plots import plot_runs
 
+    for folder in repeated_runs(runs):
+        click.echo(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
     click.echo(plot_runs(runs, output, x=x))
     if table_file is not None:
         from policygen.compare import comparison
@@ -247,7 +289,7 @@ def tasks(name: str | None) -> None:
 
 @commands.command()
 @click.option("--llm", help="Provider and model to try; without it, all providers are listed.")
-@click.option("--base-url", help="Address of a compatible or local server.")
+@click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1.")
 def doctor(llm: str | None, base_url: str | None) -> None:
     """Say whether a model can be used: is the key there, does the server answer, what does it take."""
     from policygen.llm import PROVIDERS, LLMOptions, connect
@@ -263,3 +305,27 @@ def doctor(llm: str | None, base_url: str | None) -> None:
         click.echo(line)
     if not diagnosis.ok:
         raise SystemExit(1)
+
+
+@commands.command()
+@click.option("--quick", is_flag=True, help="Smaller sizes and fewer repeats: a minute, for a first impression.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON, and no table.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("results") / "benchmarks",
+    help="Folder for speed.csv, speed.md and speed.png of a full run (default: results/benchmarks).",
+)
+def bench(quick: bool, as_json: bool, out: Path) -> None:
+    """Measure how fast lookup, evaluation, prompts and memory are, side by side with other ways of doing the same."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # before numpy loads: lookups are compared on one thread
+    from policygen import bench as benchmark
+
+    rows = []
+    for row in benchmark.run_all(quick=quick):
+        rows.append(row)
+        click.echo(benchmark.line_of(row), err=True)
+    click.echo(benchmark.as_json(rows) if as_json else "\n" + benchmark.as_markdown(rows))
+    if not quick:
+        benchmark.write_results(rows, out)

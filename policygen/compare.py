@@ -32,23 +32,35 @@ def comparison(folders: Sequence[Path]) -> str:
     A run's interval is that of its final score over episodes; a group's is Student's t over its runs.
 
     Raises:
-        LogbookError: a folder is not a finished run.
+        LogbookError: none of the folders is a finished run.
     """
-    summaries = [_summary(folder) for folder in folders]
+    found = [(folder, Logbook(folder).summary()) for folder in folders]
+    unfinished = [folder for folder, summary in found if summary is None]
+    summaries = [summary for _, summary in found if summary is not None]
+    if not summaries:
+        raise LogbookError(f"{folders[0]} is not a finished run; finish it with: policygen resume {folders[0]}")
     summaries.sort(key=lambda s: (s["task"], s["llm"], s["policy_kind"], s["seed"]))
     rows = [_HEADER, tuple("---" for _ in _HEADER), *map(_row, summaries)]
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for summary in summaries:
         groups.setdefault((summary["task"], summary["llm"], summary["policy_kind"]), []).append(summary)
     rows += [_group_row(key, members) for key, members in groups.items() if len(members) > 1]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    if unfinished:
+        table += f"\nLeft out, because unfinished: {', '.join(folder.name for folder in unfinished)}.\n"
+    return table
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    summary = Logbook(folder).summary()
-    if summary is None:
-        raise LogbookError(f"{folder} is not a finished run; finish it with: policygen resume {folder}")
-    return summary
+def repeated_runs(folders: Sequence[Path]) -> list[Path]:
+    """The runs whose settings and seed are those of an earlier one in the list: they say nothing new."""
+    seen: set[str] = set()
+    repeated = []
+    for folder in folders:
+        key = Logbook(folder).config().model_dump_json()
+        if key in seen:
+            repeated.append(folder)
+        seen.add(key)
+    return repeated
 
 
 def _row(summary: dict[str, Any]) -> tuple[str, ...]:

@@ -140,7 +140,9 @@ def _fitted_grid(env: gym.Env[Any, Any], found: Sequence[Observation]) -> tuple[
         dimensions.append(Dimension(found[i].name, tuple(edges)))
     grid = Grid(tuple(dimensions))
     shape = " x ".join(map(str, grid.shape))
-    remarks = [f"bins lie at quantiles of {len(rows):,} steps of random actions ({shape} = {grid.size} cells)"]
+    remarks = [
+        f"a table's bins lie at quantiles of {len(rows):,} steps of random actions ({shape} = {grid.size} cells)"
+    ]
     if len(chosen) < len(found):
         remarks.append(f"a table looks at {', '.join(grid.names)} only")
     return grid, remarks

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.policies import Policy
-from policygen.rollout import Simulator, Trajectory
+from policygen.rollout import Trajectory
 from policygen.tasks import Task, make_env
+from policygen.workers import Players
 
 MAX_EXACT_STATES = 10_000
 
@@ -165,15 +166,22 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
     V'(s) = E[r + V(s')] and M'(s) = E[r^2 + 2 r V(s') + M(s')], with V = M = 0 after the end of an episode
     (Sobel 1982, "The variance of discounted Markov decision processes").
     """
-    states = np.arange(len(mdp.start))
+    n = len(mdp.start)
+    states = np.arange(n)
     chosen = np.asarray(policy.act(states.reshape(-1, 1)))
     after, p = mdp.next_states[states, chosen], mdp.probabilities[states, chosen]
     r, on = mdp.rewards[states, chosen], mdp.going_on[states, chosen]
-    value, square = np.zeros(len(states)), np.zeros(len(states))
+    # Both moments are one vector of 2 n numbers and a step is one gather and one sum of products per number: with few
+    # states the time is that of the calls, so few calls are fast. V reads only V; its second half weighs nothing.
+    read = np.concatenate([np.hstack([after, after]), np.hstack([after, after + n])])
+    going = p * on
+    weights = np.concatenate([np.hstack([going, np.zeros_like(p)]), np.hstack([2 * r * going, going])])
+    constant = np.concatenate([(p * r).sum(axis=1), (p * r * r).sum(axis=1)])
+    moments = np.zeros(2 * n)
     for _ in range(max_steps or policy.task.max_steps):
-        later = on * value[after]
-        square = (p * (r * r + 2 * r * later + on * square[after])).sum(axis=1)
-        value = (p * (r + later)).sum(axis=1)
+        moments = np.vecdot(weights, moments[read])
+        moments += constant
+    value, square = moments[:n], moments[n:]
     mean = float(mdp.start @ value)
     variance = float(mdp.start @ square) - mean * mean
     return Score(mean, math.sqrt(max(variance, 0.0)), (mean, mean), True, "exact")
@@ -190,5 +198,5 @@ def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) 
     mdp = finite_mdp(task)
     if mdp is not None:
         return exact_score(policy, mdp, task.max_steps)
-    with Simulator(task) as simulator:
-        return sampled_score(simulator.play(policy, seeds), simulator.engine)
+    with Players(task) as players:
+        return sampled_score(players.play(policy, seeds), players.engine)

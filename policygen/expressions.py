@@ -119,7 +119,10 @@ def parse_expression(text: str, names: Sequence[str]) -> Node:
         raise ExpressionError(f"cannot read `{_shown(text.strip(), 80)}` as arithmetic ({error.msg})") from None
     except (RecursionError, MemoryError, ValueError):
         raise ExpressionError("the expression is too large to read; split it with `let`") from None
-    node = _Converter(names).convert(tree, 0)
+    converter = _Converter(names)
+    node = converter.convert(tree, 0)
+    if converter.unknown:
+        raise ExpressionError(unknown_names(converter.unknown, names))
     # A saved policy must read back: what the text stands for keeps the same bounds as the text.
     _check_size(node)
     _check_length(to_text(node))
@@ -162,6 +165,7 @@ class _Converter:
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
         self.nodes = 0
+        self.unknown: list[str] = []  # all of them, to be reported at once
 
     def convert(self, tree: ast.expr, depth: int) -> Node:
         self.nodes += 1
@@ -229,7 +233,9 @@ class _Converter:
             return Name(name)
         if name in CONSTANTS:
             return Number(CONSTANTS[name])
-        raise ExpressionError(unknown_name(name, self.names))
+        if name not in self.unknown:
+            self.unknown.append(name)
+        return Name(name)
 
     def _call(self, function: str, arguments: list[ast.expr], depth: int) -> Node:
         function = _ALIASES.get(function, function)
@@ -251,6 +257,19 @@ def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     listed = nearest + others[: 24 - len(nearest)]
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
     return f"unknown {what} `{_shown(name)}`; known are {', '.join(listed)}{more}"
+
+
+def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
+    """One sentence for one or several unknown names, each with the nearest known one."""
+    if len(names) == 1:
+        return unknown_name(names[0], known)
+    shown = []
+    for name in names[:8]:
+        near = difflib.get_close_matches(name[:60], known, n=1, cutoff=0.5)
+        shown.append(f"`{_shown(name)}`" + (f" (did you mean {near[0]}?)" if near else ""))
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    _, _, listed = unknown_name(names[0], known).partition("; ")
+    return f"unknown names {', '.join(shown)}{more}; {listed}"
 
 
 # --- tree -> numpy, tree -> plain floats -----------------------------------------------------------------------------

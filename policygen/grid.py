@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -96,17 +96,17 @@ class Grid:
         strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
         object.__setattr__(self, "_strides", tuple(strides))
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The binned quantities, in order."""
         return tuple(dimension.name for dimension in self.dimensions)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Number of bins per dimension."""
         return tuple(dimension.bins for dimension in self.dimensions)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of cells."""
         return math.prod(self.shape)
@@ -137,6 +137,7 @@ class Grid:
             cuts = dimension.cuts
             if column.dtype == np.float16:  # too coarse to hold the edges
                 column = column.astype(np.float32)
+            column = np.ascontiguousarray(column)  # read once for every edge: one copy is cheaper than many strides
             if len(cuts) > COMPARE_AT_MOST:
                 bins = np.searchsorted(np.array(cuts), column, side="right").astype(np.int32)
                 out -= np.int32(stride) * (np.int32(len(cuts)) - bins)
@@ -149,10 +150,19 @@ class Grid:
 
     def cell(self, values: Sequence[float]) -> int:
         """The cell index of one state given as plain floats, one per dimension."""
-        index = 0
-        for dimension, stride, value in zip(self.dimensions, self._strides, values, strict=True):
-            index += stride * bisect_right(dimension.cuts, value)
-        return index
+        return self.cell_function(range(len(self.dimensions)))(values)
+
+    def cell_function(self, positions: Sequence[int]) -> Callable[[Sequence[float]], int]:
+        """`cell` for rows whose entry `positions[i]` is the value of dimension i; for calling many times."""
+        parts = tuple((p, d.cuts, s) for p, d, s in zip(positions, self.dimensions, self._strides, strict=True))
+
+        def cell(row: Sequence[float]) -> int:
+            index = 0
+            for position, cuts, stride in parts:
+                index += stride * bisect_right(cuts, row[position])
+            return index
+
+        return cell
 
     def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
         """Bin per dimension of the given cells: shape (..., dimensions)."""

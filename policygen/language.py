@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from policygen.errors import ExpressionError, UsageError
-from policygen.expressions import Node, format_number, names_in, parse_expression, unknown_name
+from policygen.expressions import Node, Number, format_number, names_in, parse_expression, unknown_name
 from policygen.grid import Dimension, Grid
 from policygen.policies import (
     Lets,
@@ -218,9 +218,8 @@ def _read_let(number: int, text: str, known: list[str], base: list[str], outputs
     elif taken := _taken(name, base, outputs, known):
         draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
     else:
-        node = _expression(number, expression, known, draft)
-        if node is not None:
-            draft.lets[name] = node
+        # A feature that cannot be read still has its name: what uses it is not wrong for that.
+        draft.lets[name] = _expression(number, expression, known, draft) or Number(0.0)
 
 
 def _taken(name: str, base: Sequence[str], outputs: Sequence[str], known: Sequence[str]) -> str:
@@ -248,6 +247,8 @@ def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: _
         return
     edges = [part.strip() for part in text.strip("[] ").split(",") if part.strip()]
     bad = [edge for edge in edges if not _NUMBER.fullmatch(_ascii_signs(edge))]
+    # Bins that cannot be read are still so many bins: rows that use them are not wrong for that.
+    draft.bins[name] = (number, Dimension(name, tuple(map(float, range(len(edges))))))
     if bad:
         draft.problem(number, f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")
         return
@@ -446,7 +447,7 @@ def _columns(draft: _Draft, task: Task, grid: Grid) -> list[tuple[str, int]] | N
         else:
             expected = f"columns may be {', '.join([*grid.names, *(a.name for a in task.actuators)])}"
             draft.problem(number, f"the table has a column `{cell[:40]}`", expected)
-            return None
+            columns.append(("comment", len(columns)))  # go on: the rows may have problems of their own
     missing = [a.name for i, a in enumerate(task.actuators) if ("action", i) not in columns]
     if missing:
         draft.problem(number, f"the table has no column `{missing[0]}`", f"write the header {_header_text(task, grid)}")
@@ -655,4 +656,4 @@ def _used(lets: Mapping[str, Node], wanted: Iterable[str], draft: _Draft) -> Let
 
 
 def _nothing_found(draft: _Draft, expected: str) -> None:
-    draft.problem(None, "no policy was found in the reply", expected)
+    draft.problem(None, "no policy was found", expected)

@@ -130,7 +130,7 @@ class Logbook:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
             settings.pop("versions", None)
             return RunConfig(**settings)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise LogbookError(f"{self.folder} is not a run folder (it has no config.toml)") from None
         except OSError as error:
             raise LogbookError(f"cannot read {path}: {error.strerror}") from None
@@ -224,11 +224,12 @@ def _exchange(record: dict[str, Any]) -> Exchange | FailedExchange:
 
 def _attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     record: dict[str, Any] = {field.name: getattr(attempt, field.name) for field in fields(attempt)}
-    # The task is the run's own and lies beside the log: only the policy itself is repeated.
-    record["policy"] = (
-        {key: value for key, value in attempt.policy.to_record().items() if key != "task"} if attempt.policy else None
-    )
-    record["score"] = asdict(attempt.score) if attempt.score else None
+    for name in ("policy", "proposed"):
+        policy = record[name]
+        # The task is the run's own and lies beside the log: only the policy itself is repeated.
+        record[name] = {k: v for k, v in policy.to_record().items() if k != "task"} if policy is not None else None
+    for name in ("score", "proposed_score"):
+        record[name] = asdict(record[name]) if record[name] is not None else None
     record["played"] = [[p.episode_return, p.length, p.ending] for p in attempt.played]
     record["problems"] = [asdict(problem) for problem in attempt.problems]
     return record
@@ -237,16 +238,18 @@ def _attempt_to_record(attempt: Attempt) -> dict[str, Any]:
 def _attempt_from_record(record: dict[str, Any], task: Task) -> Attempt:
     known = {field.name for field in fields(Attempt)}
     values = {key: value for key, value in record.items() if key in known}
-    score = record["score"]
-    if score is not None:
-        interval = tuple(score["ci95"]) if score["ci95"] else None
-        values["score"] = Score(
-            **{**score, "ci95": interval, "returns": tuple(score["returns"]), "seeds": tuple(score["seeds"])}
-        )
-    values["policy"] = from_record(record["policy"], task) if record["policy"] is not None else None
+    for name in ("score", "proposed_score"):
+        values[name] = _score(record[name]) if record.get(name) is not None else None
+    for name in ("policy", "proposed"):
+        values[name] = from_record(record[name], task) if record.get(name) is not None else None
     values["played"] = tuple(Played(*played) for played in record["played"])
     values["problems"] = tuple(Problem(**problem) for problem in record["problems"])
     return Attempt(**values)
+
+
+def _score(record: dict[str, Any]) -> Score:
+    interval = tuple(record["ci95"]) if record["ci95"] else None
+    return Score(**{**record, "ci95": interval, "returns": tuple(record["returns"]), "seeds": tuple(record["seeds"])})
 
 
 CURVE_COLUMNS = (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from policygen.budget import Ledger
 from policygen.buffer import ReplayBuffer
@@ -24,19 +25,24 @@ from policygen.evaluate import (
 from policygen.policies import Policy
 from policygen.prompts import render_prompt
 from policygen.propose import Correspondent, Proposal, propose
-from policygen.rollout import RandomActor, Simulator, Trajectory
+from policygen.refine import Refined, parse_method, refine
+from policygen.rollout import RandomActor, Trajectory
 from policygen.search import Attempt, Played, Search
 from policygen.tasks import Task
+from policygen.workers import Players
 
 # A challenger must be better at this one-sided level of the paired test; close calls get up to so many times the
 # episodes before they are decided against it.
 SIGNIFICANCE = 0.1
 PROLONGATIONS = (2, 4)
+# First changes of a constant over standardised observations, in units of the search's own relative step.
+STANDARDISED_STEP = 2.5
 
 
 def new_search(task: Task, config: RunConfig) -> Search:
     """An empty search for a run."""
-    return Search(task, config.policy, config.seed, ReplayBuffer(config.buffer_steps), finite_mdp(task))
+    refining = parse_method(config.refine)[0] is not None
+    return Search(task, config.policy, config.seed, ReplayBuffer(config.buffer_steps), finite_mdp(task), refining)
 
 
 def optimize(search: Search, config: RunConfig, correspondent: Correspondent) -> Iterator[Attempt]:
@@ -50,8 +56,8 @@ def optimize(search: Search, config: RunConfig, correspondent: Correspondent) ->
         TemplateError: the prompt cannot be rendered.
     """
     ledger = correspondent.ledger
-    with Simulator(search.task) as simulator:
-        judge = Judge(search, config, ledger, simulator)
+    with Players(search.task, config.jobs) as players:
+        judge = Judge(search, config, ledger, players, told_units=correspondent.provider.is_language_model)
         try:
             if not search.attempts:
                 yield judge.random_actions()
@@ -93,11 +99,14 @@ def _end_of_budget(search: Search) -> None:
 class Judge:
     """Plays and scores policies, and decides which is best: on common seeds, by a paired test."""
 
-    def __init__(self, search: Search, config: RunConfig, ledger: Ledger, simulator: Simulator) -> None:
+    def __init__(
+        self, search: Search, config: RunConfig, ledger: Ledger, players: Players, *, told_units: bool = True
+    ) -> None:
         self.search = search
         self.config = config
         self.ledger = ledger
-        self.simulator = simulator
+        self.players = players
+        self.told_units = told_units
         self._started = time.perf_counter() - (search.attempts[-1].wall_seconds if search.attempts else 0.0)
 
     def random_actions(self) -> Attempt:
@@ -106,7 +115,7 @@ class Judge:
         seeds = episode_seeds(self.config.seed, "warm-up", self.config.warmup_episodes)
         trajectories = self._play(RandomActor(self.search.task, self.config.seed), seeds) if seeds else []
         self.search.buffer.add(0, trajectories)
-        score = sampled_score(trajectories, self.simulator.engine) if trajectories else None
+        score = sampled_score(trajectories, self.players.engine) if trajectories else None
         attempt = Attempt(0, None, score, _in_short(trajectories), verdict="random actions")
         return self._record(attempt, started)
 
@@ -136,12 +145,46 @@ class Judge:
         except BudgetExhausted as error:
             unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
             return self._record(unscored, started)
+        refined = self._refined(number, attempt.policy)
+        if refined is not None:
+            tuned, played = self._score(number, refined.policy)
+            words = _refinement_in_words(refined, score, tuned)
+            attempt = replace(attempt, refinement=words)
+            if tuned.mean > score.mean:
+                attempt = replace(attempt, proposed=attempt.policy, proposed_score=score, policy=refined.policy)
+                score, trajectories = tuned, played
+        assert attempt.policy is not None
         self.search.buffer.add(number, trajectories)
         accepted, verdict, decided = self._contest(attempt.policy, score)
         attempt = replace(attempt, score=score, played=_in_short(trajectories), accepted=accepted, verdict=verdict)
         if accepted:
             self.search.best_score = decided
         return self._record(attempt, started)
+
+    def _refined(self, number: int, policy: Policy) -> Refined | None:
+        """The policy with its numbers tuned, as far as the run's settings and budget allow."""
+        method, episodes = parse_method(self.config.refine)
+        left = self.config.max_episodes
+        if left is not None:
+            # Scoring the tuned policy must still be possible.
+            episodes = min(episodes, left - self.ledger.episodes - self.config.episodes)
+        if method is None or episodes <= 0:
+            return None
+
+        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
+            self.ledger.charge_episodes(len(policies) * len(seeds))
+            played = self.players.play_many(policies, seeds)
+            self.ledger.env_steps += sum(t.length for trajectories in played for t in trajectories)
+            return np.array([np.mean([t.episode_return for t in trajectories]) for trajectories in played])
+
+        def seeds(first: int, count: int) -> tuple[int, ...]:
+            return episode_seeds(self.config.seed, f"refine {number}", count, first)
+
+        # `builtin` writes over standardised observations, where every constant has the same natural size.
+        floor = 0.0 if self.told_units else STANDARDISED_STEP
+        return refine(
+            policy, method, episodes, returns, seeds, self.config.seed + number, mdp=self.search.mdp, floor=floor
+        )
 
     def nothing_left_to_gain(self) -> bool:
         """Whether the best score is as high as can be, on four times the usual episodes."""
@@ -164,7 +207,7 @@ class Judge:
 
     def _play(self, actor: Policy | RandomActor, seeds: tuple[int, ...]) -> list[Trajectory]:
         self.ledger.charge_episodes(len(seeds))
-        trajectories = self.simulator.play(actor, seeds)
+        trajectories = self.players.play(actor, seeds)
         self.ledger.env_steps += sum(trajectory.length for trajectory in trajectories)
         return trajectories
 
@@ -173,7 +216,7 @@ class Judge:
         trajectories = self._play(policy, seeds)
         if self.search.mdp is not None:
             return exact_score(policy, self.search.mdp), trajectories
-        return sampled_score(trajectories, self.simulator.engine), trajectories
+        return sampled_score(trajectories, self.players.engine), trajectories
 
     def _seeds(self, count: int, first: int = 0) -> tuple[int, ...]:
         return episode_seeds(self.config.seed, "search", count - first, first)
@@ -193,10 +236,13 @@ class Judge:
             gain, p = paired_gain(score, _first(best_score, score.episodes))
             if gain <= 0 or score.exact or p <= SIGNIFICANCE:
                 break
-        basis = "exact" if score.exact else f"p = {p:.2g} over {score.episodes} paired episodes"
-        if gain > 0 and p <= SIGNIFICANCE:
-            return True, f"{gain:+.4g} against the best ({basis})", score
-        return False, f"{gain:+.4g} against the best" + (f", not sure enough ({basis})" if gain > 0 else ""), score
+        # Where the comparison was close it rests on more episodes than the attempt's own score.
+        basis = " (exact)" if score.exact else f" on {score.episodes} paired episodes"
+        verdict = f"{gain:+.4g} against the best{basis}"
+        if gain <= 0 or score.exact:
+            return gain > 0 and p <= SIGNIFICANCE, verdict, score
+        accepted = p <= SIGNIFICANCE
+        return accepted, f"{verdict}, p = {p:.2g}{'' if accepted else ', not sure enough'}", score
 
     def _affords(self, wanted: int, *scores: Score) -> bool:
         return self.ledger.affords_episodes(sum(max(0, wanted - score.episodes) for score in scores))
@@ -226,6 +272,13 @@ class Judge:
         return attempt
 
 
+def _refinement_in_words(refined: Refined, before: Score, after: Score) -> str:
+    cost = f"{refined.episodes:,} episodes" if refined.episodes else "no episodes: exact scores"
+    outcome = "" if after.mean > before.mean else ", which did not help and was dropped"
+    what = "entries" if refined.method == "coordinate" else "constants"
+    return f"{refined.method} over {refined.constants} {what}, {cost}: {before.mean:.4g} to {after.mean:.4g}{outcome}"
+
+
 def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[int, ...]:
     """The seeds that attempt `number` is played on: common to all attempts where episodes are what scores compare.
 
@@ -247,9 +300,9 @@ def final_score(search: Search, config: RunConfig) -> Score | None:
         return None
     if search.mdp is not None:
         return exact_score(search.best.policy, search.mdp)
-    with Simulator(search.task) as simulator:
+    with Players(search.task, config.jobs) as players:
         seeds = episode_seeds(config.seed, "final", config.final_episodes)
-        return sampled_score(simulator.play(search.best.policy, seeds), simulator.engine)
+        return sampled_score(players.play(search.best.policy, seeds), players.engine)
 
 
 def _in_short(trajectories: list[Trajectory]) -> tuple[Played, ...]:

@@ -18,8 +18,8 @@ from policygen.policies import output_names
 from policygen.prompts import improve_template, render_prompt
 from policygen.propose import llm_options
 from policygen.resources import list_resources
-from policygen.rollout import Simulator
 from policygen.runner import load_run
+from policygen.workers import Players
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
         task = load_task(name)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         search = new_search(task, config)
-        with Simulator(task) as simulator:
-            Judge(search, config, Ledger(config), simulator).random_actions()
+        with Players(task, config.jobs) as players:
+            Judge(search, config, Ledger(config), players).random_actions()
     context = search.context(len(search.attempts))
     earlier = search.turns if config.conversation == "continued" else []
     prompt = render_prompt(context, config, earlier)
@@ -62,7 +62,7 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
     price = "" if provider == "builtin" else ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
     remark = (
         f"--- {prompt.characters:,} characters, about {prompt.estimated_tokens:,} tokens{price}; "
-        f"template {improve_template(context, config)} ---"
+        f"template {improve_template(config)} ---"
     )
     return Preview(prompt, remark)
 

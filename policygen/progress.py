@@ -74,9 +74,9 @@ def _live(run: Run, attempts: Iterable[Attempt], console: Console) -> Iterator[A
 def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     planned = _planned(run)
     number = done[-1].number if done else 0
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", min_width=8)
-    table.add_column(no_wrap=True, overflow="ellipsis")
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(style="bold", width=9, no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # long lines are cut, and squeeze nothing
     table.add_row("done", ProgressBar(total=planned, completed=number, width=60))
     best = run.search.best
     table.add_row("best", f"attempt {best.number}: {run.search.best_score}" if best is not None else "none yet")

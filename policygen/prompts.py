@@ -7,9 +7,10 @@ variables do the rest. When a prompt is too long, the least useful parts shrink 
 from __future__ import annotations
 
 import functools
+import math
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from policygen.expressions import format_number
 from policygen.grid import Grid
 from policygen.language import Problem
 from policygen.messages import CHARACTERS_PER_TOKEN, Message, Prompt
-from policygen.policies import Policy, TablePolicy, action_text, dense_table, output_names
+from policygen.policies import Policy, TablePolicy, action_text, output_names
 from policygen.resources import find_resource, list_resources, resource_folders
 from policygen.rollout import Trajectory
 from policygen.search import Attempt, Context
@@ -40,7 +41,7 @@ class Show:
     """How much of everything a template shows; lowered step by step until the prompt fits its budget."""
 
     best: int = 2
-    worst: int = 2
+    worst: int = 3
     rows: int = 24
     history: int = 20
     visits: int = 16
@@ -50,6 +51,7 @@ class Show:
 
 _FULL = Show()
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
+DIFFERENCES = 3  # cells named per attempt of the history
 
 # One round of shrinking, least useful first; numbers are the least that is kept.
 _SHRINK = (("visits", 4), ("history", 4), ("rows", 8), ("policy_rows", 24), ("prose", 800), ("best", 1), ("worst", 1))
@@ -85,6 +87,7 @@ class AttemptView:
     text: str
     changed: str
     problem: str
+    refinement: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class BestView:
     score: str
     mean: float
     exact: bool
+    refinement: str
+    proposed: str
     played: tuple[Mapping[str, Any], ...]
 
 
@@ -128,8 +133,10 @@ def _episode_view(episode: Episode, task: Task, policy: Policy | None, grid: Gri
         low, mean, high = float(column.min()), float(column.mean()), float(column.max())
         signals.append({"name": name, "low": low, "mean": mean, "high": high})
     if isinstance(reader, TablePolicy):
-        bins = reader.grid.bins_of(reader.cells(observations))
-        columns["cell"] = [tuple(row) for row in bins.tolist()]
+        cells = reader.cells(observations).tolist()
+        # An episode meets few different cells: one tuple for each of them, not one a step.
+        bins = {cell: tuple(reader.grid.bins_of(cell).tolist()) for cell in set(cells)}
+        columns["cell"] = list(map(bins.__getitem__, cells))
     columns["action"] = _actions_in_words(task, t)
     columns["reward"] = t.rewards.tolist()
     ending = "terminated by the environment" if t.terminated else "cut by the time limit"
@@ -145,13 +152,20 @@ def _reader(task: Task, grid: Grid | None) -> TablePolicy | None:
 
 
 def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:
-    rows = trajectory.actions.reshape(trajectory.length, -1).tolist()
-    return [
-        ", ".join(action_text(a, float(f"{v:.3g}")) for a, v in zip(task.actuators, row, strict=True)) for row in rows
-    ]
+    alone = len(task.actuators) == 1
+    keys: list[Any] = (
+        trajectory.actions.reshape(-1).tolist() if alone else list(map(tuple, trajectory.actions.tolist()))
+    )
+    words = {}
+    for key in set(keys):
+        row = key if isinstance(key, tuple) else (key,)
+        words[key] = ", ".join(action_text(a, float(f"{v:.3g}")) for a, v in zip(task.actuators, row, strict=True))
+    return list(map(words.__getitem__, keys))
 
 
-def _attempt_view(attempt: Attempt, best: Policy | None, is_best: bool) -> AttemptView:
+def _attempt_view(
+    attempt: Attempt, best: Policy | None, is_best: bool, visits: npt.NDArray[np.float64] | None = None
+) -> AttemptView:
     policy, score = attempt.policy, attempt.score
     returns = [played.episode_return for played in attempt.played]
     return AttemptView(
@@ -163,53 +177,39 @@ def _attempt_view(attempt: Attempt, best: Policy | None, is_best: bool) -> Attem
         accepted=attempt.accepted,
         is_best=is_best,
         text=policy.to_text() if policy is not None and policy.kind == "linear" else "",
-        changed=_difference(policy, best) if policy is not None and best is not None and not is_best else "",
+        changed=_difference(policy, best, visits) if policy is not None and best is not None and not is_best else "",
         problem=str(attempt.problems[0]) if attempt.problems else "",
+        refinement=attempt.refinement,
     )
 
 
-def _difference(policy: Policy, best: Policy) -> str:
-    """What separates a table from the best one, in rows of at most a line."""
+def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None) -> str:
+    """What separates a table from the best one, in at most a line: the cells that episodes visited most come first."""
     if not isinstance(policy, TablePolicy) or not isinstance(best, TablePolicy):
         return ""
     if policy.grid != best.grid:
         return "another grid"
-    a, b = (dense_table(x.rules, x.grid.shape, len(x.task.actuators))[0] for x in (policy, best))
-    cells = np.flatnonzero((a != b).any(axis=1))
+    mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (policy, best))
+    cells = np.flatnonzero((mine != theirs).any(axis=1))
     if not len(cells):
         return "the same table"
-    shown = []
-    for cell in cells[:6].tolist():
-        bins = ",".join(map(str, policy.grid.bins_of(cell).tolist()))
-        words = ",".join(action_text(act, v) for act, v in zip(policy.task.actuators, a[cell].tolist(), strict=True))
-        shown.append(f"({bins}) {words}")
-    more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
-    return f"{len(cells)} cells differ from the best: {'; '.join(shown)}{more}"
+    if visits is not None:
+        cells = cells[np.argsort(-visits[cells], kind="stable")]
+    shown: dict[str, list[str]] = {}
+    for cell in cells[:DIFFERENCES].tolist():
+        words = ",".join(action_text(a, v) for a, v in zip(policy.task.actuators, mine[cell].tolist(), strict=True))
+        shown.setdefault(words, []).append(",".join(map(str, policy.grid.bins_of(cell).tolist())))
+    listed = "; ".join(f"{words} in {' '.join(places)}" for words, places in shown.items())
+    if len(cells) > DIFFERENCES:
+        return f"{len(cells)} cells differ, e.g. {listed}"
+    return f"differs: {listed}"
 
 
-def _visit_views(context: Context, policy: TablePolicy) -> list[VisitView]:
+def _visit_views(
+    task: Task, policy: TablePolicy, kinds: npt.NDArray[Any], counts: npt.NDArray[np.float64]
+) -> list[VisitView]:
     """Cells and actions over all episodes, those before early ends first, then those most visited."""
-    task = context.task
-    trajectories = [episode.trajectory for episode in context.buffer]
-    lengths = np.array([t.length for t in trajectories])
-    if not lengths.sum():
-        return []
-    actions = np.concatenate([t.actions.reshape(t.length, -1) for t in trajectories])
-    cells = policy.cells(np.concatenate([t.observations[:-1] for t in trajectories]))
-    kinds, codes = _distinct(actions)
-    if task.action_space == "box" and len(kinds) > MOST_ACTIONS:
-        return []  # random numbers: hardly any action was taken twice
-    keys = cells.astype(np.int64) * len(kinds) + codes
-    last = np.cumsum(lengths)
-    summed = np.cumsum(np.concatenate([t.rewards for t in trajectories]), dtype=np.float64)
-    rewards = np.diff(summed, prepend=0.0)
-    to_go = np.repeat(summed[last - 1], lengths) - summed + rewards
-    steps_left = np.repeat(last, lengths) - np.arange(len(keys))
-    fallen = np.repeat(np.array([t.terminated for t in trajectories]), lengths)
-    size = policy.grid.size * len(kinds)
-    visits = np.bincount(keys, minlength=size)
-    ends = np.bincount(keys[fallen & (steps_left <= 10)], minlength=size)
-    totals = np.bincount(keys, to_go, minlength=size)
+    visits, ends, totals = counts.reshape(3, -1)
     seen = np.flatnonzero(visits)
     order = seen[np.lexsort((-visits[seen], -ends[seen]))][: _FULL.visits]
     views = []
@@ -221,13 +221,51 @@ def _visit_views(context: Context, policy: TablePolicy) -> list[VisitView]:
     return views
 
 
-def _distinct(actions: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The different actions, shape (kinds, m), and the index of each of the given ones, shape (n,)."""
-    if actions.shape[1] == 1 and np.issubdtype(actions.dtype, np.integer):  # labels: no need to sort a million
-        highest = int(actions.max())
-        return np.arange(highest + 1).reshape(-1, 1), actions[:, 0].astype(np.int64)
-    kinds, codes = np.unique(actions, axis=0, return_inverse=True)
-    return kinds, codes.reshape(-1)
+def _visits(context: Context, policy: TablePolicy) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """The different actions, shape (kinds, m), and for each cell and kind what `_tally` counts.
+
+    The counts have shape (3, cells, kinds); there are no kinds where actions are random numbers, hardly ever repeated.
+    """
+    task, size = context.task, policy.grid.size
+    if task.action_space == "discrete":
+        kinds = np.arange(len(task.actuators[0].labels)).reshape(-1, 1)
+
+        def tally(episodes: Sequence[Episode]) -> npt.NDArray[np.float64]:
+            codes = [episode.trajectory.actions for episode in episodes]
+            return _tally(episodes, policy, np.concatenate(codes) if codes else np.zeros(0, np.int16), len(kinds))
+
+        return kinds, context.buffer.tallied((policy.lets, policy.grid), tally)
+    episodes = list(context.buffer)
+    rows = [e.trajectory.actions.reshape(e.trajectory.length, len(task.actuators)) for e in episodes]
+    kinds, codes = np.unique(np.concatenate(rows or [np.zeros((0, 1))]), axis=0, return_inverse=True)
+    if task.action_space == "box" and len(kinds) > MOST_ACTIONS:
+        return kinds[:0], np.zeros((3, size, 0))
+    return kinds, _tally(episodes, policy, codes.reshape(-1), len(kinds))
+
+
+def _tally(
+    episodes: Sequence[Episode], policy: TablePolicy, codes: npt.NDArray[Any], kinds: int
+) -> npt.NDArray[np.float64]:
+    """Visits, visits in the last 10 steps before an early end, and summed returns to go: shape (3, cells, kinds)."""
+    trajectories = [episode.trajectory for episode in episodes]
+    lengths = np.array([t.length for t in trajectories], np.int64)
+    size = policy.grid.size * kinds
+    if not lengths.sum():
+        return np.zeros((3, policy.grid.size, kinds))
+    cells = policy.cells(np.concatenate([t.observations[:-1] for t in trajectories]))
+    keys = cells.astype(np.int64) * kinds + codes
+    last = np.cumsum(lengths)
+    rewards = np.concatenate([t.rewards for t in trajectories])
+    summed = np.cumsum(rewards, dtype=np.float64)
+    to_go = np.repeat(summed[last - 1], lengths) - summed + rewards
+    steps_left = np.repeat(last, lengths) - np.arange(len(keys))
+    fallen = np.repeat(np.array([t.terminated for t in trajectories]), lengths)
+    counts = (
+        np.bincount(keys, minlength=size),
+        np.bincount(keys[fallen & (steps_left <= 10)], minlength=size),
+        np.bincount(keys, to_go, minlength=size),
+    )
+    return np.stack(counts).astype(np.float64).reshape(3, policy.grid.size, kinds)
 
 
 def _best_view(context: Context) -> BestView | None:
@@ -240,7 +278,18 @@ def _best_view(context: Context) -> BestView | None:
         for (value, length, ending), count in sorted(alike.items())
     )
     text = best.policy.to_text()
-    return BestView(best.number, text, tuple(text.splitlines()), str(score), score.mean, score.exact, played)
+    proposed = best.proposed.to_text() if best.proposed is not None else ""
+    return BestView(
+        best.number,
+        text,
+        tuple(text.splitlines()),
+        str(score),
+        score.mean,
+        score.exact,
+        best.refinement,
+        proposed,
+        played,
+    )
 
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
@@ -256,6 +305,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     own = context.buffer.of_attempt(context.best.number) if context.best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
     worst = [e for e in own if id(e) not in shown][: _FULL.worst]
+    visits, visit_views = None, []
+    if isinstance(reader, TablePolicy):
+        kinds, counts = _visits(context, reader)
+        visits, visit_views = counts[0].sum(axis=1), _visit_views(task, reader, kinds, counts)
     return {
         "task": task,
         "kind": context.kind,
@@ -271,9 +324,9 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "best": _best_view(context),
         "best_episodes": best,
         "worst_episodes": [_episode_view(e, task, incumbent, grid) for e in worst],
-        "attempts": [_attempt_view(a, incumbent, a is context.best) for a in context.attempts if a.number > 0],
+        "attempts": [_attempt_view(a, incumbent, a is context.best, visits) for a in context.attempts if a.number > 0],
         "random": next((a for a in context.attempts if a.number == 0), None),
-        "visits": _visit_views(context, reader) if isinstance(reader, TablePolicy) else [],
+        "visits": visit_views,
     }
 
 
@@ -318,6 +371,22 @@ def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int 
     return "\n".join(lines)
 
 
+def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
+    """Records as bare lines of the named fields, a space between columns: half the characters of a table.
+
+    A column of numbers is rounded to one place, at which its largest number has `digits` significant digits.
+    """
+    columns = []
+    for name in names:
+        values = [row[name] for row in rows]
+        finite = [abs(value) for value in values if isinstance(value, float) and np.isfinite(value)]
+        if len(finite) == len(values) and any(finite):
+            places = digits - 1 - math.floor(math.log10(max(finite)))
+            values = [round(value, places) for value in values]
+        columns.append([_brief(value, digits) for value in values])
+    return "\n".join(map(" ".join, zip(*columns, strict=True)))
+
+
 def _brief(value: Any, digits: int = 3) -> str:
     """A value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
     if isinstance(value, bool | np.bool_):
@@ -331,7 +400,7 @@ def _brief(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
-_FILTERS = {"window": _window, "sample": _sample, "runs": _runs, "table": _table, "brief": _brief}
+_FILTERS = {"window": _window, "sample": _sample, "runs": _runs, "table": _table, "lines": _lines, "brief": _brief}
 
 
 # --- rendering -------------------------------------------------------------------------------------------------------
@@ -371,8 +440,18 @@ def render_template(name: str, variables: Mapping[str, Any]) -> str:
     Raises:
         TemplateError: it does not exist or cannot be rendered; the message names the file and the line.
     """
+    return _explained(name, lambda: _environment().get_template(name).render(variables).strip() + "\n")
+
+
+def _load_template(name: str) -> None:
+    """Read and compile a template, without rendering it."""
+    _explained(name, lambda: _environment().get_template(name).name or name)
+
+
+def _explained(name: str, work: Callable[[], str]) -> str:
+    """The result of `work`, with whatever goes wrong in template `name` as one sentence that names file and line."""
     try:
-        return _environment().get_template(name).render(variables).strip() + "\n"
+        return work()
     except jinja2.TemplateNotFound as error:
         known = ", ".join(sorted(list_resources("templates", ".j2")))
         where = f"{_place(error)}: " if _place(error) else ""
@@ -399,9 +478,19 @@ def _short(filename: str) -> str:
     )
 
 
-def improve_template(context: Context, config: RunConfig) -> str:
+def improve_template(config: RunConfig) -> str:
     """The name of the template that asks for the next policy."""
-    return config.template or f"improve_{context.kind}"
+    return config.template or f"improve_{config.policy}"
+
+
+def check_templates(config: RunConfig) -> None:
+    """Find a missing or malformed template before anything is played or paid for.
+
+    Raises:
+        TemplateError: the message names it.
+    """
+    for name in ("system", improve_template(config), "repair"):
+        _load_template(name)
 
 
 def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message] = ()) -> Prompt:
@@ -418,7 +507,7 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
     while True:
         variables["show"] = show
         system = Message("system", render_template("system", variables))
-        request = Message("user", render_template(improve_template(context, config), variables))
+        request = Message("user", render_template(improve_template(config), variables))
         prompt = Prompt((system, request), context)
         if prompt.estimated_tokens <= config.prompt_tokens:
             break

@@ -99,7 +99,7 @@ class Simulator:
         """
         try:
             if self._vectorised:
-                return [t for chunk in _chunks(seeds, VECTOR_COPIES) for t in self._play_vectorised(actor, chunk)]
+                return [t for chunk in chunks(seeds, VECTOR_COPIES) for t in self._play_vectorised(actor, chunk)]
             return self._play_copies(actor, seeds)
         except (AssertionError, gym.error.Error) as error:
             raise TaskError(f"{self.task.gym_id} failed while playing: {type(error).__name__}: {error}") from error
@@ -152,35 +152,40 @@ class Simulator:
         Episodes that have ended are dropped whenever half of the copies are idle, so they cost next to nothing.
         """
         single = self._envs[0].unwrapped
-        starts = []
-        for seed in seeds:
+        state = np.empty((len(self.task.observations), len(seeds)))
+        for i, seed in enumerate(seeds):
             single.reset(seed=int(seed))
-            starts.append(np.asarray(single.state, np.float64))  # type: ignore[attr-defined]
-        state = np.stack(starts, axis=1)
-        live = np.arange(len(seeds))
+            state[:, i] = single.state  # type: ignore[attr-defined]
         limit = self.task.max_steps
-        observations = np.empty((limit + 1, len(seeds), len(self.task.observations)), np.float32)
+        observations = np.empty((limit + 1, len(seeds), len(state)), np.float32)
         actions = np.empty((limit, len(seeds)), np.int16)
         rewards = np.empty((limit, len(seeds)), np.float32)
         lengths = np.zeros(len(seeds), np.int64)
         terminated = np.zeros(len(seeds), np.bool_)
         envs = _vector_env(self.task, state)
         observations[0] = state.T
+        live = np.arange(len(seeds))
+        # Where the live copies' rows are: a slice is several times faster than a list of numbers.
+        rows: slice | npt.NDArray[np.intp] = slice(None)
         done = np.zeros(len(seeds), np.bool_)  # of the live copies
+        running = len(seeds)
         step = 0
-        while not done.all():
-            if done.sum() * 2 >= len(live):
-                state, live, done = envs.state[:, ~done], live[~done], np.zeros(int((~done).sum()), np.bool_)
-                envs = _vector_env(self.task, state)
-            chosen = np.asarray(actor.act(observations[step, live]))
-            seen, reward, ended, _, _ = envs.step(chosen)
-            observations[step + 1, live], actions[step, live], rewards[step, live] = seen, chosen, reward
+        while running:
+            if running * 2 <= len(live):
+                rows = live = live[~done]
+                envs, done = _vector_env(self.task, envs.state[:, ~done]), np.zeros(running, np.bool_)
+            chosen = np.asarray(actor.act(observations[step, rows]))
+            observations[step + 1, rows], rewards[step, rows], ended, _, _ = envs.step(chosen)
+            actions[step, rows] = chosen
             step += 1
+            if step < limit and not ended.any():
+                continue
             ended = (ended | (step >= limit)) & ~done
             lengths[live[ended]] = step
             # The state, not the flag of the call: a copy that is cut and falls on the same step has fallen.
             terminated[live[ended]] = _fallen(envs, ended)
             done |= ended
+            running = int(np.count_nonzero(~done))
         envs.close()
         return [
             Trajectory(
@@ -226,7 +231,8 @@ class _Episode:
         )
 
 
-def _chunks(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+def chunks(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """The seeds, at most `size` at a time."""
     for start in range(0, len(seeds), size):
         yield seeds[start : start + size]
 

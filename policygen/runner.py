@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from policygen.ablation import without_knowledge
 from policygen.budget import Ledger
 from policygen.buffer import ReplayBuffer
 from policygen.config import RunConfig
@@ -23,10 +24,12 @@ from policygen.loop import final_score, new_search, optimize, seeds_of_attempt
 from policygen.messages import Message
 from policygen.plots import plot_runs
 from policygen.policies import Policy
+from policygen.prompts import check_templates
 from policygen.propose import Correspondent, Exchange, FailedExchange, llm_options
-from policygen.rollout import RandomActor, Simulator
+from policygen.rollout import RandomActor
 from policygen.search import Attempt, Search
 from policygen.tasks import Task
+from policygen.workers import Players
 
 
 @dataclass
@@ -77,10 +80,13 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     """A new run in a new folder under `out`.
 
     Raises:
-        UsageError: the provider cannot be used as given.
+        UsageError: the provider cannot be used as given, or a template is missing or malformed.
         LogbookError: the folder cannot be written.
     """
     provider = provider or connect(config.llm, llm_options(config))
+    if config.ablate == "knowledge":
+        task = without_knowledge(task)
+    check_templates(config)
     search = new_search(task, config)
     return Run(config, provider, Logbook.create(out, task, config), search, Ledger(config))
 
@@ -142,21 +148,21 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
         # It holds episodes of a round that is assessed again, and may have dropped others for them.
         saved, last_saved = ReplayBuffer(config.buffer_steps), -1
     search.buffer = saved
-    with Simulator(search.task) as simulator:
+    with Players(search.task, config.jobs) as players:
         for attempt in attempts[last_saved + 1 :]:
             if attempt.number == 0 and config.warmup_episodes:
                 seeds = episode_seeds(config.seed, "warm-up", config.warmup_episodes)
-                search.buffer.add(0, simulator.play(RandomActor(search.task, config.seed), seeds))
+                search.buffer.add(0, players.play(RandomActor(search.task, config.seed), seeds))
             elif attempt.policy is not None and attempt.score is not None:
                 seeds = seeds_of_attempt(attempt.number, config, exact=search.mdp is not None)
-                search.buffer.add(attempt.number, simulator.play(attempt.policy, seeds))
+                search.buffer.add(attempt.number, players.play(attempt.policy, seeds))
         search.best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
         if search.best is not None and search.best.policy is not None:
             if search.mdp is not None:
                 search.best_score = exact_score(search.best.policy, search.mdp)
             else:
                 seeds = episode_seeds(config.seed, "search", attempts[-1].best_episodes)
-                search.best_score = sampled_score(simulator.play(search.best.policy, seeds), simulator.engine)
+                search.best_score = sampled_score(players.play(search.best.policy, seeds), players.engine)
 
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:
@@ -241,6 +247,8 @@ def read_policy(path: Path, task_name: str | None = None) -> Policy:
         PolicyError: there is none, or the text has problems; all are listed with their lines.
         UsageError: a text file without a task.
     """
+    if not path.exists():
+        raise PolicyError(f"cannot read {path}: there is no such file or folder")
     saved = path.is_dir() or path.suffix == ".json"
     if saved and task_name is None:
         return best_policy(path)

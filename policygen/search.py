@@ -34,6 +34,7 @@ class Attempt:
         played: the episodes behind the score, in short.
         accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
+        proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how.
         calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
         usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
         episodes, env_steps: totals of the run after this attempt.
@@ -50,6 +51,9 @@ class Attempt:
     verdict: str = ""
     problems: tuple[Problem, ...] = ()
     coverage: float = 0.0
+    proposed: Policy | None = None
+    proposed_score: Score | None = None
+    refinement: str = ""
     calls: int = 0
     repairs: int = 0
     tokens_in: int = 0
@@ -70,7 +74,8 @@ class Search:
     """What the loop has so far; the one mutable record of the house.
 
     `best_score` may rest on more episodes than the best attempt's own score: close comparisons are prolonged.
-    `turns` are the requests and last replies of a continued conversation. `stopped` says why the loop ended.
+    `refining` says that a numerical search tunes every proposal. `turns` are the requests and last replies of a
+    continued conversation. `stopped` says why the loop ended.
     """
 
     task: Task
@@ -78,6 +83,7 @@ class Search:
     seed: int
     buffer: ReplayBuffer
     mdp: FiniteMDP | None = None
+    refining: bool = False
     attempts: list[Attempt] = field(default_factory=list)
     best: Attempt | None = None
     best_score: Score | None = None
@@ -95,6 +101,7 @@ class Search:
             self.best_score,
             tuple(self.attempts),
             self.buffer,
+            self.refining,
         )
 
 
@@ -113,6 +120,7 @@ class Context:
     best_score: Score | None
     attempts: tuple[Attempt, ...]
     buffer: ReplayBuffer
+    refining: bool = False
 
     @property
     def incumbent(self) -> Policy | None:

@@ -46,7 +46,8 @@ class Task:
 
     `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
     `start` and `step` indices of integer observation spaces are taken as they are. `assumed` lists, one sentence each,
-    what was guessed rather than stated; a run prints it. `run` and `assumed` are about runs: equality leaves them out.
+    what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches linear
+    policies over, all observations unless stated. `run` and `assumed` are about runs: equality leaves them out.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Task:
     grid: Grid | None = None
     about: str = ""
     hints: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     discount: float = 0.99
     solved: float | None = None
     optimum: Optimum | None = None
@@ -175,6 +177,7 @@ class _TaskFile(_Strict):
     observations: list[_ObservationEntry] = []
     actions: list[_ActionEntry] = []
     features: dict[str, str] = {}
+    inputs: list[str] = []
     grid: dict[str, int | list[float]] = {}
     run: dict[str, Any] = {}
 
@@ -250,10 +253,18 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
         solved=stated.solved if stated.solved is not None else threshold,
         optimum=Optimum(stated.optimum.value, stated.optimum.source) if stated.optimum else None,
         run=tuple(stated.run.items()),
+        inputs=_stated_inputs(stated.inputs, known, where),
         grid=_stated_grid(stated.grid, known, where),
     )
     _ = task.parsed_features  # a feature that does not parse is the file's fault: say so now
     return task
+
+
+def _stated_inputs(stated: Sequence[str], known: Sequence[str], where: str) -> tuple[str, ...]:
+    unknown = [name for name in stated if name not in known]
+    if unknown:
+        raise TaskError(f"{where}: `inputs`: there is no quantity `{unknown[0]}`; known: {', '.join(known)}")
+    return tuple(stated)
 
 
 def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str], where: str) -> Grid | None:

@@ -261,7 +261,9 @@ def test_show_prints_a_text_that_reads_back(lake_run: Path, line: Line) -> None:
     said = line("show", lake_run)
     policy = Policy.load(lake_run / "best.json")
     assert said.code == 0
-    assert said.out.startswith(policy.to_text())
+    header, _, rest = said.out.partition("\n")
+    assert header == "# table policy for frozenlake (FrozenLake-v1)"
+    assert rest.startswith(policy.to_text())
     Path("shown.txt").write_text(policy.to_text())
     assert line("eval", "shown.txt", "--task", "frozenlake").out == line("eval", lake_run).out
     drawn = line("show", lake_run / "best.json", "-o", "policy.png")
@@ -292,7 +294,7 @@ def test_prompt_of_a_run_is_its_next_one_and_settings_can_be_tried_on_it(lake_ru
     before = {path.name: path.read_bytes() for path in lake_run.iterdir()}
     said = line("prompt", lake_run)
     assert "## Best policy so far" in said.out
-    assert "This is attempt 4 of 3" in said.out
+    assert "This is attempt 4. " in said.out
     for tried in (("--set", "prompt_tokens=1100"), ("--config", "small.toml")):
         Path("small.toml").write_text("prompt_tokens = 1100")
         assert len(line("prompt", lake_run, *tried).out) < len(said.out)
@@ -363,7 +365,7 @@ def test_a_run_without_any_policy_ends_with_an_error_code_and_says_where_to_look
         )
     assert said.code == 1
     assert "no policy was found" in said.out
-    assert "no policy: no policy was found in the reply" in said.out
+    assert "no policy: no policy was found" in said.out
 
 
 def test_a_run_that_can_play_nothing_ends_with_its_reason(line: Line) -> None:

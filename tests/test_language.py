@@ -261,7 +261,7 @@ def test_the_kind_is_what_the_text_looks_like_unless_given():
     assert "write table rows such as `| * | * | left |`" in problems("left = 0", kind="table")[0]
     assert "equation each for left, down, right, up" in problems("| * | * | up |", kind="linear")[0]
     assert "write table rows" in problems("| row | column | action |")[0]
-    assert "no policy was found in the reply" in problems("Hello.")[0]
+    assert "no policy was found" in problems("Hello.")[0]
 
 
 # --- features and bins -----------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ PROBLEMS = {
     "param that is no action": ("\n".join(f"params[{i}]: {i}" for i in range(16)), "line 5: params[4] is 4; expected one of left"),
     "param that is a fraction": ("\n".join(f"params[{i}]: 0.5" for i in range(16)), "line 1: params[0] is 0.5; expected one of"),
     "infinite param": ("params[0]: 1e999", "line 1: params[0] is too large; write a smaller number"),
-    "nothing": ("", "no policy was found in the reply"),
+    "nothing": ("", "no policy was found"),
     "a long line": ("| " + "0" * 5_000 + " | * | up |", "line 1: the line has 5,013 characters; write at most 4,000 a line"),
     "too long": ("x" * (MAX_CHARACTERS + 1), "the reply has 400,001 characters; at most 400,000 are read"),
     "too many features": ("\n".join(f"let f{i} = row" for i in range(MOST_FEATURES + 5)), "line 101: this is feature number 101; write at most 100"),
@@ -473,11 +473,11 @@ BAD = {
     "cartpole-wrong-cells": [(4, "column angle is out of range"), (5, "`push` is not an action"), (6, "`low` in column angle"), (6, "`1 2` in column spin"), (7, "4 cells"), (8, "`lft`")],
     "cartpole-prose": [(None, "no policy was found")],
     "cartpole-cut-off": [(6, "2 cells")],
-    "cartpole-wrong-name": [(2, "unknown name `angel`"), (3, "unknown name `tilt`"), (4, "`0.5velocity` is not a number"), (5, "unknown output `forward`")],
+    "cartpole-wrong-name": [(2, "unknown name `angel`"), (4, "`0.5velocity` is not a number"), (5, "unknown output `forward`")],
     "cartpole-code": [(None, "no policy was found")],
     "frozenlake-numbered": [(1, "has a column `#`")],
     "frozenlake-wrong-ranges": [(3, "runs backwards"), (4, "out of range"), (5, "`-1` in column row"), (6, "names no bin"), (7, "`north` is not an action")],
-    "frozenlake-other-columns": [(2, "has a column `x`")],
+    "frozenlake-other-columns": [(2, "has a column `x`"), (2, "has a column `y`")],
     "frozenlake-revision": [(None, "14 of 16 cells have no row")],
 }  # fmt: skip
 

@@ -82,7 +82,7 @@ def test_a_clearly_better_policy_becomes_the_best_and_a_worse_one_does_not() -> 
 def test_an_equal_policy_does_not_replace_the_best() -> None:
     result = run([LEANING, LEANING, pole("| * | * | 3-5 | * | right |", "| * | * | * | * | left |")])
     assert [a.accepted for a in result.attempts] == [False, True, False, False]
-    assert [a.verdict for a in result.attempts[2:]] == ["+0 against the best"] * 2
+    assert [a.verdict for a in result.attempts[2:]] == ["+0 against the best on 10 paired episodes"] * 2
 
 
 @pytest.mark.parametrize("texts", [[ALWAYS_LEFT, POLE_RIGHT], [POLE_RIGHT, ALWAYS_LEFT]], ids=["left", "right"])

@@ -169,10 +169,8 @@ def test_an_interrupt_is_one_sentence_exit_130_and_the_request_stays_counted(tmp
         server.go.set()
         folder = the_run(tmp_path / "results")
         assert process.returncode == 130
-        assert sentences(errors) == [
-            "Error: interrupted",
-            f"Nothing is lost; go on with: policygen resume results/{folder.name}",
-        ]
+        hint = f"Interrupted. Nothing is lost; go on with: policygen resume results/{folder.name}"
+        assert sentences(errors) == [hint]
         assert transcript_of(folder)[-1]["error"] == "interrupted"
         assert eventually(lambda: server._played == 2)
         done = in_a_process("resume", folder, cwd=tmp_path)

@@ -139,7 +139,7 @@ def test_the_worst_episodes_are_the_worst_of_the_best_policy(later: tuple[Contex
     own = sorted(e.trajectory.episode_return for e in context.buffer.of_attempt(context.best.number))
     top = {id(e) for e in context.buffer.best(2)}
     if not any(id(e) in top for e in context.buffer.of_attempt(context.best.number)):
-        assert [view.episode_return for view in variables["worst_episodes"]] == own[:2]
+        assert [view.episode_return for view in variables["worst_episodes"]] == own[: Show().worst]
     returns = [view.episode_return for view in variables["best_episodes"]]
     assert returns == sorted(context.buffer.returns.tolist(), reverse=True)[:2]
 
@@ -183,7 +183,7 @@ def test_attempts_are_counted_in_attempts_not_in_rounds() -> None:
     context, config = searched("cartpole", "table", iterations=2, candidates=3)
     assert context.number == 7
     _, request = texts(render_prompt(context, effective_config(context.task, "cartpole", base=config)))
-    assert "This is attempt 7 of 6." in request  # the run is over; its last prompt said 6 of 6
+    assert "This is attempt 7. " in request  # the run is over; its last prompt said 6 of 6
     context = dataclasses.replace(context, number=6)
     assert "This is attempt 6 of 6." in texts(render_prompt(context, config))[1]
 

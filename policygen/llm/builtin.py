@@ -16,13 +16,14 @@ weights over observations scaled to unit spread, with the mirror image of every 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ProviderError
-from policygen.expressions import format_number
+from policygen.expressions import Name, format_number, parse_expression
 from policygen.grid import Grid
 from policygen.llm.base import Diagnosis
 from policygen.messages import Prompt, Reply
@@ -188,31 +189,34 @@ def _nearest(choices: npt.NDArray[np.float64], actions: npt.NDArray[Any]) -> npt
 
 _FIRST_STEP = 1.0
 _RANDOM_STARTS = 4
+_NEARBY = 0.1
 
 
 def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
-    centre, spread = _scales(context)
-    outputs = output_names(context.task)
-    free = _free_outputs(context)
+    inputs = context.task.inputs or context.task.observation_names
     scored = [a for a in context.attempts if isinstance(a.policy, LinearPolicy) and a.score is not None]
     best = context.best.policy if context.best is not None else None
-    shape = (len(context.task.observations) + 1, len(outputs))
-    if len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
+    shape = (len(inputs) + 1, len(output_names(context.task)))
+    if context.refining:
+        # The numbers are the refinement's business: give it the plain structure first, then the neighbourhood.
+        start = _weights(best, inputs) if isinstance(best, LinearPolicy) else np.zeros(shape)
+        matrix = start + _NEARBY * rng.normal(size=shape) if best is not None else start
+        note = "A linear map over standardised quantities, for the numerical search to tune."
+    elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
         matrix = rng.normal(size=shape)
-        note = "Random weights over observations scaled to unit spread."
+        note = "Random weights over standardised quantities."
     else:
-        parent = _standardised(best, centre, spread)
+        parent = _weights(best, inputs)
         step = _step_size(context)
         last = scored[-1].policy
         if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
-            difference = _standardised(last, centre, spread) - parent
-            matrix = parent - difference
+            matrix = 2 * parent - _weights(last, inputs)
             note = "The mirror image of the last step, which did not help."
         else:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
-    matrix[:, ~free] = 0.0
-    return note, _equations(context, matrix, centre, spread)
+    matrix[:, ~_free_outputs(context)] = 0.0
+    return note, _standardised_policy(context, inputs, matrix)
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
@@ -223,31 +227,18 @@ def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
     return np.array(free)
 
 
-def _scales(context: Context) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Mean and spread of the random episodes' observations: fixed for a run, so that weights keep their meaning."""
-    first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
-    first = first or [e.trajectory.observations for e in context.buffer]
-    d = len(context.task.observations)
-    rows = np.concatenate(first).astype(np.float64) if first else np.zeros((1, d))
-    spread = rows.std(axis=0)
-    return rows.mean(axis=0), np.where(spread > 1e-8, spread, 1.0)
-
-
-def _standardised(
-    policy: LinearPolicy, centre: npt.NDArray[np.float64], spread: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Weights and, last, bias over standardised observations: shape (d + 1, outputs). Features count as 0."""
-    names = policy.task.observation_names
+def _weights(policy: LinearPolicy, inputs: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Weights over the standardised inputs and, last, the bias: shape (inputs + 1, outputs). Other terms count as 0."""
+    names = [f"n_{name}" for name in inputs]
     weights = np.zeros((len(names), len(policy.equations)))
     for term, row in zip(policy.terms, policy.weights, strict=True):
-        name = getattr(term, "name", None)
-        if name in names:
-            weights[names.index(name)] = row
-    return np.vstack([weights * spread[:, None], policy.bias + centre @ weights])
+        if isinstance(term, Name) and term.name in names:
+            weights[names.index(term.name)] = row
+    return np.vstack([weights, policy.bias])
 
 
 def _step_size(context: Context) -> float:
-    """One step for the whole run: half as long after failures, twice as long after successes (1/5th rule)."""
+    """One step for the whole run: smaller after failures, larger after successes (1/5th rule)."""
     step = _FIRST_STEP
     for attempt in context.attempts[_RANDOM_STARTS + 1 :]:
         if attempt.score is not None:
@@ -255,22 +246,29 @@ def _step_size(context: Context) -> float:
     return float(np.clip(step, 0.02, 4.0))
 
 
-def _equations(
-    context: Context,
-    matrix: npt.NDArray[np.float64],
-    centre: npt.NDArray[np.float64],
-    spread: npt.NDArray[np.float64],
-) -> str:
-    weights = matrix[:-1] / spread[:, None]
-    bias = matrix[-1] - centre @ weights
+def _standardised_policy(context: Context, inputs: Sequence[str], matrix: npt.NDArray[np.float64]) -> str:
+    """Equations over `n_NAME = (NAME - mean) / spread`, the mean and spread those of random actions.
+
+    They are written into the policy as features (observation normalisation as in ARS, arXiv 1803.07055), and stay the
+    same for a whole run, so that weights keep their meaning.
+    """
+    task = context.task
+    first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
+    first = first or [e.trajectory.observations for e in context.buffer]
+    rows = np.concatenate(first) if first else np.zeros((1, len(task.observations)), np.float32)
+    # Any policy that reads all inputs computes them.
+    total = parse_expression(" + ".join(inputs), task.quantity_names)
+    reader = LinearPolicy(task, (), tuple((name, total) for name in output_names(task)))
+    columns = dict(zip(reader.quantity_names, reader.quantities(rows.T), strict=True))
     lines = []
-    for name, column, constant in zip(output_names(context.task), weights.T.tolist(), bias.tolist(), strict=True):
-        terms = [
-            f"{_digits(weight)}*{quantity}"
-            for weight, quantity in zip(column, context.task.observation_names, strict=True)
-            if weight
-        ]
-        lines.append(f"{name} = {' + '.join([*terms, _digits(constant)])}".replace("+ -", "- "))
+    for name in inputs:
+        values = np.asarray(columns[name], np.float64)
+        spread = float(values.std())
+        scale = spread if spread > 1e-8 else 1.0
+        lines.append(f"let n_{name} = ({name} - {_digits(float(values.mean()))})/{_digits(scale)}".replace("- -", "+ "))
+    for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
+        terms = [f"{_digits(weight)}*n_{name}" for weight, name in zip(column, inputs, strict=False)]
+        lines.append(f"{output} = {' + '.join([*terms, _digits(column[-1])])}".replace("+ -", "- "))
     return "\n".join(lines)
 
 

@@ -224,7 +224,7 @@ class Compatible(_Chat):
     def __init__(self, model: str, options: LLMOptions) -> None:
         if options.base_url is None:
             raise UsageError(
-                f"compatible:{model} needs the server's address: give a base URL such as http://localhost:8000/v1"
+                f"compatible:{model} needs the server's address: give one with --base-url, such as http://localhost:8000/v1"
             )
         super().__init__(
             "compatible",

@@ -1,0 +1,272 @@
+"""Numerical search around a proposal: structure comes from the model, numbers from here.
+
+What is tuned are the constants a policy is written with: coefficients, constants inside `let`, bin edges, the levels of
+a continuous table; and, for a table of choices, its entries. The result is the same policy with other numbers, so it
+goes back to the model as text.
+
+`cma` is the covariance matrix adaptation evolution strategy (Hansen, arXiv 1604.00772, by the pycma library), for tens
+of constants. `ars` is augmented random search (Mania, Guy and Recht, arXiv 1803.07055), for hundreds. `coordinate`
+changes one table entry at a time, exactly where the MDP is known, else on paired seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import UsageError
+from policygen.evaluate import FiniteMDP, exact_score
+from policygen.expressions import Node, constants, with_constants
+from policygen.grid import Dimension, Grid
+from policygen.policies import LinearPolicy, Policy, Rule, TablePolicy
+
+Method = Literal["cma", "ars", "coordinate"]
+Vector = npt.NDArray[np.float64]
+
+POPULATION = 12  # candidates of a generation, all on the same seeds
+SEEDS_PER_GENERATION = 4
+FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
+MOST_FOR_CMA = 100
+SIGNIFICANT_DIGITS = 5
+
+
+class Returns(Protocol):
+    """Plays each policy on each seed: mean returns, shape (policies,); charges the episodes before it plays."""
+
+    def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
+        """Mean return of each policy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """A tuned policy, how many episodes it took, what was tuned, and how flat the optimum is.
+
+    `spread` is the search distribution's final relative standard deviation per constant: large where the return hardly
+    depends on the constant.
+    """
+
+    policy: Policy
+    episodes: int
+    method: Method
+    constants: int
+    spread: tuple[float, ...] = ()
+
+
+def parse_method(text: str) -> tuple[Literal["auto", "cma", "ars", "coordinate"] | None, int]:
+    """`METHOD[:EPISODES]` of `--refine`; None is `none`. Without a number the budget is 500 episodes a proposal.
+
+    Raises:
+        UsageError: an unknown method or a budget that is not a number.
+    """
+    name, _, budget = text.partition(":")
+    if name not in ("none", "auto", "cma", "ars", "coordinate"):
+        raise UsageError(f"--refine {text}: methods are none, auto, cma, ars and coordinate, as in --refine cma:500")
+    if budget and not (budget.isdigit() and int(budget) > 0):
+        raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
+    if name == "none":
+        return None, 0
+    return name, int(budget or 500)  # type: ignore[return-value]
+
+
+def refine(
+    policy: Policy,
+    method: Literal["auto", "cma", "ars", "coordinate"],
+    episodes: int,
+    returns: Returns,
+    seeds: Callable[[int, int], Sequence[int]],
+    rng_seed: int,
+    *,
+    mdp: FiniteMDP | None = None,
+    floor: float = 0.0,
+) -> Refined | None:
+    """Tune a policy's numbers within a budget of episodes.
+
+    Args:
+        returns: plays candidates; it is what the episodes are charged to.
+        seeds: `seeds(first, count)` gives the search's own stream of episode seeds.
+        floor: least size of a constant's first changes. 0 changes constants in proportion to their size, which keeps
+            physical units apart, and leaves zeros alone. Above 0, the features (`let`) stay as they are.
+
+    Returns:
+        The tuned policy, or None where there is nothing to tune or too little budget for one generation.
+    """
+    discrete_table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
+    if method == "coordinate" or (method == "auto" and discrete_table):
+        return _coordinate(policy, episodes, returns, seeds, rng_seed, mdp) if isinstance(policy, TablePolicy) else None
+    tunable = Tunable(policy, floor)
+    if tunable.size == 0:
+        return None
+    if method == "auto":
+        method = "cma" if tunable.size <= MOST_FOR_CMA else "ars"
+    search = _cma if method == "cma" else _ars
+    return search(tunable, episodes, returns, seeds, rng_seed)
+
+
+class Tunable:
+    """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself."""
+
+    def __init__(self, policy: Policy, floor: float = 0.0) -> None:
+        self.policy = policy
+        # With a floor, features are fixed: they standardise what the equations weigh.
+        self._lets_move = floor == 0.0
+        self._nodes: list[Node] = [node for _, node in policy.lets] if self._lets_move else []
+        edges: list[float] = []
+        levels: list[float] = []
+        if isinstance(policy, LinearPolicy):
+            self._nodes += [node for _, node in policy.equations]
+        elif isinstance(policy, TablePolicy):
+            # The grid of the task is the task's; only bins that the policy chose itself move.
+            if policy.grid != policy.task.grid:
+                edges = [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
+            if not any(actuator.is_choice for actuator in policy.task.actuators):
+                levels = [value for rule in policy.rules for value in rule.action]
+        in_nodes = [value for node in self._nodes for value in constants(node)]
+        self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
+        sizes = np.maximum(np.abs(self._values), floor)
+        # A zero edge or level has no size of its own: the others of its kind lend it theirs.
+        for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
+            part = sizes[start:stop]
+            part[part == 0] = float(part.mean()) if part.any() else 0.1
+        self._free = np.flatnonzero(sizes > 0)
+        self._sizes = sizes[self._free]
+
+    @property
+    def size(self) -> int:
+        """Number of constants that move."""
+        return len(self._free)
+
+    def at(self, z: Vector) -> Policy:
+        """The policy at z, its constants rounded to a readable number of digits."""
+        values = self._values.copy()
+        values[self._free] += self._sizes * z
+        rounded = iter([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values])
+        lets = self.policy.lets
+        if self._lets_move:
+            lets = tuple((name, with_constants(node, rounded)) for name, node in lets)
+        if isinstance(self.policy, LinearPolicy):
+            equations = tuple((name, with_constants(node, rounded)) for name, node in self.policy.equations)
+            return LinearPolicy(self.policy.task, lets, equations)
+        assert isinstance(self.policy, TablePolicy)
+        grid, rules = self.policy.grid, self.policy.rules
+        if grid != self.policy.task.grid:
+            grid = Grid(tuple(Dimension(d.name, _increasing(rounded, len(d.edges))) for d in grid.dimensions))
+        if not any(actuator.is_choice for actuator in self.policy.task.actuators):
+            limits = [(a.low, a.high) for a in self.policy.task.actuators]
+            rules = tuple(
+                Rule(rule.bins, tuple(min(max(next(rounded), low), high) for low, high in limits)) for rule in rules
+            )
+        return TablePolicy(self.policy.task, lets, grid, rules)
+
+
+def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:
+    """The next edges, sorted and kept apart: a search may move one past another."""
+    edges = sorted(next(values) for _ in range(count))
+    for i in range(1, count):
+        step = 1e-5 * max(1.0, abs(edges[i - 1]))
+        edges[i] = max(edges[i], edges[i - 1] + step)
+    return tuple(edges)
+
+
+def _cma(
+    tunable: Tunable, episodes: int, returns: Returns, seeds: Callable[[int, int], Sequence[int]], rng_seed: int
+) -> Refined | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # optional plotting that is not installed
+        import cma
+
+    population = max(POPULATION, 4 + int(3 * math.log(tunable.size)))
+    generations = episodes // (population * SEEDS_PER_GENERATION)
+    if generations < 1:
+        return None
+    options = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0, "maxiter": generations}
+    if tunable.size == 1:
+        options["CMA_diagonal"] = True
+    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP, options)
+    for generation in range(generations):
+        candidates = search.ask()
+        shared = seeds(generation * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
+        scores = returns([tunable.at(np.asarray(z)) for z in candidates], shared)
+        search.tell(candidates, (-scores).tolist())
+    spread = tuple(float(f"{value:.3g}") for value in search.result.stds)
+    # The mean of the distribution, not the luckiest candidate.
+    mean = np.asarray(search.result.xfavorite)
+    played = generations * population * SEEDS_PER_GENERATION
+    return Refined(tunable.at(mean), played, "cma", tunable.size, spread)
+
+
+def _ars(
+    tunable: Tunable, episodes: int, returns: Returns, seeds: Callable[[int, int], Sequence[int]], rng_seed: int
+) -> Refined | None:
+    directions, best, step, noise = 16, 8, 0.15, 0.1
+    per_step = 2 * directions * 2
+    steps = episodes // per_step
+    if steps < 1:
+        return None
+    rng = np.random.default_rng(rng_seed)
+    z = np.zeros(tunable.size)
+    for number in range(steps):
+        deltas = rng.normal(size=(directions, tunable.size))
+        pairs = [tunable.at(z + sign * noise * delta) for delta in deltas for sign in (1, -1)]
+        scores = returns(pairs, seeds(2 * number, 2)).reshape(directions, 2)
+        order = np.argsort(-scores.max(axis=1))[:best]
+        spread = float(scores[order].std()) or 1.0
+        z = z + step / (best * spread) * (scores[order, 0] - scores[order, 1]) @ deltas[order]
+    return Refined(tunable.at(z), steps * per_step, "ars", tunable.size)
+
+
+def _coordinate(
+    policy: TablePolicy,
+    episodes: int,
+    returns: Returns,
+    seeds: Callable[[int, int], Sequence[int]],
+    rng_seed: int,
+    mdp: FiniteMDP | None,
+) -> Refined | None:
+    """Change one entry at a time and keep what helps; exact scores cost no episodes."""
+    dense = np.asarray(policy.actions, np.float64).reshape(policy.grid.size, -1)
+    counts = [len(actuator.labels) for actuator in policy.task.actuators]
+    if 0 in counts:
+        return None
+    rng = np.random.default_rng(rng_seed)
+    current, played, number = policy, 0, 0
+    if mdp is not None:
+        best = exact_score(policy, mdp).mean
+        improved = True
+        while improved:
+            improved = False
+            for cell in range(policy.grid.size):
+                for changed in _changed_entries(dense, cell, counts):
+                    candidate = TablePolicy.from_actions(policy.task, changed, policy.grid, policy.lets)
+                    score = exact_score(candidate, mdp).mean
+                    if score > best + 1e-12:
+                        current, dense, best, improved = candidate, changed, score, True
+        return Refined(current, 0, "coordinate", policy.grid.size)
+    tested = 8  # candidates side by side, each one entry away from the current table, on the same seeds as it
+    while played + (tested + 1) * SEEDS_PER_GENERATION <= episodes:
+        cells = rng.integers(policy.grid.size, size=tested)
+        tables = [rng.permutation(list(_changed_entries(dense, int(c), counts)))[0] for c in cells]
+        candidates = [TablePolicy.from_actions(policy.task, table, policy.grid, policy.lets) for table in tables]
+        scores = returns([current, *candidates], seeds(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION))
+        played += (tested + 1) * SEEDS_PER_GENERATION
+        number += 1
+        winner = int(np.argmax(scores))
+        if winner > 0 and scores[winner] > scores[0]:
+            current, dense = candidates[winner - 1], tables[winner - 1]
+    return Refined(current, played, "coordinate", policy.grid.size) if played else None
+
+
+def _changed_entries(dense: Vector, cell: int, counts: Sequence[int]) -> Iterator[Vector]:
+    """Every table that differs from `dense` in one entry of one cell."""
+    for actuator, count in enumerate(counts):
+        for action in range(count):
+            if action != dense[cell, actuator]:
+                changed = dense.copy()
+                changed[cell, actuator] = action
+                yield changed

@@ -1,0 +1,199 @@
+"""Numerical refinement: structure stays, numbers move, budgets hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from policygen.discovery import load_task
+from policygen.errors import UsageError
+from policygen.evaluate import episode_seeds, exact_score, finite_mdp
+from policygen.expressions import constants, parse_expression, to_text, with_constants
+from policygen.language import parse
+from policygen.policies import LinearPolicy, Policy, TablePolicy
+from policygen.refine import Tunable, parse_method, refine
+from policygen.rollout import Simulator
+
+WEAK = "let lean = angle + 0.02*spin\nleft = 0\nright = 1*lean - 0.3*position"
+
+
+def policy_of(text: str, task: str = "cartpole", kind: str | None = None) -> Policy:
+    parsed = parse(text, load_task(task), kind)  # type: ignore[arg-type]
+    assert parsed.policy is not None, [str(p) for p in parsed.problems]
+    return parsed.policy
+
+
+class Player:
+    """Plays candidates for real and counts the episodes."""
+
+    def __init__(self, task: str) -> None:
+        self.simulator = Simulator(load_task(task))
+        self.episodes = 0
+        self.seed_lists: list[tuple[int, ...]] = []
+
+    def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
+        self.episodes += len(policies) * len(seeds)
+        self.seed_lists.append(tuple(seeds))
+        return np.array([np.mean([t.episode_return for t in self.simulator.play(p, seeds)]) for p in policies])
+
+
+def seeds(first: int, count: int) -> tuple[int, ...]:
+    return episode_seeds(0, "refine 1", count, first)
+
+
+def mean_return(policy: Policy, count: int = 100) -> float:
+    with Simulator(policy.task) as simulator:
+        played = simulator.play(policy, episode_seeds(5, "fresh", count))
+    return float(np.mean([t.episode_return for t in played]))
+
+
+def test_constants_are_read_and_replaced_from_left_to_right() -> None:
+    node = parse_expression("2*x^2 + clip(0.5*v - 3, -1, 1)", ["x", "v"])
+    assert constants(node) == (2.0, 0.5, 3.0, -1.0, 1.0)
+    changed = with_constants(node, iter([5.0, 6.0, 7.0, -8.0, 9.0]))
+    assert to_text(changed) == "5*x^2 + clip(6*v - 7, -8, 9)"
+
+
+def test_exponents_are_structure_and_stay() -> None:
+    assert constants(parse_expression("x^3", ["x"])) == ()
+
+
+def test_a_policy_at_the_origin_is_the_policy_itself() -> None:
+    for text, kind in (
+        (WEAK, "linear"),
+        ("let lean = angle + 0.25*spin\nbins lean: 0.01\n| lean | action |\n| 0 | left |\n| * | right |", "table"),
+    ):
+        policy = policy_of(text, kind=kind)
+        tunable = Tunable(policy)
+        assert tunable.at(np.zeros(tunable.size)) == policy
+
+
+def test_constants_move_in_proportion_to_their_size_and_zeros_stay() -> None:
+    policy = policy_of(WEAK)
+    tunable = Tunable(policy)
+    assert tunable.size == 3  # 0.02, 1 and 0.3; the equation `left = 0` has no size to move by
+    moved = tunable.at(np.array([0.5, -0.5, 1.0]))
+    assert isinstance(moved, LinearPolicy)
+    assert moved.to_text() == "let lean = angle + 0.03*spin\nleft = 0\nright = 0.5*lean - 0.6*position"
+
+
+def test_with_a_floor_zeros_move_and_features_stay() -> None:
+    tunable = Tunable(policy_of(WEAK), floor=2.0)
+    assert tunable.size == 3  # left's 0, and 1 and 0.3
+    moved = tunable.at(np.array([0.5, 0.5, 0.5]))
+    assert moved.to_text() == "let lean = angle + 0.02*spin\nleft = 1\nright = 2*lean - 1.3*position"
+
+
+def test_only_bins_the_policy_chose_itself_move_and_they_stay_in_order() -> None:
+    assert Tunable(policy_of("| position | velocity | angle | spin | action |\n| * | * | * | * | left |")).size == 0
+    own = policy_of("bins angle: -0.1, 0.1\n| angle | action |\n| 0 | left |\n| * | right |")
+    tunable = Tunable(own)
+    assert tunable.size == 2
+    crossed = tunable.at(np.array([-5.0, -5.0]))
+    assert isinstance(crossed, TablePolicy)
+    edges = crossed.grid.dimensions[0].edges
+    assert edges == tuple(sorted(edges))
+    assert len(set(edges)) == 2
+
+
+def test_levels_of_a_continuous_table_move_inside_the_action_space() -> None:
+    policy = policy_of("bins rate: 0\n| rate | torque |\n| 0 | -1.5 |\n| * | 1.5 |", "pendulum", "table")
+    tunable = Tunable(policy)
+    assert tunable.size == 3  # the edge and two levels
+    far = tunable.at(np.full(tunable.size, 10.0))
+    assert isinstance(far, TablePolicy)
+    assert far.actions.max() == 2.0
+
+
+@pytest.mark.parametrize("method", ["cma", "ars"])
+def test_tuning_a_weak_policy_makes_it_strong_within_the_budget(method: str) -> None:
+    policy, player = policy_of(WEAK), Player("cartpole")
+    before = mean_return(policy)
+    refined = refine(policy, method, 2_000, player, seeds, 1)  # type: ignore[arg-type]
+    assert refined is not None
+    assert refined.episodes == player.episodes <= 2_000
+    assert before < 250
+    assert mean_return(refined.policy) > before + 100
+
+
+def test_every_generation_meets_new_seeds_and_its_candidates_the_same_ones() -> None:
+    player = Player("cartpole")
+    refine(policy_of(WEAK), "cma", 200, player, seeds, 1)
+    assert len(player.seed_lists) == 4
+    flat = [seed for generation in player.seed_lists for seed in generation]
+    assert len(set(flat)) == len(flat)
+
+
+def test_the_same_seed_tunes_to_the_same_policy() -> None:
+    one, other = (refine(policy_of(WEAK), "cma", 200, Player("cartpole"), seeds, 7) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert one.policy == other.policy
+
+
+def test_too_small_a_budget_or_nothing_to_tune_plays_nothing() -> None:
+    player = Player("cartpole")
+    assert refine(policy_of(WEAK), "cma", 47, player, seeds, 1) is None
+    assert refine(policy_of("left = 0\nright = angle"), "cma", 1_000, player, seeds, 1) is None
+    assert player.episodes == 0
+
+
+def test_one_constant_can_be_tuned() -> None:
+    refined = refine(policy_of("left = 0\nright = angle + 0.01*spin"), "cma", 480, Player("cartpole"), seeds, 1)
+    assert refined is not None
+    assert refined.constants == 1
+
+
+def test_coordinate_search_is_exact_where_the_mdp_is_known_and_costs_no_episodes() -> None:
+    task = load_task("frozenlake")
+    mdp, player = finite_mdp(task), Player("frozenlake")
+    wrong = """
+    | row | column | action |
+    | 0 | 0 | left |
+    | 0 | * | up |
+    | 2 | 0 | up |
+    | 2 | 1 | down |
+    | 3 | 1-2 | right |
+    | * | * | left |
+    """
+    start = policy_of(wrong, "frozenlake")
+    refined = refine(start, "auto", 10, player, seeds, 1, mdp=mdp)
+    assert refined is not None
+    assert mdp is not None
+    assert refined.method == "coordinate"
+    assert player.episodes == 0
+    assert exact_score(start, mdp).mean < 0.70
+    assert exact_score(refined.policy, mdp).mean == pytest.approx(0.740165, abs=1e-6)
+
+
+def test_coordinate_search_over_episodes_keeps_its_budget() -> None:
+    player = Player("cartpole")
+    refined = refine(
+        policy_of(
+            "| position | velocity | angle | spin | action |\n| * | * | * | 0-2 | left |\n| * | * | * | * | right |"
+        ),
+        "auto",
+        400,
+        player,
+        seeds,
+        1,
+    )
+    assert refined is not None
+    assert refined.episodes == player.episodes <= 400
+
+
+@pytest.mark.parametrize("text", ["adam", "cma:", "cma:0", "cma:many", "cma:-3", ":5"])
+def test_a_malformed_method_is_one_sentence(text: str) -> None:
+    if text == "cma:":
+        assert parse_method(text) == ("cma", 500)
+        return
+    with pytest.raises(UsageError, match=r"--refine"):
+        parse_method(text)
+
+
+def test_methods_and_budgets_are_read() -> None:
+    assert parse_method("none") == (None, 0)
+    assert parse_method("auto") == ("auto", 500)
+    assert parse_method("ars:1200") == ("ars", 1_200)
