@@ -750,7 +750,7 @@ def picture(rows: Sequence[Row | Missing], path: Path) -> None:
     from matplotlib.figure import Figure
 
     shown = [(row, *_margin(row)) for row in rows if isinstance(row, Row) and row.met is not None]
-    figure = Figure(figsize=(10, 1.2 + 0.34 * len(shown)), layout="constrained")
+    figure = Figure(figsize=(11, 1.2 + 0.42 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
     for i, (row, middle, low, high) in enumerate(reversed(shown)):
         colour = "#2a7f4f" if row.met else "#c0392b"
@@ -759,13 +759,13 @@ def picture(rows: Sequence[Row | Missing], path: Path) -> None:
         axes.annotate(
             f"{middle:.2g} x", (max(high, middle), i), (7, 0), textcoords="offset points", va="center", fontsize=8
         )
-    labels = [f"{row.name} / {row.against} ({row.bar})" for row, *_ in reversed(shown)]
-    axes.set_yticks(range(len(shown)), labels, fontsize=8)
+    labels = [f"{row.name}\nand {row.against}: {row.bar}" for row, *_ in reversed(shown)]
+    axes.set_yticks(range(len(shown)), labels, fontsize=7)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
-    axes.margins(x=0.15)
+    axes.margins(x=0.2)
     axes.grid(axis="x", alpha=0.3)
-    axes.set_xlabel("how many times better than its bar (left of 1: missed); lines are the range over repeats")
+    axes.set_xlabel("times better than the bar (left of 1: missed);\nlines: range over repeats")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
 

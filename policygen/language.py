@@ -8,6 +8,7 @@ reported at once, each with its line, what was found and what was expected.
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -469,6 +470,7 @@ def _bins_expected(grid: Grid, index: int) -> str:
     return f"bins of {grid.names[index]} are 0 to {last}: write a bin, a range `0-{last}`, a set `0,{last}` or `*`"
 
 
+@functools.lru_cache(maxsize=4_096)  # a table repeats few cells many times
 def _bins(cell: str, size: int) -> tuple[int, ...] | str:
     """The bins a cell names, or what is wrong with it."""
     text = cell.lower().replace("–", "-").replace("—", "-").strip("{}[] ")

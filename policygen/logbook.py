@@ -222,14 +222,19 @@ def _exchange(record: dict[str, Any]) -> Exchange | FailedExchange:
     return Exchange(*place, Reply(**record["reply"]), record["requests"])
 
 
+def _shallow(record: Any) -> dict[str, Any]:
+    """The fields of a record by name; unlike `asdict` without a copy of each of its thousand numbers."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
 def _attempt_to_record(attempt: Attempt) -> dict[str, Any]:
-    record: dict[str, Any] = {field.name: getattr(attempt, field.name) for field in fields(attempt)}
+    record = _shallow(attempt)
     for name in ("policy", "proposed"):
         policy = record[name]
         # The task is the run's own and lies beside the log: only the policy itself is repeated.
         record[name] = {k: v for k, v in policy.to_record().items() if k != "task"} if policy is not None else None
     for name in ("score", "proposed_score"):
-        record[name] = asdict(record[name]) if record[name] is not None else None
+        record[name] = _shallow(record[name]) if record[name] is not None else None
     record["played"] = [[p.episode_return, p.length, p.ending] for p in attempt.played]
     record["problems"] = [asdict(problem) for problem in attempt.problems]
     return record

@@ -133,10 +133,10 @@ def _episode_view(episode: Episode, task: Task, policy: Policy | None, grid: Gri
         low, mean, high = float(column.min()), float(column.mean()), float(column.max())
         signals.append({"name": name, "low": low, "mean": mean, "high": high})
     if isinstance(reader, TablePolicy):
-        cells = reader.cells(observations).tolist()
         # An episode meets few different cells: one tuple for each of them, not one a step.
-        bins = {cell: tuple(reader.grid.bins_of(cell).tolist()) for cell in set(cells)}
-        columns["cell"] = list(map(bins.__getitem__, cells))
+        cells, which = np.unique(reader.cells(observations), return_inverse=True)
+        bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
+        columns["cell"] = list(map(bins.__getitem__, which.tolist()))
     columns["action"] = _actions_in_words(task, t)
     columns["reward"] = t.rewards.tolist()
     ending = "terminated by the environment" if t.terminated else "cut by the time limit"
@@ -196,10 +196,11 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
     if visits is not None:
         cells = cells[np.argsort(-visits[cells], kind="stable")]
     shown: dict[str, list[str]] = {}
-    for cell in cells[:DIFFERENCES].tolist():
-        words = ",".join(action_text(a, v) for a, v in zip(policy.task.actuators, mine[cell].tolist(), strict=True))
-        shown.setdefault(words, []).append(",".join(map(str, policy.grid.bins_of(cell).tolist())))
-    listed = "; ".join(f"{words} in {' '.join(places)}" for words, places in shown.items())
+    places = policy.grid.bins_of(cells[:DIFFERENCES]).tolist()
+    for place, action in zip(places, mine[cells[:DIFFERENCES]].tolist(), strict=True):
+        words = ",".join(action_text(a, v) for a, v in zip(policy.task.actuators, action, strict=True))
+        shown.setdefault(words, []).append(",".join(map(str, place)))
+    listed = "; ".join(f"{words} in {' '.join(where)}" for words, where in shown.items())
     if len(cells) > DIFFERENCES:
         return f"{len(cells)} cells differ, e.g. {listed}"
     return f"differs: {listed}"
@@ -213,11 +214,11 @@ def _visit_views(
     seen = np.flatnonzero(visits)
     order = seen[np.lexsort((-visits[seen], -ends[seen]))][: _FULL.visits]
     views = []
-    for key in order.tolist():
-        cell, kind = divmod(key, len(kinds))
+    places = policy.grid.bins_of(order // max(1, len(kinds))).tolist()
+    for key, bins in zip(order.tolist(), places, strict=True):
+        kind = key % len(kinds)
         words = ", ".join(action_text(a, float(v)) for a, v in zip(task.actuators, kinds[kind], strict=True))
-        bins = tuple(policy.grid.bins_of(cell).tolist())
-        views.append(VisitView(bins, words, int(visits[key]), float(totals[key] / visits[key]), int(ends[key])))
+        views.append(VisitView(tuple(bins), words, int(visits[key]), float(totals[key] / visits[key]), int(ends[key])))
     return views
 
 
@@ -389,6 +390,10 @@ def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int 
 
 def _brief(value: Any, digits: int = 3) -> str:
     """A value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
+    if type(value) is float and math.isfinite(value):
+        return format_number(float(f"{value:.{digits}g}"))
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, tuple | list):
@@ -406,6 +411,12 @@ _FILTERS = {"window": _window, "sample": _sample, "runs": _runs, "table": _table
 # --- rendering -------------------------------------------------------------------------------------------------------
 
 
+def _version(path: Path) -> tuple[int, int, int]:
+    """Which file it is and when it was written."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
 class _Loader(jinja2.BaseLoader):
     """Finds templates as every other project file is found: a local file overrides a shipped one, at any time."""
 
@@ -416,10 +427,10 @@ class _Loader(jinja2.BaseLoader):
 
         def unchanged() -> bool:
             found = find_resource("templates", template, ".j2")
-            return found is not None and found.resolve() == resolved and found.stat().st_mtime_ns == modified
+            return found is not None and _version(found) == version
 
         try:
-            resolved, modified = path.resolve(), path.stat().st_mtime_ns
+            version = _version(path)
             return path.read_text(encoding="utf-8"), str(path), unchanged
         except (OSError, UnicodeDecodeError) as error:
             raise TemplateError(f"cannot read the template {path}: {error}") from None
