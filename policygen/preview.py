@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from policygen.ablation import without_knowledge
 from policygen.budget import Ledger
 from policygen.config import effective_config
 from policygen.discovery import load_task
@@ -51,6 +52,8 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
     else:
         task = load_task(name)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
+        if config.ablate == "knowledge":
+            task = without_knowledge(task)
         search = new_search(task, config)
         with Players(task, config.jobs) as players:
             Judge(search, config, Ledger(config), players).random_actions()
