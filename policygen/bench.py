@@ -597,7 +597,8 @@ def long_prompt_characters() -> int:
             trajectories = simulator.play(policy, seeds)
             search.buffer.add(number, trajectories)
             short = tuple(
-                Played(t.episode_return, t.length, "terminated" if t.terminated else "cut") for t in trajectories
+                Played(t.episode_return, t.length, "terminated" if t.terminated else "cut", t.terms)
+                for t in trajectories
             )
             score = sampled_score(trajectories, simulator.engine)
             search.attempts.append(Attempt(number, policy, score, short, accepted=number in (1, 15)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -121,6 +122,7 @@ class ReplayBuffer:
         """
         data = io.BytesIO()
         t = [episode.trajectory for episode in self._episodes]
+        terms = list(dict.fromkeys(name for x in t for name, _ in x.terms))
         np.savez(
             data,
             observations=_joined([x.observations for x in t]),
@@ -132,6 +134,8 @@ class ReplayBuffer:
             terminated=np.array([x.terminated for x in t], np.bool_),
             truncated=np.array([x.truncated for x in t], np.bool_),
             attempts=np.array([episode.attempt for episode in self._episodes], np.int64),
+            term_names=np.array(terms, np.str_),
+            terms=np.array([[dict(x.terms).get(name, np.nan) for name in terms] for x in t], np.float64),
         )
         write_atomically(path, data.getvalue())
 
@@ -150,6 +154,7 @@ class ReplayBuffer:
             if (len(arrays["rewards"]), len(arrays["actions"]), len(arrays["observations"])) != (steps, steps, rows):
                 raise ValueError("its arrays do not fit together")
             buffer = cls(capacity)
+            names = arrays["term_names"].tolist() if "term_names" in arrays else []
             step = state = 0
             for i, length in enumerate(arrays["lengths"].tolist()):
                 trajectory = Trajectory(
@@ -160,6 +165,11 @@ class ReplayBuffer:
                     int(arrays["seeds"][i]),
                     bool(arrays["terminated"][i]),
                     bool(arrays["truncated"][i]),
+                    tuple(
+                        (name, value)
+                        for name, value in zip(names, arrays["terms"][i].tolist() if names else (), strict=True)
+                        if not math.isnan(value)
+                    ),
                 )
                 buffer._episodes.append(Episode(int(arrays["attempts"][i]), trajectory))
                 buffer._returns.append(trajectory.episode_return)

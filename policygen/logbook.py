@@ -235,7 +235,7 @@ def _attempt_to_record(attempt: Attempt) -> dict[str, Any]:
         record[name] = {k: v for k, v in policy.to_record().items() if k != "task"} if policy is not None else None
     for name in ("score", "proposed_score"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
-    record["played"] = [[p.episode_return, p.length, p.ending] for p in attempt.played]
+    record["played"] = [[p.episode_return, p.length, p.ending, dict(p.terms)] for p in attempt.played]
     record["problems"] = [asdict(problem) for problem in attempt.problems]
     return record
 
@@ -247,7 +247,11 @@ def _attempt_from_record(record: dict[str, Any], task: Task) -> Attempt:
         values[name] = _score(record[name]) if record.get(name) is not None else None
     for name in ("policy", "proposed"):
         values[name] = from_record(record[name], task) if record.get(name) is not None else None
-    values["played"] = tuple(Played(*played) for played in record["played"])
+    values["played"] = tuple(
+        Played(value, length, ending, tuple(terms[0].items()) if terms else ())
+        for value, length, ending, *terms in record["played"]
+    )
+    values["spread"] = tuple((place, value) for place, value in record.get("spread", ()))
     values["problems"] = tuple(Problem(**problem) for problem in record["problems"])
     return Attempt(**values)
 

@@ -151,7 +151,13 @@ class Judge:
             words = _refinement_in_words(refined, score, tuned)
             attempt = replace(attempt, refinement=words)
             if tuned.mean > score.mean:
-                attempt = replace(attempt, proposed=attempt.policy, proposed_score=score, policy=refined.policy)
+                attempt = replace(
+                    attempt,
+                    proposed=attempt.policy,
+                    proposed_score=score,
+                    policy=refined.policy,
+                    spread=refined.spread,
+                )
                 score, trajectories = tuned, played
         assert attempt.policy is not None
         self.search.buffer.add(number, trajectories)
@@ -182,8 +188,19 @@ class Judge:
 
         # `builtin` writes over standardised observations, where every constant has the same natural size.
         floor = 0.0 if self.told_units else STANDARDISED_STEP
+        # The best policy proposed again is tuned further, from where its tuning left off.
+        best = self.search.best
+        again = best is not None and best.policy is not None and policy.to_text() == best.policy.to_text()
         return refine(
-            policy, method, episodes, returns, seeds, self.config.seed + number, mdp=self.search.mdp, floor=floor
+            policy,
+            method,
+            episodes,
+            returns,
+            seeds,
+            self.config.seed + number,
+            mdp=self.search.mdp,
+            floor=floor,
+            spread=[value for _, value in best.spread] if again and best is not None else (),
         )
 
     def nothing_left_to_gain(self) -> bool:
@@ -306,7 +323,9 @@ def final_score(search: Search, config: RunConfig) -> Score | None:
 
 
 def _in_short(trajectories: list[Trajectory]) -> tuple[Played, ...]:
-    return tuple(Played(t.episode_return, t.length, "terminated" if t.terminated else "cut") for t in trajectories)
+    return tuple(
+        Played(t.episode_return, t.length, "terminated" if t.terminated else "cut", t.terms) for t in trajectories
+    )
 
 
 def _first(score: Score, count: int) -> Score:

@@ -20,14 +20,15 @@ import numpy as np
 import numpy.typing as npt
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from policygen.analysis import Anomaly, Signal, account, first_anomaly, ranges, rhythms, turning_points, usual_ranges
 from policygen.buffer import Episode
 from policygen.config import RunConfig
 from policygen.errors import TemplateError
-from policygen.expressions import format_number
+from policygen.expressions import format_number, names_in, parse_expression
 from policygen.grid import Grid
 from policygen.language import Problem
 from policygen.messages import CHARACTERS_PER_TOKEN, Message, Prompt
-from policygen.policies import Policy, TablePolicy, action_text, output_names
+from policygen.policies import LinearPolicy, Policy, TablePolicy, action_text, output_names
 from policygen.resources import find_resource, list_resources, resource_folders
 from policygen.rollout import Trajectory
 from policygen.search import Attempt, Context
@@ -43,6 +44,7 @@ class Show:
     best: int = 2
     worst: int = 3
     rows: int = 24
+    trace: int = 50
     history: int = 20
     visits: int = 16
     policy_rows: int = 200
@@ -52,9 +54,20 @@ class Show:
 _FULL = Show()
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
 DIFFERENCES = 3  # cells named per attempt of the history
+MOST_CHANGES = 600  # characters of a linear policy's changes in the history
+MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
 
 # One round of shrinking, least useful first; numbers are the least that is kept.
-_SHRINK = (("visits", 4), ("history", 4), ("rows", 8), ("policy_rows", 24), ("prose", 800), ("best", 1), ("worst", 1))
+_SHRINK = (
+    ("visits", 4),
+    ("history", 4),
+    ("rows", 8),
+    ("trace", 16),
+    ("policy_rows", 24),
+    ("prose", 800),
+    ("best", 1),
+    ("worst", 1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +75,9 @@ class EpisodeView:
     """One episode: its outcome, and a list per quantity with one entry per step.
 
     `columns` has `step`, every observation and feature (of the task and of the best policy), `cell` (bins, in the order
-    of the grid) for tables, `action` in the task's words, and `reward`.
+    of the grid) for tables, `action` in the task's words, each continuous actuator by its name, and `reward`. `traced`
+    names the columns worth a look. `signals` has the range of each quantity, and for linear policies its rhythm;
+    `reference` is the signal that lags refer to. `terms` splits the return, where the environment does.
     """
 
     attempt: int
@@ -70,21 +85,31 @@ class EpisodeView:
     length: int
     ending: str
     columns: Mapping[str, Sequence[Any]]
-    signals: tuple[Mapping[str, Any], ...]
+    traced: tuple[str, ...]
+    signals: tuple[Signal, ...]
+    reference: str
+    anomaly: Anomaly | None
+    terms: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One line of the history: number, score, what it was, and how it differs from the best policy."""
+    """One line of the history: number, score, and what it changed.
+
+    A table is compared with the best policy; a linear policy, as proposed, with the one it could revise, the best at
+    its time (`parent`). `same_as` is an earlier attempt that proposed exactly this.
+    """
 
     number: int
     mean: float | None
+    proposed_mean: float | None
     std: float | None
     lowest: float | None
     highest: float | None
     accepted: bool
     is_best: bool
-    text: str
+    parent: int | None
+    same_as: int | None
     changed: str
     problem: str
     refinement: str
@@ -92,7 +117,10 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True)
 class BestView:
-    """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together."""
+    """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together.
+
+    `spread` says, for each place of the text that was tuned, how far its constants could still move, in per cent.
+    """
 
     number: int
     text: str
@@ -102,7 +130,9 @@ class BestView:
     exact: bool
     refinement: str
     proposed: str
+    spread: Mapping[str, Sequence[float]]
     played: tuple[Mapping[str, Any], ...]
+    terms: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,37 +146,79 @@ class VisitView:
     ends_soon: int
 
 
-def _episode_view(episode: Episode, task: Task, policy: Policy | None, grid: Grid | None) -> EpisodeView:
+def _episode_view(
+    episode: Episode, task: Task, reader: Policy | None, usual: Mapping[str, tuple[float, float]] | None = None
+) -> EpisodeView:
+    """One episode as its policy's quantities; `usual` ranges, where given, ask for rhythms and the first anomaly."""
     t = episode.trajectory
+    arrays = _quantities(t, task, reader)
     columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
-    observations = t.observations[:-1]
-    reader = policy or _reader(task, grid)
-    names: Sequence[str] = task.observation_names
-    values: Sequence[Any] = list(observations.T)
-    if reader is not None:
-        names, values = reader.quantity_names, reader.quantities(observations.T)
-    signals = []
-    for name, column in zip(names, values, strict=True):
-        if len(column) != t.length:
-            continue  # a feature nothing reads
-        columns[name] = column.tolist()
-        low, mean, high = float(column.min()), float(column.mean()), float(column.max())
-        signals.append({"name": name, "low": low, "mean": mean, "high": high})
+    columns.update((name, values.tolist()) for name, values in arrays.items())
     if isinstance(reader, TablePolicy):
         # An episode meets few different cells: one tuple for each of them, not one a step.
-        cells, which = np.unique(reader.cells(observations), return_inverse=True)
+        cells, which = np.unique(reader.cells(t.observations[:-1]), return_inverse=True)
         bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
         columns["cell"] = list(map(bins.__getitem__, which.tolist()))
     columns["action"] = _actions_in_words(task, t)
     columns["reward"] = t.rewards.tolist()
-    ending = "terminated by the environment" if t.terminated else "cut by the time limit"
-    return EpisodeView(episode.attempt, t.episode_return, t.length, ending, columns, tuple(signals))
+    limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
+    anomaly, reference = None, ""
+    if usual is None:
+        found = ranges(arrays)
+    else:
+        found, reference = rhythms(arrays, limits)
+        anomaly = first_anomaly(arrays, usual) if t.terminated else None
+    actions = tuple(limits) if task.action_space == "box" else ("action",)
+    return EpisodeView(
+        attempt=episode.attempt,
+        episode_return=t.episode_return,
+        length=t.length,
+        ending="terminated by the environment" if t.terminated else "cut by the time limit",
+        columns=columns,
+        traced=("step", *_worth_a_look(arrays, task, reader), *actions, "reward"),
+        signals=found,
+        reference=reference,
+        anomaly=anomaly,
+        terms=dict(t.terms),
+    )
 
 
-def _reader(task: Task, grid: Grid | None) -> TablePolicy | None:
-    """Any table over the grid, to compute features and cells with before there is a policy."""
+def _quantities(t: Trajectory, task: Task, reader: Policy | None) -> dict[str, npt.NDArray[np.float64]]:
+    """Every observation, feature that `reader` computes, and continuous action, each of shape (T,)."""
+    observations = t.observations[:-1]
+    names: Sequence[str] = task.observation_names
+    values: Sequence[npt.NDArray[Any]] = list(observations.T)
+    if reader is not None:
+        names, values = reader.quantity_names, reader.quantities(observations.T)
+    arrays = {
+        name: np.asarray(column, np.float64)
+        for name, column in zip(names, values, strict=True)
+        if len(column) == t.length  # else a feature nothing reads
+    }
+    if task.action_space == "box":
+        for actuator, column in zip(task.actuators, t.actions.T, strict=True):
+            arrays[actuator.name] = column.astype(np.float64)
+    return arrays
+
+
+def _worth_a_look(arrays: Mapping[str, Any], task: Task, reader: Policy | None) -> list[str]:
+    """Names of observations and features, at most so many that a trace can be read."""
+    names = [name for name in arrays if name not in {a.name for a in task.actuators}]
+    if len(names) <= MOST_COLUMNS or not isinstance(reader, LinearPolicy):
+        return names[:MOST_COLUMNS]
+    nodes = [node for _, node in (*reader.lets, *reader.equations)]
+    read = frozenset().union(*map(names_in, nodes))
+    unread = set(task.observation_names) - read
+    return [name for name in names if name not in unread] or names[:MOST_COLUMNS]
+
+
+def _reader(task: Task, grid: Grid | None) -> Policy | None:
+    """Any policy that reads all features, or any table over the grid, to compute them before there is a policy."""
     if grid is None:
-        return None
+        if not task.features:
+            return None
+        total = parse_expression(" + ".join(task.quantity_names), task.quantity_names)
+        return LinearPolicy(task, (), tuple((name, total) for name in output_names(task)))
     lowest = [0.0 if a.is_choice else a.low for a in task.actuators]
     return TablePolicy.from_actions(task, np.tile(lowest, (grid.size, 1)), grid)
 
@@ -163,24 +235,59 @@ def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:
     return list(map(words.__getitem__, keys))
 
 
-def _attempt_view(
-    attempt: Attempt, best: Policy | None, is_best: bool, visits: npt.NDArray[np.float64] | None = None
-) -> AttemptView:
-    policy, score = attempt.policy, attempt.score
-    returns = [played.episode_return for played in attempt.played]
-    return AttemptView(
-        number=attempt.number,
-        mean=score.mean if score else None,
-        std=score.std if score else None,
-        lowest=min(returns, default=None),
-        highest=max(returns, default=None),
-        accepted=attempt.accepted,
-        is_best=is_best,
-        text=policy.to_text() if policy is not None and policy.kind == "linear" else "",
-        changed=_difference(policy, best, visits) if policy is not None and best is not None and not is_best else "",
-        problem=str(attempt.problems[0]) if attempt.problems else "",
-        refinement=attempt.refinement,
-    )
+def _attempt_views(
+    attempts: Sequence[Attempt], best: Attempt | None, visits: npt.NDArray[np.float64] | None = None
+) -> list[AttemptView]:
+    """The history, oldest first, each attempt with what it changed."""
+    views: list[AttemptView] = []
+    parent: Attempt | None = None
+    seen: dict[str, int] = {}
+    for attempt in attempts:
+        if attempt.number == 0:
+            continue
+        policy, score, proposed = attempt.policy, attempt.score, attempt.proposed or attempt.policy
+        changed, same_as = "", None
+        if isinstance(proposed, LinearPolicy):
+            text = proposed.to_text()
+            same_as = seen.get(text)
+            seen.setdefault(text, attempt.number)
+            old = parent.policy.to_text() if parent is not None and parent.policy is not None else ""
+            changed = _line_changes(text, old)
+            if attempt.policy is not None:
+                seen.setdefault(attempt.policy.to_text(), attempt.number)
+        elif policy is not None and best is not None and best.policy is not None and attempt is not best:
+            changed = _difference(policy, best.policy, visits)
+        returns = [played.episode_return for played in attempt.played]
+        before = attempt.proposed_score
+        views.append(
+            AttemptView(
+                number=attempt.number,
+                mean=score.mean if score else None,
+                proposed_mean=before.mean if before else None,
+                std=score.std if score else None,
+                lowest=min(returns, default=None),
+                highest=max(returns, default=None),
+                accepted=attempt.accepted,
+                is_best=attempt is best,
+                parent=parent.number if parent is not None else None,
+                same_as=same_as,
+                changed=changed,
+                problem=str(attempt.problems[0]) if attempt.problems else "",
+                refinement=attempt.refinement,
+            )
+        )
+        if attempt.accepted:
+            parent = attempt
+    return views
+
+
+def _line_changes(new: str, old: str) -> str:
+    """What a policy's text changes in another one: the lines that are new or different, and the names that are gone."""
+    before, after = (dict(line.partition(" = ")[::2] for line in text.splitlines()) for text in (old, new))
+    lines = [f"`{name} = {value}`" for name, value in after.items() if before.get(name) != value]
+    lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
+    text = "; ".join(lines) or "nothing"
+    return text if len(text) <= MOST_CHANGES else f"{text[:MOST_CHANGES]}..."
 
 
 def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None) -> str:
@@ -273,11 +380,14 @@ def _best_view(context: Context) -> BestView | None:
     best, score = context.best, context.best_score
     if best is None or best.policy is None or score is None:
         return None
-    alike = Counter((p.episode_return, p.length, p.ending) for p in best.played)
+    alike = Counter((p.episode_return, p.length, p.ending, p.terms) for p in best.played)
     played = tuple(
-        {"episode_return": value, "length": length, "ending": ending, "count": count}
-        for (value, length, ending), count in sorted(alike.items())
+        {"episode_return": value, "length": length, "ending": ending, "count": count, **dict(terms)}
+        for (value, length, ending, terms), count in sorted(alike.items())
     )
+    spread: dict[str, list[float]] = {}
+    for place, value in best.spread:
+        spread.setdefault(place, []).append(100 * value)
     text = best.policy.to_text()
     proposed = best.proposed.to_text() if best.proposed is not None else ""
     return BestView(
@@ -289,7 +399,9 @@ def _best_view(context: Context) -> BestView | None:
         score.exact,
         best.refinement,
         proposed,
+        spread,
         played,
+        tuple(name for name, _ in best.played[0].terms) if best.played else (),
     )
 
 
@@ -299,13 +411,17 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     grid = incumbent.grid if isinstance(incumbent, TablePolicy) else task.grid
     if context.kind == "linear":
         grid = None
-    reader = incumbent if isinstance(incumbent, TablePolicy) else _reader(task, grid)
-    best = [_episode_view(e, task, incumbent, grid) for e in context.buffer.best(_FULL.best)]
+    reader = incumbent or _reader(task, grid)
     shown = {id(e) for e in context.buffer.best(_FULL.best)}
     # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
     own = context.buffer.of_attempt(context.best.number) if context.best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
     worst = [e for e in own if id(e) not in shown][: _FULL.worst]
+    usual = None
+    if context.kind == "linear":
+        usual = usual_ranges([(_quantities(e.trajectory, task, reader), e.trajectory.terminated) for e in own])
+        for actuator in task.actuators:
+            usual.pop(actuator.name, None)  # what the policy does about it is no sign of it
     visits, visit_views = None, []
     if isinstance(reader, TablePolicy):
         kinds, counts = _visits(context, reader)
@@ -323,9 +439,11 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "iterations": config.iterations,
         "planned": config.iterations * config.candidates,
         "best": _best_view(context),
-        "best_episodes": best,
-        "worst_episodes": [_episode_view(e, task, incumbent, grid) for e in worst],
-        "attempts": [_attempt_view(a, incumbent, a is context.best, visits) for a in context.attempts if a.number > 0],
+        "best_episodes": [_episode_view(e, task, reader, usual) for e in context.buffer.best(_FULL.best)],
+        "worst_episodes": [_episode_view(e, task, reader, usual) for e in worst],
+        "account": account([e.trajectory for e in own], task.max_steps) if context.best is not None else None,
+        "refining": context.refining,
+        "attempts": _attempt_views(context.attempts, context.best, visits),
         "random": next((a for a in context.attempts if a.number == 0), None),
         "visits": visit_views,
     }
@@ -335,8 +453,18 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
 
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
-    """`rows` consecutive steps of an episode as records: its `end`, `start`, or `middle`."""
-    first = {"start": 0, "middle": (episode.length - rows) // 2, "end": episode.length - rows}[where]
+    """`rows` consecutive steps of an episode as records: its `end`, `start`, `middle`, or around what went wrong.
+
+    `fault` is the first anomaly, a third of the rows before it; without one the end of an episode that ended early, and
+    the stretch of least reward of one that did not.
+    """
+    last = episode.length - rows
+    first = {"start": 0, "middle": last // 2, "end": last, "fault": last}[where]
+    if where == "fault" and episode.anomaly is not None:
+        first = min(last, episode.anomaly.step - rows // 3)
+    elif where == "fault" and episode.ending.startswith("cut") and last > 0:
+        summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
+        first = int(np.argmin(summed[rows:] - summed[:-rows]))
     first = max(0, first)
     chosen = range(first, min(episode.length, first + rows))
     return [{name: column[i] for name, column in episode.columns.items()} for i in chosen]
@@ -349,6 +477,21 @@ def _sample(items: Sequence[Any], n: int) -> list[Any]:
     if n <= 1:
         return list(items[-1:])
     return [items[round(i * (len(items) - 1) / (n - 1))] for i in range(n)]
+
+
+def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
+    """Up to `rows` steps at which the slowest swinging signal turns, evenly chosen, with its name as `turns`."""
+    candidates = []
+    for name in episode.traced:
+        if name not in ("step", "action", "reward"):
+            steps = turning_points(np.asarray(episode.columns[name]))
+            if len(steps) >= 3:
+                candidates.append((len(steps), name, steps))
+    if not candidates:
+        return []
+    _, name, steps = min(candidates, key=lambda candidate: candidate[0])
+    records = [{column: values[i] for column, values in episode.columns.items()} for i in _sample(steps, rows)]
+    return [{**record, "turns": name} for record in records]
 
 
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -405,7 +548,15 @@ def _brief(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
-_FILTERS = {"window": _window, "sample": _sample, "runs": _runs, "table": _table, "lines": _lines, "brief": _brief}
+_FILTERS = {
+    "window": _window,
+    "sample": _sample,
+    "turns": _turns,
+    "runs": _runs,
+    "table": _table,
+    "lines": _lines,
+    "brief": _brief,
+}
 
 
 # --- rendering -------------------------------------------------------------------------------------------------------

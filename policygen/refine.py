@@ -32,8 +32,16 @@ Vector = npt.NDArray[np.float64]
 POPULATION = 12  # candidates of a generation, all on the same seeds
 SEEDS_PER_GENERATION = 4
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
+RESUMED_STEPS = (0.02, 0.3)  # least and most first change of a constant that was tuned before
 MOST_FOR_CMA = 100
 SIGNIFICANT_DIGITS = 5
+# The search drifts along what its few seeds reward, towards cliffs they do not show: of its own history the policy is
+# chosen on episodes it has not seen, by successive halving, for this share of the budget.
+VALIDATION_SHARE = 0.2
+VALIDATED = 16  # moments of the search that are compared, at most
+LEAST_VALIDATION = (
+    12  # seeds for each of them in the first round; with less budget there are fewer moments, or only the last
+)
 
 
 class Returns(Protocol):
@@ -48,15 +56,15 @@ class Returns(Protocol):
 class Refined:
     """A tuned policy, how many episodes it took, what was tuned, and how flat the optimum is.
 
-    `spread` is the search distribution's final relative standard deviation per constant: large where the return hardly
-    depends on the constant.
+    `spread` is the search distribution's final standard deviation per constant, relative to its size, with the place it
+    stands in (`let x`, an output, `bins x`, `levels`): large where the return hardly depends on the constant.
     """
 
     policy: Policy
     episodes: int
     method: Method
     constants: int
-    spread: tuple[float, ...] = ()
+    spread: tuple[tuple[str, float], ...] = ()
 
 
 def parse_method(text: str) -> tuple[Literal["auto", "cma", "ars", "coordinate"] | None, int]:
@@ -85,6 +93,7 @@ def refine(
     *,
     mdp: FiniteMDP | None = None,
     floor: float = 0.0,
+    spread: Sequence[float] = (),
 ) -> Refined | None:
     """Tune a policy's numbers within a budget of episodes.
 
@@ -93,6 +102,7 @@ def refine(
         seeds: `seeds(first, count)` gives the search's own stream of episode seeds.
         floor: least size of a constant's first changes. 0 changes constants in proportion to their size, which keeps
             physical units apart, and leaves zeros alone. Above 0, the features (`let`) stay as they are.
+        spread: where an earlier search of the same constants left off, for `cma` to go on with.
 
     Returns:
         The tuned policy, or None where there is nothing to tune or too little budget for one generation.
@@ -105,8 +115,9 @@ def refine(
         return None
     if method == "auto":
         method = "cma" if tunable.size <= MOST_FOR_CMA else "ars"
-    search = _cma if method == "cma" else _ars
-    return search(tunable, episodes, returns, seeds, rng_seed)
+    if method == "cma":
+        return _cma(tunable, episodes, returns, seeds, rng_seed, spread)
+    return _ars(tunable, episodes, returns, seeds, rng_seed)
 
 
 class Tunable:
@@ -116,18 +127,21 @@ class Tunable:
         self.policy = policy
         # With a floor, features are fixed: they standardise what the equations weigh.
         self._lets_move = floor == 0.0
-        self._nodes: list[Node] = [node for _, node in policy.lets] if self._lets_move else []
+        named: list[tuple[str, Node]] = [(f"let {n}", node) for n, node in policy.lets] if self._lets_move else []
         edges: list[float] = []
         levels: list[float] = []
+        places: list[str] = []
         if isinstance(policy, LinearPolicy):
-            self._nodes += [node for _, node in policy.equations]
+            named += policy.equations
         elif isinstance(policy, TablePolicy):
             # The grid of the task is the task's; only bins that the policy chose itself move.
             if policy.grid != policy.task.grid:
                 edges = [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
+                places = [f"bins {dimension.name}" for dimension in policy.grid.dimensions for _ in dimension.edges]
             if not any(actuator.is_choice for actuator in policy.task.actuators):
                 levels = [value for rule in policy.rules for value in rule.action]
-        in_nodes = [value for node in self._nodes for value in constants(node)]
+        in_nodes = [value for _, node in named for value in constants(node)]
+        places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
         self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
         sizes = np.maximum(np.abs(self._values), floor)
         # A zero edge or level has no size of its own: the others of its kind lend it theirs.
@@ -136,6 +150,7 @@ class Tunable:
             part[part == 0] = float(part.mean()) if part.any() else 0.1
         self._free = np.flatnonzero(sizes > 0)
         self._sizes = sizes[self._free]
+        self.places = tuple(places[i] for i in self._free)
 
     @property
     def size(self) -> int:
@@ -175,30 +190,74 @@ def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:
 
 
 def _cma(
-    tunable: Tunable, episodes: int, returns: Returns, seeds: Callable[[int, int], Sequence[int]], rng_seed: int
+    tunable: Tunable,
+    episodes: int,
+    returns: Returns,
+    seeds: Callable[[int, int], Sequence[int]],
+    rng_seed: int,
+    spread: Sequence[float],
 ) -> Refined | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # optional plotting that is not installed
         import cma
 
     population = max(POPULATION, 4 + int(3 * math.log(tunable.size)))
-    generations = episodes // (population * SEEDS_PER_GENERATION)
+    per_generation = population * SEEDS_PER_GENERATION
+    validation = int(episodes * VALIDATION_SHARE)
+    compared = min(VALIDATED, validation // (2 * LEAST_VALIDATION))
+    if compared < 2:
+        compared, validation = 1, 0
+    generations = (episodes - validation) // per_generation
     if generations < 1:
         return None
     options = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0, "maxiter": generations}
     if tunable.size == 1:
         options["CMA_diagonal"] = True
+    if len(spread) == tunable.size:
+        options["CMA_stds"] = (np.clip(spread, *RESUMED_STEPS) / FIRST_STEP).tolist()
     search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP, options)
+    means = []
     for generation in range(generations):
         candidates = search.ask()
         shared = seeds(generation * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
         scores = returns([tunable.at(np.asarray(z)) for z in candidates], shared)
         search.tell(candidates, (-scores).tolist())
-    spread = tuple(float(f"{value:.3g}") for value in search.result.stds)
-    # The mean of the distribution, not the luckiest candidate.
-    mean = np.asarray(search.result.xfavorite)
-    played = generations * population * SEEDS_PER_GENERATION
-    return Refined(tunable.at(mean), played, "cma", tunable.size, spread)
+        # The mean of the distribution, not the luckiest candidate.
+        means.append(np.asarray(search.result.xfavorite))
+    final = (float(f"{value:.3g}") for value in search.result.stds)
+    moments = np.unique(np.linspace(generations - 1, generations // 8, compared).astype(int))
+    chosen = [tunable.at(means[moment]) for moment in moments]
+    best, validated = _best_of(chosen, validation, returns, seeds, generations * SEEDS_PER_GENERATION)
+    return Refined(
+        best,
+        generations * per_generation + validated,
+        "cma",
+        tunable.size,
+        tuple(zip(tunable.places, final, strict=True)),
+    )
+
+
+def _best_of(
+    policies: Sequence[Policy],
+    episodes: int,
+    returns: Returns,
+    seeds: Callable[[int, int], Sequence[int]],
+    first: int,
+) -> tuple[Policy, int]:
+    """The best policy by successive halving (Jamieson and Talwalkar, arXiv 1502.07943), and the episodes it took.
+
+    Every round costs the same; the better half of the policies goes on to more seeds, from number `first` on.
+    """
+    rounds = math.ceil(math.log2(len(policies))) if len(policies) > 1 else 0
+    remaining = list(policies)
+    totals, counted, played = np.zeros(len(remaining)), 0, 0
+    for _ in range(rounds):
+        count = episodes // rounds // len(remaining)
+        totals += count * returns(remaining, seeds(first + counted, count))
+        counted, played = counted + count, played + count * len(remaining)
+        order = np.argsort(-totals, kind="stable")[: math.ceil(len(remaining) / 2)]
+        remaining, totals = [remaining[i] for i in order], totals[order]
+    return remaining[0], played
 
 
 def _ars(

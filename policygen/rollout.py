@@ -6,8 +6,10 @@ random numbers). Nothing is cut short when another episode ends first, so no len
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -21,6 +23,8 @@ from policygen.tasks import Task, make_env
 
 COPIES = 32  # environments stepped side by side in one process; more share the policy's overhead no better
 VECTOR_COPIES = 1_024  # episodes of a vectorised environment at a time
+# How the terms of a reward are called in `info`.
+_TERM = re.compile(r"reward_\w+$|\w+_(?:penalty|cost)$")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +38,8 @@ class Trajectory:
         episode_return: undiscounted sum of rewards, added in double precision.
         seed: what the environment was reset with.
         terminated: the environment ended the episode; `truncated`: the time limit did.
+        terms: the sum of each of the reward's terms, where the environment tells them apart (`reward_...` in `info`, as
+            MuJoCo's do).
     """
 
     observations: npt.NDArray[np.float32]
@@ -43,6 +49,7 @@ class Trajectory:
     seed: int
     terminated: bool
     truncated: bool
+    terms: tuple[tuple[str, float], ...] = ()
 
     @property
     def length(self) -> int:
@@ -129,10 +136,11 @@ class Simulator:
             actions = actor.act(np.stack([episode.observations[-1] for episode in running]))
             finished = False
             for episode, action in zip(running, actions, strict=True):
-                observation, reward, terminated, truncated, _ = episode.env.step(action)
+                observation, reward, terminated, truncated, info = episode.env.step(action)
                 episode.observations.append(flatten(space, observation).copy())
                 episode.actions.append(action)
                 episode.rewards.append(float(reward))
+                episode.note_terms(info)
                 if terminated or truncated:
                     finished = True
                     results[episode.index] = episode.trajectory(bool(terminated), bool(truncated))
@@ -211,12 +219,20 @@ class _Episode:
     observations: list[npt.NDArray[Any]]
     actions: list[Any]
     rewards: list[float]
+    terms: dict[str, float] | None
 
     def __init__(self, env: gym.Env[Any, Any], index: int, seed: int) -> None:
         self.env, self.index, self.seed = env, index, int(seed)
         observation, _ = env.reset(seed=int(seed))
         self.observations = [flatten(env.observation_space, observation).copy()]
-        self.actions, self.rewards = [], []
+        self.actions, self.rewards, self.terms = [], [], None
+
+    def note_terms(self, info: Mapping[str, Any]) -> None:
+        """Add up the reward's terms; which there are is read off the first step."""
+        if self.terms is None:
+            self.terms = {name: 0.0 for name, value in info.items() if _TERM.match(name) and isinstance(value, Real)}
+        for name in self.terms:
+            self.terms[name] += float(info.get(name, 0.0))
 
     def trajectory(self, terminated: bool, truncated: bool) -> Trajectory:
         actions = np.asarray(self.actions)
@@ -228,6 +244,7 @@ class _Episode:
             self.seed,
             terminated,
             truncated,
+            tuple((name.removeprefix("reward_"), value) for name, value in (self.terms or {}).items()),
         )
 
 

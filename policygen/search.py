@@ -17,11 +17,12 @@ Ending = Literal["terminated", "cut"]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One episode in short: its return, its steps, and whether the environment or the time limit ended it."""
+    """One episode in short: its return, its steps, whether the environment or the time limit ended it, its terms."""
 
     episode_return: float
     length: int
     ending: Ending
+    terms: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class Attempt:
         played: the episodes behind the score, in short.
         accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
-        proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how.
+        proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how, `spread`
+            how far each constant could still move (see `refine.Refined`).
         calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
         usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
         episodes, env_steps: totals of the run after this attempt.
@@ -54,6 +56,7 @@ class Attempt:
     proposed: Policy | None = None
     proposed_score: Score | None = None
     refinement: str = ""
+    spread: tuple[tuple[str, float], ...] = ()
     calls: int = 0
     repairs: int = 0
     tokens_in: int = 0

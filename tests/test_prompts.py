@@ -83,7 +83,7 @@ def test_the_first_prompt_states_the_task_the_language_and_what_random_actions_d
     assert f"at most {task.max_steps} steps" in request
     assert f"Random actions score {context.attempts[0].score}." in request
     assert "## No policy yet" in request
-    assert "## Worst episodes" in request
+    assert "## Worst episode" in request
     assert "This is attempt 1 of 1." in request
     if kind == "table":
         assert task.grid is not None
@@ -117,19 +117,26 @@ def test_a_later_prompt_tells_of_scores_episodes_visits_and_every_attempt(later:
     context, config = later
     _, request = texts(render_prompt(context, config))
     assert f"Score {context.best_score}." in request
-    assert "## Worst episodes of the best policy" in request
-    assert "## Best episodes so far" in request
+    assert f"## Worst episode{'s' * (context.kind == 'table')} of the best policy" in request
+    assert f"## Best episode{'s' * (context.kind == 'table')} so far" in request
     history = request.split("## Attempts so far\n")[1].split("\n## ")[0]
     assert [int(n) for n in re.findall(r"^- (\d+):", history, re.MULTILINE)] == [1, 2, 3]
     assert history.count("the best") >= 1
     best = max(context.buffer.returns)
-    shown = [float(value) for value in re.findall(r"^Return (\S+),", request, re.MULTILINE)]
+    shown = [float(value) for value in re.findall(r"^Return ([^\s,]+)", request, re.MULTILINE)]
     assert any(value == pytest.approx(best, rel=1e-3) for value in shown)
     if context.kind == "table":
         assert "## Where episodes went" in request or context.task.action_space == "box"
     else:
-        equations = [a.policy.to_text() for a in context.attempts if a.policy is not None and a is not context.best]
-        assert all(text.replace("\n", "`; `") in history for text in equations)
+        before = ""
+        for attempt in context.attempts[1:]:
+            assert attempt.policy is not None
+            lines = [line for line in attempt.policy.to_text().splitlines() if line not in before.splitlines()]
+            entry = history.split(f"- {attempt.number}: ")[1].split("\n- ")[0]
+            if before:
+                assert f"`{lines[0]}" in entry
+            if attempt.accepted:
+                before = attempt.policy.to_text()
 
 
 def test_the_worst_episodes_are_the_worst_of_the_best_policy(later: tuple[Context, RunConfig]) -> None:
@@ -142,6 +149,80 @@ def test_the_worst_episodes_are_the_worst_of_the_best_policy(later: tuple[Contex
         assert [view.episode_return for view in variables["worst_episodes"]] == own[: Show().worst]
     returns = [view.episode_return for view in variables["best_episodes"]]
     assert returns == sorted(context.buffer.returns.tolist(), reverse=True)[:2]
+
+
+LAW = """
+let drive = rate1 - 0.1*sin2
+minus = -1*drive
+zero = 0
+plus = drive
+"""
+OTHER_LAW = LAW.replace("0.1*sin2", "0.3*sin1")
+
+
+def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None:
+    context, config = searched("acrobot", "linear", Written([LAW]), iterations=1)
+    variables = template_variables(context, config)
+    episode = variables["worst_episodes"][0]
+    trajectory = next(
+        e.trajectory for e in context.buffer.of_attempt(1) if e.trajectory.episode_return == episode.episode_return
+    )
+    assert "drive" in episode.traced
+    rate, sine = trajectory.observations[:-1, 4], trajectory.observations[:-1, 3]
+    assert episode.columns["drive"] == pytest.approx((rate - 0.1 * sine).tolist(), rel=1e-5)
+    _, request = texts(render_prompt(context, config))
+    trace = request.split("## Worst episode of the best policy\n")[1].split("\n## ")[0]
+    rows = [line.split() for line in trace.splitlines() if re.match(r"^\d+ ", line)]
+    assert len(rows) == min(Show().trace, episode.length)
+    assert all(len(row) == len(episode.traced) for row in rows)
+    steps = [int(row[0]) for row in rows]
+    assert steps == list(range(steps[0], steps[0] + len(steps)))
+
+
+def test_the_history_tells_what_a_linear_proposal_changed_and_what_was_proposed_before() -> None:
+    context, config = searched("acrobot", "linear", Written([LAW, OTHER_LAW, LAW, OTHER_LAW]), iterations=4)
+    views = template_variables(context, config)["attempts"]
+    assert [view.same_as for view in views] == [None, None, 1, 2]
+    assert views[0].parent is None
+    assert views[1].parent == 1
+    assert views[1].changed == "`let drive = rate1 - 0.3*sin1`"
+    _, request = texts(render_prompt(context, config))
+    assert "; proposed as in 1" in request
+
+
+def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_move() -> None:
+    context, config = searched(
+        "mountaincar",
+        "linear",
+        Written(["left = 0 - velocity\nnone = 0 - 10\nright = 3*velocity - 0.2*energy + 0.01"]),
+        iterations=1,
+        refine="cma:240",
+    )
+    attempt = context.attempts[1]
+    assert attempt.refinement.startswith("cma over ")
+    _, request = texts(render_prompt(context, config))
+    assert "Every policy you propose is tuned like this" in request
+    if attempt.proposed is not None:
+        assert attempt.proposed.to_text() in request
+        assert [place for place, _ in attempt.spread].count("right") == 3
+        assert "How far the search could still move each constant" in request
+    unrefined, plain = searched("mountaincar", "linear", iterations=1)
+    assert "tuned" not in render_prompt(unrefined, plain).messages[1].content
+
+
+def test_the_account_of_the_points_is_in_the_prompt() -> None:
+    pytest.importorskip("mujoco")
+    reply = "torque1 = 0.1*rate1\ntorque2 = -0.1*pull2"
+    context, config = searched("reacher", "linear", Written([reply]), iterations=1)
+    assert context.best is not None
+    means = {}
+    for name in ("dist", "ctrl"):
+        means[name] = np.mean([dict(played.terms)[name] for played in context.best.played])
+    _, request = texts(render_prompt(context, config))
+    account = request.split("## Where the points are\n")[1].split("\n\n")[0]
+    assert f"dist {means['dist']:.3g}" in account
+    assert "All last to the time limit." in account
+    assert "are missing to -3.75" in account
 
 
 def test_visits_are_counted_over_all_episodes_those_before_a_fall_first() -> None:
