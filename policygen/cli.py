@@ -120,6 +120,12 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file of settings."),
         click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
         click.option("--template", help="Improve template: a name in templates/ or a path."),
+        click.option(
+            "--normalise",
+            is_flag=True,
+            default=None,
+            help="Offer observations as n_NAME, minus their running mean and over their spread (linear policies).",
+        ),
         click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
         click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
         click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),

@@ -35,6 +35,10 @@ class RunConfig(BaseModel):
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
     template: str | None = Field(None, description="improve template: a name in templates/ or a path")
     refine: str = Field("none", description="numerical search around each proposal: METHOD[:EPISODES]")
+    normalise: bool = Field(
+        False,
+        description="offer observations as n_NAME, minus their running mean and over their spread (linear policies)",
+    )
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     jobs: int | None = Field(None, ge=1, description="processes that play episodes (default: all cores)")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
@@ -67,7 +71,8 @@ def effective_config(
         base: settings of an earlier run, to start from instead of the task file's.
 
     Raises:
-        UsageError: an unknown key or a value out of range, with the source it came from.
+        UsageError: an unknown key or a value out of range, with the source it came from; or settings that contradict
+            each other.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
     if base is not None:
@@ -78,7 +83,10 @@ def effective_config(
         _merge(merged, _read(file), file.name)
     _merge(merged, dict(_assignment(text) for text in assignments), "--set")
     _merge(merged, {key: value for key, value in (options or {}).items() if value is not None}, "the options")
-    return RunConfig(**merged)
+    config = RunConfig(**merged)
+    if config.normalise and config.policy != "linear":
+        raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
+    return config
 
 
 def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:

@@ -98,6 +98,7 @@ def parse(
     incumbent: Policy | None = None,
     *,
     free_grid: bool = True,
+    definitions: Mapping[str, Node] | None = None,
 ) -> Parsed:
     """Read a policy.
 
@@ -107,6 +108,10 @@ def parse(
         kind: "table" or "linear"; by default whichever the text looks like.
         incumbent: the policy that the text may revise: what it leaves out is kept from here.
         free_grid: whether `bins` lines may replace the grid.
+        definitions: features that the text may use without defining them, each over quantities of the task; those it
+            uses become features of the policy. A definition in the text itself comes first. Where equations or
+            features that are kept from the incumbent read such a feature, all of the incumbent's definitions stay, so
+            that kept weights keep their meaning; a text that rewrites whatever reads them gets those given here.
 
     Returns:
         The policy, or None and every problem found (20 at most).
@@ -118,14 +123,15 @@ def parse(
     lines = _policy_lines(text)
     base = list(task.quantity_names)
     inherited: dict[str, Node] = dict(incumbent.lets) if incumbent is not None else {}
-    _read_lines(lines, task, base, inherited, draft)
+    offered = dict(definitions or {})
+    _read_lines(lines, task, base, {**inherited, **offered}, draft)
     if kind is None:
         tabular = draft.rows or draft.header or (draft.params and not draft.equations and task.grid)
         kind = "table" if tabular else "linear"
     if kind == "table":
-        policy, coverage = _table(draft, task, incumbent, inherited, free_grid)
+        policy, coverage = _table(draft, task, incumbent, {**offered, **inherited}, free_grid)
     else:
-        policy, coverage = _linear(draft, task, incumbent, inherited)
+        policy, coverage = _linear(draft, task, incumbent, inherited, offered)
     if draft.problems:
         problems = draft.problems[:MOST_PROBLEMS]
         if len(draft.problems) > MOST_PROBLEMS:
@@ -178,11 +184,11 @@ def _ascii_signs(number: str) -> str:
 
 
 def _read_lines(
-    lines: Sequence[tuple[int, str]], task: Task, base: list[str], inherited: dict[str, Node], draft: _Draft
+    lines: Sequence[tuple[int, str]], task: Task, base: list[str], features: Mapping[str, Node], draft: _Draft
 ) -> None:
     outputs = output_names(task)
     action_names = {"action", *(a.name.lower() for a in task.actuators)}
-    known = base + [name for name in inherited if name not in base]
+    known = base + [name for name in features if name not in base]
     for number, raw in lines:
         if len(raw) > MAX_LINE:
             if "|" in raw or "=" in raw:
@@ -590,7 +596,7 @@ def _example_row(task: Task, grid: Grid) -> str:
 
 
 def _linear(
-    draft: _Draft, task: Task, incumbent: Policy | None, inherited: dict[str, Node]
+    draft: _Draft, task: Task, incumbent: Policy | None, inherited: dict[str, Node], offered: dict[str, Node]
 ) -> tuple[Policy | None, float]:
     outputs = output_names(task)
     old = dict(incumbent.equations) if isinstance(incumbent, LinearPolicy) else {}
@@ -613,7 +619,11 @@ def _linear(
         return None, 0.0
     equations = {name: draft.equations.get(name) or old[name] for name in outputs}
     needed = frozenset().union(*(names_in(node) for node in equations.values()))
-    lets = _used({**inherited, **draft.lets}, needed, draft)
+    lets = _used({**inherited, **offered, **draft.lets}, needed, draft)
+    kept = [old[name] for name in outputs if name not in draft.equations]
+    kept += [node for name, node in lets if name not in draft.lets and name not in offered]
+    if not draft.problems and any(names_in(node) & offered.keys() for node in kept):
+        lets = _used({**offered, **inherited, **draft.lets}, needed, draft)
     if draft.problems:
         return None, 0.0
     policy = LinearPolicy(task, lets, tuple(equations.items()))
@@ -654,6 +664,8 @@ def _used(lets: Mapping[str, Node], wanted: Iterable[str], draft: _Draft) -> Let
 
     for name in sorted(wanted):
         visit(name)
+    if len(ordered) > MOST_FEATURES:  # kept ones count: the policy's own text must read back
+        draft.problem(None, f"the policy has {len(ordered)} features", f"use at most {MOST_FEATURES}")
     return tuple(ordered.items())
 
 

@@ -42,7 +42,8 @@ STANDARDISED_STEP = 2.5
 def new_search(task: Task, config: RunConfig) -> Search:
     """An empty search for a run."""
     refining = parse_method(config.refine)[0] is not None
-    return Search(task, config.policy, config.seed, ReplayBuffer(config.buffer_steps), finite_mdp(task), refining)
+    buffer = ReplayBuffer(config.buffer_steps)
+    return Search(task, config.policy, config.seed, buffer, finite_mdp(task), refining, config.normalise)
 
 
 def optimize(search: Search, config: RunConfig, correspondent: Correspondent) -> Iterator[Attempt]:
@@ -69,7 +70,8 @@ def optimize(search: Search, config: RunConfig, correspondent: Correspondent) ->
                 judge.reserve_episodes()
                 first = iteration * config.candidates + 1
                 earlier = search.turns if config.conversation == "continued" else []
-                contexts = [search.context(first + k) for k in range(config.candidates)]
+                context = search.context(first)
+                contexts = [replace(context, number=first + k) for k in range(config.candidates)]
                 proposals: list[Proposal] = []
                 stopped = ""
                 for context in contexts:

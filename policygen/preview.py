@@ -49,6 +49,7 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
             assignments=assignments,
             options=options,
         )
+        search.normalise = config.normalise
     else:
         task = load_task(name)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)

@@ -446,6 +446,9 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "attempts": _attempt_views(context.attempts, context.best, visits),
         "random": next((a for a in context.attempts if a.number == 0), None),
         "visits": visit_views,
+        "normalised": [
+            {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
+        ],
     }
 
 

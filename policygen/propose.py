@@ -182,7 +182,14 @@ def _turns(prompt: Prompt, reply: Reply) -> tuple[Message, ...]:
 
 
 def _read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
-    parsed = parse(reply.text, context.task, context.kind, context.incumbent, free_grid=config.grid == "free")
+    parsed = parse(
+        reply.text,
+        context.task,
+        context.kind,
+        context.incumbent,
+        free_grid=config.grid == "free",
+        definitions={definition.name: definition.node for definition in context.definitions},
+    )
     if reply.truncated:
         # Even if what arrived happens to read as a policy, its last row may be half a row.
         return Parsed(None, (CUT_OFF, *parsed.problems))

@@ -24,6 +24,7 @@ from policygen.errors import UsageError
 from policygen.evaluate import FiniteMDP, exact_score
 from policygen.expressions import Node, constants, with_constants
 from policygen.grid import Dimension, Grid
+from policygen.normalise import is_definition
 from policygen.policies import LinearPolicy, Policy, Rule, TablePolicy
 
 Method = Literal["cma", "ars", "coordinate"]
@@ -125,9 +126,9 @@ class Tunable:
 
     def __init__(self, policy: Policy, floor: float = 0.0) -> None:
         self.policy = policy
-        # With a floor, features are fixed: they standardise what the equations weigh.
-        self._lets_move = floor == 0.0
-        named: list[tuple[str, Node]] = [(f"let {n}", node) for n, node in policy.lets] if self._lets_move else []
+        # What standardises quantities for the equations to weigh is fixed; with a floor, that is every feature.
+        self._moving = {name for name, node in policy.lets if floor == 0.0 and not is_definition(name, node)}
+        named: list[tuple[str, Node]] = [(f"let {n}", node) for n, node in policy.lets if n in self._moving]
         edges: list[float] = []
         levels: list[float] = []
         places: list[str] = []
@@ -162,9 +163,9 @@ class Tunable:
         values = self._values.copy()
         values[self._free] += self._sizes * z
         rounded = iter([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values])
-        lets = self.policy.lets
-        if self._lets_move:
-            lets = tuple((name, with_constants(node, rounded)) for name, node in lets)
+        lets = tuple(
+            (name, with_constants(node, rounded) if name in self._moving else node) for name, node in self.policy.lets
+        )
         if isinstance(self.policy, LinearPolicy):
             equations = tuple((name, with_constants(node, rounded)) for name, node in self.policy.equations)
             return LinearPolicy(self.policy.task, lets, equations)

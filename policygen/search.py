@@ -9,6 +9,7 @@ from policygen.buffer import ReplayBuffer
 from policygen.evaluate import FiniteMDP, Score
 from policygen.language import Problem
 from policygen.messages import Message
+from policygen.normalise import Definition, definitions, normalisable
 from policygen.policies import Policy
 from policygen.tasks import PolicyKind, Task
 
@@ -77,8 +78,8 @@ class Search:
     """What the loop has so far; the one mutable record of the house.
 
     `best_score` may rest on more episodes than the best attempt's own score: close comparisons are prolonged.
-    `refining` says that a numerical search tunes every proposal. `turns` are the requests and last replies of a
-    continued conversation. `stopped` says why the loop ended.
+    `refining` says that a numerical search tunes every proposal, `normalise` that proposals may use `n_NAME`. `turns`
+    are the requests and last replies of a continued conversation. `stopped` says why the loop ended.
     """
 
     task: Task
@@ -87,6 +88,7 @@ class Search:
     buffer: ReplayBuffer
     mdp: FiniteMDP | None = None
     refining: bool = False
+    normalise: bool = False
     attempts: list[Attempt] = field(default_factory=list)
     best: Attempt | None = None
     best_score: Score | None = None
@@ -95,6 +97,7 @@ class Search:
 
     def context(self, number: int) -> Context:
         """A snapshot for the prompt of attempt `number`."""
+        observations = [episode.trajectory.observations for episode in self.buffer] if self.normalise else []
         return Context(
             self.task,
             self.kind,
@@ -105,6 +108,7 @@ class Search:
             tuple(self.attempts),
             self.buffer,
             self.refining,
+            definitions(self.task, observations, normalisable(self.task)) if self.normalise else (),
         )
 
 
@@ -112,7 +116,9 @@ class Search:
 class Context:
     """What a prompt is rendered from, and what the `builtin` provider searches with.
 
-    The buffer is the run's own: read it at once, do not keep it.
+    The buffer is the run's own: read it at once, do not keep it. `definitions` say what `n_NAME` stands for, over all
+    that the buffer holds; empty unless the run normalises. They depend on nothing else, so that a resumed run reads
+    recorded replies as they were read.
     """
 
     task: Task
@@ -124,6 +130,7 @@ class Context:
     attempts: tuple[Attempt, ...]
     buffer: ReplayBuffer
     refining: bool = False
+    definitions: tuple[Definition, ...] = ()
 
     @property
     def incumbent(self) -> Policy | None:

@@ -11,8 +11,8 @@ PACKAGE = Path(policygen.__file__).parent
 
 # From the ground floor to the roof: a module imports only from modules before it.
 FLOORS = """
-errors messages expressions resources storage grid spaces tasks ablation discovery policies language rollout pool
-workers evaluate analysis
+errors messages expressions resources storage grid spaces tasks ablation discovery policies
+normalise language rollout pool workers evaluate analysis
 buffer config budget search prompts
 llm.base llm.keys llm.prices llm.faults llm.retry
 llm.openai llm.anthropic llm.gemini llm.manual llm.replay llm.builtin llm

@@ -102,6 +102,7 @@ MISTAKES = {
     "a negative seed": (("run", "cartpole", "--seed", "-1"), "seed"),
     "not a number of dollars": (("run", "cartpole", "--max-usd", "nan"), "max_usd"),
     "an unknown policy kind": (("run", "cartpole", "--policy", "tree"), "'tree' is not one of 'table', 'linear'"),
+    "a table of normalised quantities": (("run", "cartpole", "--normalise"), "for linear policies"),
     "a missing config": (("run", "cartpole", "--config", "nope.toml"), "cannot read nope.toml: No such file"),
     "a config that is a folder": (("run", "cartpole", "--config", "folder"), "cannot read folder: Is a directory"),
     "a config that is not TOML": (("run", "cartpole", "--config", "bad.toml"), "bad.toml is not valid TOML"),

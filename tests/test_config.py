@@ -88,6 +88,16 @@ def test_a_config_file_that_is_not_toml_is_refused(tmp_path, content):
         effective_config(LAKE, "frozenlake", file=tmp_path / "none.toml")
 
 
+def test_normalised_quantities_are_for_linear_policies_wherever_the_kind_comes_from():
+    sentence = "--normalise is for linear policies, a table has bins instead; add --policy linear"
+    for asked in ({"assignments": ["normalise=true"]}, {"options": {"normalise": True, "policy": "table"}}):
+        with pytest.raises(UsageError) as refusal:
+            effective_config(LAKE, "frozenlake", **asked)
+        assert str(refusal.value) == sentence
+    assert effective_config(LAKE, "frozenlake", options={"normalise": True, "policy": "linear"}).normalise
+    assert not effective_config(LAKE, "frozenlake", options={"policy": "linear"}).normalise
+
+
 def test_every_setting_is_described_and_the_record_is_frozen():
     assert all(field.description for field in RunConfig.model_fields.values())
     with pytest.raises(ValueError, match="frozen"):

@@ -23,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ProviderError
-from policygen.expressions import Name, format_number, parse_expression
+from policygen.expressions import Name, format_number, to_text
 from policygen.grid import Grid
 from policygen.llm.base import Diagnosis
 from policygen.messages import Prompt, Reply
+from policygen.normalise import PREFIX, definitions
 from policygen.policies import LinearPolicy, TablePolicy, output_names
 from policygen.search import Context
 
@@ -229,7 +230,7 @@ def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
 
 def _weights(policy: LinearPolicy, inputs: Sequence[str]) -> npt.NDArray[np.float64]:
     """Weights over the standardised inputs and, last, the bias: shape (inputs + 1, outputs). Other terms count as 0."""
-    names = [f"n_{name}" for name in inputs]
+    names = [PREFIX + name for name in inputs]
     weights = np.zeros((len(names), len(policy.equations)))
     for term, row in zip(policy.terms, policy.weights, strict=True):
         if isinstance(term, Name) and term.name in names:
@@ -249,25 +250,15 @@ def _step_size(context: Context) -> float:
 def _standardised_policy(context: Context, inputs: Sequence[str], matrix: npt.NDArray[np.float64]) -> str:
     """Equations over `n_NAME = (NAME - mean) / spread`, the mean and spread those of random actions.
 
-    They are written into the policy as features (observation normalisation as in ARS, arXiv 1803.07055), and stay the
-    same for a whole run, so that weights keep their meaning.
+    They are written into the policy as features (see `normalise`), and stay the same for a whole run, so that weights
+    keep their meaning.
     """
     task = context.task
     first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
     first = first or [e.trajectory.observations for e in context.buffer]
-    rows = np.concatenate(first) if first else np.zeros((1, len(task.observations)), np.float32)
-    # Any policy that reads all inputs computes them.
-    total = parse_expression(" + ".join(inputs), task.quantity_names)
-    reader = LinearPolicy(task, (), tuple((name, total) for name in output_names(task)))
-    columns = dict(zip(reader.quantity_names, reader.quantities(rows.T), strict=True))
-    lines = []
-    for name in inputs:
-        values = np.asarray(columns[name], np.float64)
-        spread = float(values.std())
-        scale = spread if spread > 1e-8 else 1.0
-        lines.append(f"let n_{name} = ({name} - {_digits(float(values.mean()))})/{_digits(scale)}".replace("- -", "+ "))
+    lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
     for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
-        terms = [f"{_digits(weight)}*n_{name}" for weight, name in zip(column, inputs, strict=False)]
+        terms = [f"{_digits(weight)}*{PREFIX}{name}" for weight, name in zip(column, inputs, strict=False)]
         lines.append(f"{output} = {' + '.join([*terms, _digits(column[-1])])}".replace("+ -", "- "))
     return "\n".join(lines)
 
