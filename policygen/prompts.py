@@ -47,6 +47,7 @@ class Show:
     visits: int = 16
     policy_rows: int = 200
     prose: int = 6_000
+    example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
 
 
 _FULL = Show()
@@ -54,7 +55,16 @@ MOST_ACTIONS = 1_000  # different actions that visits are counted for
 DIFFERENCES = 3  # cells named per attempt of the history
 
 # One round of shrinking, least useful first; numbers are the least that is kept.
-_SHRINK = (("visits", 4), ("history", 4), ("rows", 8), ("policy_rows", 24), ("prose", 800), ("best", 1), ("worst", 1))
+_SHRINK = (
+    ("visits", 4),
+    ("history", 4),
+    ("example", 0),
+    ("rows", 8),
+    ("policy_rows", 24),
+    ("prose", 800),
+    ("best", 1),
+    ("worst", 1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +322,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         visits, visit_views = counts[0].sum(axis=1), _visit_views(task, reader, kinds, counts)
     return {
         "task": task,
+        "example": context.example,
         "kind": context.kind,
         "outputs": output_names(task),
         "grid": [

@@ -7,6 +7,7 @@ from typing import Literal
 
 from policygen.buffer import ReplayBuffer
 from policygen.evaluate import FiniteMDP, Score
+from policygen.example import Example
 from policygen.language import Problem
 from policygen.messages import Message
 from policygen.policies import Policy
@@ -75,7 +76,7 @@ class Search:
 
     `best_score` may rest on more episodes than the best attempt's own score: close comparisons are prolonged.
     `refining` says that a numerical search tunes every proposal. `turns` are the requests and last replies of a
-    continued conversation. `stopped` says why the loop ended.
+    continued conversation. `stopped` says why the loop ended. `example` is a policy of another task to show.
     """
 
     task: Task
@@ -89,6 +90,7 @@ class Search:
     best_score: Score | None = None
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""
+    example: Example | None = None
 
     def context(self, number: int) -> Context:
         """A snapshot for the prompt of attempt `number`."""
@@ -102,6 +104,7 @@ class Search:
             tuple(self.attempts),
             self.buffer,
             self.refining,
+            self.example,
         )
 
 
@@ -121,6 +124,7 @@ class Context:
     attempts: tuple[Attempt, ...]
     buffer: ReplayBuffer
     refining: bool = False
+    example: Example | None = None
 
     @property
     def incumbent(self) -> Policy | None:
