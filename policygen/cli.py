@@ -14,6 +14,7 @@ import click
 
 from policygen import __version__
 from policygen.errors import PolicygenError, UsageError
+from policygen.resources import find_run
 
 GROUPS = {
     "Search for a policy": ("run", "resume"),
@@ -78,13 +79,7 @@ class RunPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """The path that is meant."""
-        path = Path(value)
-        if str(value) != "latest" or path.exists():
-            return path
-        runs = sorted(Path("results").glob("*/config.toml"), key=lambda file: file.stat().st_mtime)
-        if not runs:
-            raise UsageError("there is no run in results/ yet; make one with: policygen run cartpole")
-        return runs[-1].parent
+        return find_run(str(value))
 
 
 class RunCommand(click.Command):
@@ -126,6 +121,11 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             default=None,
             help="Offer observations as n_NAME, minus their running mean and over their spread (linear policies).",
         ),
+        click.option(
+            "--example",
+            metavar="RUN|best.json",
+            help="Show the model a policy found on another task; RUN may be `latest`. builtin ignores it.",
+        ),
         click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
         click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
         click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
@@ -164,6 +164,9 @@ def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: 
     click.echo(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {who}")
     for sentence in begun.task.assumed:
         click.echo(f"  assumed: {sentence}")
+    if (example := begun.search.example) is not None:
+        use = "" if begun.provider.is_language_model else f"; {config.llm} ignores it"
+        click.echo(f"  example: a {example.kind} policy for {example.task}{use}")
     _carry_out(begun)
 
 

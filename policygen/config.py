@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policygen.errors import UsageError
 from policygen.tasks import PolicyKind, Task, explain
@@ -34,6 +34,9 @@ class RunConfig(BaseModel):
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
     template: str | None = Field(None, description="improve template: a name in templates/ or a path")
+    example: str | None = Field(
+        None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
+    )
     refine: str = Field("none", description="numerical search around each proposal: METHOD[:EPISODES]")
     normalise: bool = Field(
         False,
@@ -55,6 +58,12 @@ class RunConfig(BaseModel):
     max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
     buffer_steps: int = Field(1_000_000, ge=1_000, description="transitions the replay buffer holds")
 
+    @field_validator("example", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        # The library hands out run folders as paths.
+        return str(value) if isinstance(value, Path) else value
+
 
 def effective_config(
     task: Task,
@@ -66,6 +75,9 @@ def effective_config(
     options: Mapping[str, Any] | None = None,
 ) -> RunConfig:
     """The settings of a run, later sources over earlier ones: task file, config file, `--set`, options.
+
+    Where knowledge is withheld (`ablate`), an example that only the task file names is withheld as well: an example is
+    knowledge too. One that the user names is shown whole, names and all.
 
     Args:
         base: settings of an earlier run, to start from instead of the task file's.
@@ -79,10 +91,13 @@ def effective_config(
         merged = base.model_dump(exclude_none=True)
     else:
         _merge(merged, dict(task.run), f"task {task.name}, [run]")
+    of_the_task = merged.pop("example", None) if base is None else None
     if file is not None:
         _merge(merged, _read(file), file.name)
     _merge(merged, dict(_assignment(text) for text in assignments), "--set")
     _merge(merged, {key: value for key, value in (options or {}).items() if value is not None}, "the options")
+    if of_the_task is not None and merged.get("ablate") != "knowledge":
+        merged.setdefault("example", of_the_task)
     config = RunConfig(**merged)
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")

@@ -21,6 +21,7 @@ from policygen.buffer import ReplayBuffer
 from policygen.config import RunConfig
 from policygen.errors import LogbookError, PolicyError
 from policygen.evaluate import Score
+from policygen.example import Example, example_from_record, example_to_record
 from policygen.language import Problem
 from policygen.messages import Message, Prompt, Reply
 from policygen.policies import from_record, task_from_record, task_to_record
@@ -44,8 +45,8 @@ class Logbook:
     # --- writing
 
     @classmethod
-    def create(cls, out: Path, task: Task, config: RunConfig) -> Logbook:
-        """A new folder `<task>-<provider>-<time>-s<seed>` under `out`, with the settings and the task in it.
+    def create(cls, out: Path, task: Task, config: RunConfig, example: Example | None = None) -> Logbook:
+        """A new folder `<task>-<provider>-<time>-s<seed>` under `out`, with the settings, task and example in it.
 
         Raises:
             LogbookError: it cannot be written.
@@ -65,6 +66,8 @@ class Logbook:
         logbook = cls(folder)
         logbook._write_settings(config)
         write_atomically(folder / "task.json", json.dumps(task_to_record(task), indent=1))
+        if example is not None:
+            write_atomically(folder / "example.json", json.dumps(example_to_record(example), indent=1))
         return logbook
 
     def _write_settings(self, config: RunConfig) -> None:
@@ -151,6 +154,22 @@ class Logbook:
         except OSError as error:
             raise LogbookError(f"cannot read {path}: {error.strerror}") from None
         except (ValueError, PolicyError) as error:
+            raise LogbookError(f"{path} is damaged: {error}") from None
+
+    def example(self) -> Example | None:
+        """The worked example as it was when the run started, whatever has become of its source; None without one.
+
+        Raises:
+            LogbookError: the settings name one, and it is missing or damaged.
+        """
+        if not self.config().example:
+            return None
+        path = self.folder / "example.json"
+        try:
+            return example_from_record(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise LogbookError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, RecursionError, PolicyError) as error:
             raise LogbookError(f"{path} is damaged: {error}") from None
 
     def summary(self) -> dict[str, Any] | None:

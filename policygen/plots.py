@@ -148,9 +148,10 @@ class Curve:
 
     @property
     def group(self) -> str:
-        """Whose runs may be averaged, in words: provider, policy kind and, unless the usual one, template."""
+        """Whose runs may be averaged, in words: provider, policy kind, and template and example if any were chosen."""
         template = f", template {self.config.template}" if self.config.template else ""
-        return f"{provider_label(self.config.llm)}, {self.config.policy} policy{template}"
+        example = f", example {self.config.example}" if self.config.example else ""
+        return f"{provider_label(self.config.llm)}, {self.config.policy} policy{template}{example}"
 
 
 def read_curve(folder: Path) -> Curve:

@@ -18,8 +18,8 @@ from policygen.messages import Prompt
 from policygen.policies import output_names
 from policygen.prompts import improve_template, render_prompt
 from policygen.propose import llm_options
-from policygen.resources import list_resources
-from policygen.runner import load_run
+from policygen.resources import find_run, list_resources
+from policygen.runner import load_run, read_example
 from policygen.workers import Players
 
 
@@ -50,12 +50,16 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
             options=options,
         )
         search.normalise = config.normalise
+        if config.example != loaded.config.example:
+            search.example = read_example(find_run(config.example)) if config.example else None
     else:
         task = load_task(name)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         if config.ablate == "knowledge":
             task = without_knowledge(task)
+        example = read_example(find_run(config.example)) if config.example else None
         search = new_search(task, config)
+        search.example = example
         with Players(task, config.jobs) as players:
             Judge(search, config, Ledger(config), players).random_actions()
     context = search.context(len(search.attempts))

@@ -49,6 +49,7 @@ class Show:
     visits: int = 16
     policy_rows: int = 200
     prose: int = 6_000
+    example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
 
 
 _FULL = Show()
@@ -61,6 +62,7 @@ MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does 
 _SHRINK = (
     ("visits", 4),
     ("history", 4),
+    ("example", 0),
     ("rows", 8),
     ("trace", 16),
     ("policy_rows", 24),
@@ -428,6 +430,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         visits, visit_views = counts[0].sum(axis=1), _visit_views(task, reader, kinds, counts)
     return {
         "task": task,
+        "example": context.example,
         "kind": context.kind,
         "outputs": output_names(task),
         "grid": [

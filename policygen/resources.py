@@ -1,9 +1,11 @@
-"""Where the project's own text files are found: the path given, the working directory, the copies in the package."""
+"""Where files are found: text files in the working directory or the package, and the run that `latest` means."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+
+from policygen.errors import UsageError
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -38,3 +40,18 @@ def list_resources(kind: str, suffix: str) -> dict[str, Path]:
             for path in sorted(folder.glob(f"*{suffix}")):
                 found.setdefault(path.stem, path)
     return found
+
+
+def find_run(name: str) -> Path:
+    """The path `name`; `latest` is the newest run folder in results/, unless there is a file of that name.
+
+    Raises:
+        UsageError: there is no run yet.
+    """
+    path = Path(name)
+    if name != "latest" or path.exists():
+        return path
+    runs = sorted(Path("results").glob("*/config.toml"), key=lambda file: file.stat().st_mtime)
+    if not runs:
+        raise UsageError("there is no run in results/ yet; make one with: policygen run cartpole")
+    return runs[-1].parent

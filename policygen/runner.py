@@ -15,6 +15,7 @@ from policygen.config import RunConfig
 from policygen.discovery import load_task
 from policygen.errors import LogbookError, PolicyError, UsageError
 from policygen.evaluate import Score, episode_seeds, exact_score, sampled_score
+from policygen.example import Example, Worth, example_of
 from policygen.language import parse
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
@@ -26,6 +27,7 @@ from policygen.plots import plot_runs
 from policygen.policies import Policy
 from policygen.prompts import check_templates
 from policygen.propose import Correspondent, Exchange, FailedExchange, llm_options
+from policygen.resources import find_run
 from policygen.rollout import RandomActor
 from policygen.search import Attempt, Search
 from policygen.tasks import Task
@@ -81,14 +83,22 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
+        PolicyError: the example cannot be read.
         LogbookError: the folder cannot be written.
     """
     provider = provider or connect(config.llm, llm_options(config))
     if config.ablate == "knowledge":
         task = without_knowledge(task)
     check_templates(config)
+    example = None
+    if config.example:
+        source = find_run(config.example)
+        example = read_example(source)
+        # Tomorrow `latest` is another run.
+        config = config.model_copy(update={"example": str(source)})
     search = new_search(task, config)
-    return Run(config, provider, Logbook.create(out, task, config), search, Ledger(config))
+    search.example = example
+    return Run(config, provider, Logbook.create(out, task, config, example), search, Ledger(config))
 
 
 def resume(folder: Path, provider: Provider | None = None) -> Run:
@@ -121,6 +131,7 @@ def load_run(folder: Path) -> Run:
     logbook = Logbook(folder)
     config = logbook.config()
     search = new_search(logbook.task(), config)
+    search.example = logbook.example()
     recorded = logbook.attempts()
     left_over = (len(recorded) - 1) % config.candidates if recorded and logbook.summary() is None else 0
     attempts = recorded[: len(recorded) - left_over]
@@ -235,6 +246,39 @@ def best_policy(path: Path) -> Policy:
             raise PolicyError(f"{path} has no best.json: it is not a run folder, or no policy has been found yet")
         path = path / "best.json"
     return Policy.load(path)
+
+
+def read_example(path: Path) -> Example:
+    """The policy of a run folder or of a saved file as a worked example, with its score where a run says it.
+
+    Raises:
+        PolicyError: there is no such policy.
+        LogbookError: the run is damaged.
+    """
+    try:
+        policy = best_policy(path)
+    except PolicyError as error:
+        raise PolicyError(f"there is no example to show: {error}") from None
+    return example_of(policy, _worth(path) if path.is_dir() else None)
+
+
+def _worth(folder: Path) -> Worth | None:
+    """What the best policy of a run scored: on fresh seeds once the run is finished, until then on its search's own."""
+    logbook = Logbook(folder)
+    summary = logbook.summary()
+    if summary is not None:
+        try:
+            final = summary["final"]
+            interval = (final["ci95"][0], final["ci95"][1]) if final["ci95"] is not None else None
+            return Worth(final["mean"], interval, final["episodes"], final["exact"], fresh=True)
+        except (KeyError, IndexError, TypeError) as error:
+            raise LogbookError(f"{folder / 'summary.json'} is damaged: it has no final score ({error})") from None
+    if not (folder / "attempts.jsonl").exists():
+        return None
+    best = next((attempt for attempt in reversed(logbook.attempts()) if attempt.accepted), None)
+    if best is None or best.score is None:
+        return None
+    return Worth(best.score.mean, best.score.ci95, best.score.episodes, best.score.exact, fresh=False)
 
 
 def read_policy(path: Path, task_name: str | None = None) -> Policy:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from policygen.buffer import ReplayBuffer
 from policygen.evaluate import FiniteMDP, Score
+from policygen.example import Example
 from policygen.language import Problem
 from policygen.messages import Message
 from policygen.normalise import Definition, definitions, normalisable
@@ -80,6 +81,7 @@ class Search:
     `best_score` may rest on more episodes than the best attempt's own score: close comparisons are prolonged.
     `refining` says that a numerical search tunes every proposal, `normalise` that proposals may use `n_NAME`. `turns`
     are the requests and last replies of a continued conversation. `stopped` says why the loop ended.
+    `example` is a policy of another task to show.
     """
 
     task: Task
@@ -94,6 +96,7 @@ class Search:
     best_score: Score | None = None
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""
+    example: Example | None = None
 
     def context(self, number: int) -> Context:
         """A snapshot for the prompt of attempt `number`."""
@@ -109,6 +112,7 @@ class Search:
             self.buffer,
             self.refining,
             definitions(self.task, observations, normalisable(self.task)) if self.normalise else (),
+            self.example,
         )
 
 
@@ -131,6 +135,7 @@ class Context:
     buffer: ReplayBuffer
     refining: bool = False
     definitions: tuple[Definition, ...] = ()
+    example: Example | None = None
 
     @property
     def incumbent(self) -> Policy | None:
