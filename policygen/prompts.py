@@ -46,6 +46,7 @@ class Show:
     history: int = 20
     visits: int = 16
     policy_rows: int = 200
+    facts: int = 4_000  # characters
     prose: int = 6_000
 
 
@@ -54,7 +55,16 @@ MOST_ACTIONS = 1_000  # different actions that visits are counted for
 DIFFERENCES = 3  # cells named per attempt of the history
 
 # One round of shrinking, least useful first; numbers are the least that is kept.
-_SHRINK = (("visits", 4), ("history", 4), ("rows", 8), ("policy_rows", 24), ("prose", 800), ("best", 1), ("worst", 1))
+_SHRINK = (
+    ("visits", 4),
+    ("history", 4),
+    ("rows", 8),
+    ("policy_rows", 24),
+    ("facts", 400),
+    ("prose", 800),
+    ("best", 1),
+    ("worst", 1),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +361,17 @@ def _sample(items: Sequence[Any], n: int) -> list[Any]:
     return [items[round(i * (len(items) - 1) / (n - 1))] for i in range(n)]
 
 
+def _within(lines: Sequence[str], characters: int) -> list[str]:
+    """The first of the lines, at most so many characters of them together; the last may be cut short."""
+    kept: list[str] = []
+    for line in lines:
+        if characters <= 0:
+            break
+        kept.append(line if len(line) <= characters else f"{line[:characters].rstrip()} ...")
+        characters -= len(line)
+    return kept
+
+
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
     """Consecutive records that agree in `names` become one: its `steps` are `7` or `7-12`, `count` says how many."""
     merged: list[dict[str, Any]] = []
@@ -405,7 +426,15 @@ def _brief(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
-_FILTERS = {"window": _window, "sample": _sample, "runs": _runs, "table": _table, "lines": _lines, "brief": _brief}
+_FILTERS = {
+    "window": _window,
+    "within": _within,
+    "sample": _sample,
+    "runs": _runs,
+    "table": _table,
+    "lines": _lines,
+    "brief": _brief,
+}
 
 
 # --- rendering -------------------------------------------------------------------------------------------------------
