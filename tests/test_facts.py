@@ -25,6 +25,12 @@ needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs muj
 needs_box2d = pytest.mark.skipif(find_spec("Box2D") is None, reason="needs box2d")
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch, tmp_path):
+    """MuJoCo writes warnings about older model files into the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 def facts_of(gym_id: str, *actions: str, **kwargs: Any) -> tuple[str, ...]:
     env = gym.make(gym_id, **kwargs)
     try:
