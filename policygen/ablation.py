@@ -13,7 +13,7 @@ from policygen.tasks import Task
 
 
 def without_knowledge(task: Task) -> Task:
-    """The task with names, units, prose, hints, features and the known optimum withheld.
+    """The task with names, units, prose, hints, facts, features and the known optimum withheld.
 
     Observations are called x0, x1, ...; actions a0, a1, ... with choices by number. The grid keeps its edges on
     observations; dimensions over features fall away, and integer observations that then have none get one bin a value.
@@ -40,6 +40,7 @@ def without_knowledge(task: Task) -> Task:
         grid=Grid(tuple(dimensions)) if dimensions else None,
         about="",
         hints=(),
+        facts=(),
         optimum=None,
         assumed=(*task.assumed, "names, prose and features are withheld (--ablate knowledge)"),
     )

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import TaskError
+from policygen.facts import simulator_facts
 from policygen.grid import Dimension, Grid, integers
 from policygen.resources import find_resource, list_resources
 from policygen.spaces import Observation, actuators_of, flat_names, flatten, slug
@@ -86,6 +87,7 @@ def task_from_gym(gym_id: str) -> Task:
             max_steps=limit or DEFAULT_MAX_STEPS,
             grid=grid,
             about=_prose(documentation),
+            facts=simulator_facts(env, [actuator.name for actuator in actuators]),
             solved=env.spec.reward_threshold if env.spec else None,
             run=(("policy", "linear" if continuous else "table"),),
             assumed=tuple(assumed),
@@ -105,15 +107,43 @@ def _documented_names(documentation: str, count: int) -> list[str] | None:
     return ordered if all(ordered) and len(set(ordered)) == count else None
 
 
+# The sections of a docstring that a controller designer needs, most needed first: a long one is cut at its end, and
+# the table of observations, which the task repeats by name, is the longest.
+_WANTED = ("description", "reward", "episode", "terminat", "truncat", "transition", "action", "starting", "observation")
+_LONGEST_PROSE = 6_000
+
+
 def _prose(documentation: str) -> str:
-    """The parts of an environment's docstring that a controller designer needs."""
-    wanted = ("description", "action space", "observation space", "rewards", "starting state", "episode end")
-    parts = re.split(r"^#+\s*(.+?)\s*$", documentation, flags=re.MULTILINE)
-    kept = [parts[0].strip()] if parts[0].strip() else []
-    for title, body in zip(parts[1::2], parts[2::2], strict=False):
-        if title.lower().startswith(wanted):
-            kept.append(f"{title}: {body.strip()}")
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(kept))[:6_000]
+    """The parts of an environment's docstring that a controller designer needs, the reward and the ending early."""
+    opening, *sections = _sections(documentation)
+    kept = [opening[1]] if opening[1] else []
+    for wanted in _WANTED:
+        kept += [f"{title}: {body}" for title, body in sections if title.lower().startswith(wanted) and body]
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(kept))[:_LONGEST_PROSE]
+
+
+def _sections(documentation: str) -> list[tuple[str, str]]:
+    """Title and text of every section, its subsections within it; what comes before the first has an empty title.
+
+    The highest level of headings makes the sections. Pictures go, and the spaces that align a table.
+    """
+    lines: list[tuple[int, str]] = []  # the level of a heading, 0 for text
+    fenced = False
+    for line in re.sub(r"^```\{figure\}.*?^```\n?", "", documentation, flags=re.DOTALL | re.MULTILINE).splitlines():
+        fenced ^= line.lstrip().startswith("```")
+        heading = None if fenced else re.match(r"(#+)\s*\S", line)
+        if line.lstrip().startswith("|"):
+            line = re.sub(r"-{3,}", "--", re.sub(r"\s*\|\s*", "|", line.strip()))
+        lines.append((len(heading[1]) if heading else 0, line))
+    highest = min((level for level, _ in lines if level), default=1)
+    sections: list[tuple[str, list[str]]] = [("", [])]
+    for level, line in lines:
+        text = line.strip("#: ") if level else line
+        if level == highest:
+            sections.append((text, []))
+        else:
+            sections[-1][1].append(f"{text}:" if level else text)
+    return [(title, "\n".join(body).strip()) for title, body in sections]
 
 
 def _fitted_grid(env: gym.Env[Any, Any], found: Sequence[Observation]) -> tuple[Grid | None, list[str]]:

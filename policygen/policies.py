@@ -666,6 +666,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "features": dict(task.features),
         "about": task.about,
         "hints": list(task.hints),
+        "facts": list(task.facts),
         "grid": {d.name: list(d.edges) for d in task.grid.dimensions} if task.grid else None,
     }
 
@@ -697,6 +698,7 @@ class _TaskRecord(BaseModel):
     features: dict[str, str]
     about: str
     hints: list[str]
+    facts: list[str] = []  # records written before there were any lack them
     grid: dict[str, list[float]] | None
 
 
@@ -748,6 +750,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         features=tuple(read.features.items()),
         about=read.about,
         hints=tuple(read.hints),
+        facts=tuple(read.facts),
         grid=_grid_from_record(read.grid) if read.grid else None,
     )
 

@@ -113,6 +113,7 @@ def describe_task(name: str) -> str:
         lines.append(f"counts as solved from {task.solved:g}")
     if task.optimum is not None:
         lines.append(f"best known: {task.optimum.value:g} ({task.optimum.source})")
+    lines += [f"fact: {fact}" for fact in task.facts]
     lines += [f"hint: {hint}" for hint in task.hints]
     lines += [f"assumed: {sentence}" for sentence in task.assumed]
     return "\n".join(lines)

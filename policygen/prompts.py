@@ -48,6 +48,7 @@ class Show:
     history: int = 20
     visits: int = 16
     policy_rows: int = 200
+    facts: int = 4_000  # characters
     prose: int = 6_000
     example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
 
@@ -66,6 +67,7 @@ _SHRINK = (
     ("rows", 8),
     ("trace", 16),
     ("policy_rows", 24),
+    ("facts", 400),
     ("prose", 800),
     ("best", 1),
     ("worst", 1),
@@ -500,6 +502,17 @@ def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
     return [{**record, "turns": name} for record in records]
 
 
+def _within(lines: Sequence[str], characters: int) -> list[str]:
+    """The first of the lines, at most so many characters of them together; the last may be cut short."""
+    kept: list[str] = []
+    for line in lines:
+        if characters <= 0:
+            break
+        kept.append(line if len(line) <= characters else f"{line[:characters].rstrip()} ...")
+        characters -= len(line)
+    return kept
+
+
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
     """Consecutive records that agree in `names` become one: its `steps` are `7` or `7-12`, `count` says how many."""
     merged: list[dict[str, Any]] = []
@@ -556,6 +569,7 @@ def _brief(value: Any, digits: int = 3) -> str:
 
 _FILTERS = {
     "window": _window,
+    "within": _within,
     "sample": _sample,
     "turns": _turns,
     "runs": _runs,

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policygen.errors import ExpressionError, TaskError, UsageError
 from policygen.expressions import Node, parse_expression
+from policygen.facts import has_model, simulator_facts
 from policygen.grid import MAX_CELLS, Dimension, Grid, integers
 from policygen.spaces import ActionKind, Actuator, Observation, actuators_of, flat_names
 
@@ -46,8 +47,10 @@ class Task:
 
     `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
     `start` and `step` indices of integer observation spaces are taken as they are. `assumed` lists, one sentence each,
-    what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches linear
-    policies over, all observations unless stated. `run` and `assumed` are about runs: equality leaves them out.
+    what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches
+    linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
+    torques), those of the task file first, then those read from the simulator. `run` and `assumed` are about runs:
+    equality leaves them out.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Task:
     grid: Grid | None = None
     about: str = ""
     hints: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     discount: float = 0.99
     solved: float | None = None
@@ -170,6 +174,7 @@ class _TaskFile(_Strict):
     kwargs: dict[str, Any] = {}
     about: str = ""
     hints: list[str] = []
+    facts: list[str] = []
     max_steps: int | None = Field(default=None, gt=0)
     discount: float = Field(default=0.99, gt=0, le=1)
     solved: float | None = None
@@ -249,6 +254,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
         features=tuple(stated.features.items()),
         about=stated.about.strip(),
         hints=tuple(hint.strip() for hint in stated.hints),
+        facts=(*(fact.strip() for fact in stated.facts), *_read_facts(stated, env, actuators)),
         discount=stated.discount,
         solved=stated.solved if stated.solved is not None else threshold,
         optimum=Optimum(stated.optimum.value, stated.optimum.source) if stated.optimum else None,
@@ -258,6 +264,13 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
     )
     _ = task.parsed_features  # a feature that does not parse is the file's fault: say so now
     return task
+
+
+def _read_facts(stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator]) -> tuple[str, ...]:
+    """What the simulator says: a model always, plain constants only where no author has stated those that matter."""
+    if stated.about.strip() and not has_model(env):
+        return ()
+    return simulator_facts(env, [actuator.name for actuator in actuators])
 
 
 def _stated_inputs(stated: Sequence[str], known: Sequence[str], where: str) -> tuple[str, ...]:

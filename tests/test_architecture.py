@@ -11,7 +11,7 @@ PACKAGE = Path(policygen.__file__).parent
 
 # From the ground floor to the roof: a module imports only from modules before it.
 FLOORS = """
-errors messages expressions resources storage grid spaces tasks ablation discovery policies
+errors messages expressions resources storage grid spaces facts tasks ablation discovery policies
 normalise language rollout pool workers evaluate analysis
 buffer config budget example search prompts
 llm.base llm.keys llm.prices llm.faults llm.retry
