@@ -21,6 +21,7 @@ LEAST_USUAL = 50  # steps that make a usual range
 USUAL_QUANTILES = (0.005, 0.995)
 MARGIN = 0.25  # of the usual range, on either side
 PROMINENCE = 0.1  # of a signal's range, that makes a turning point
+OUTSTANDING = 5.0  # times the highest other reward, that a last reward must be to mark a success
 PARTS = 5  # of an episode, for the reward over time
 
 
@@ -137,16 +138,16 @@ def first_anomaly(columns: Mapping[str, Column], usual: Mapping[str, tuple[float
 
 
 def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[str, tuple[float, float]]:
-    """The range of each quantity over episodes (columns, ended early), without the moments before an early end.
+    """The range of each quantity over episodes (columns, whether it failed), without the moments before a failure.
 
     Empty where too little is left to call anything usual.
     """
     kept = [
         {
-            name: values[: len(values) - min(LAST_MOMENTS, len(values) // 3)] if early else values
+            name: values[: len(values) - min(LAST_MOMENTS, len(values) // 3)] if failed else values
             for name, values in columns.items()
         }
-        for columns, early in episodes
+        for columns, failed in episodes
     ]
     ranges = {}
     for name in kept[0] if kept else ():
@@ -170,6 +171,15 @@ def turning_points(values: Column) -> list[int]:
     return sorted(peaks[0] + peaks[1])
 
 
+def reached_its_goal(t: Trajectory) -> bool:
+    """Whether the environment ended an episode for its success: steps cost, or the last one pays like no other."""
+    if not t.terminated or t.length < 2:
+        return False
+    last, others = float(t.rewards[-1]), t.rewards[:-1]
+    highest = float(others.max())
+    return last > highest and (float(others.mean()) <= 0 or last > OUTSTANDING * highest)
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """Where a policy's points come from, over its episodes.
@@ -177,17 +187,20 @@ class Account:
     Attributes:
         terms: mean sum of each of the reward's terms, where the environment names them.
         parts: mean reward of a step in each fifth of an episode, by the episode's own length.
-        early: episodes that the environment ended; `early_steps` are the shortest and the longest of them.
-        lost_early: what an episode loses on average by ending early, at the usual reward of a step (0 where a step pays
+        reached, failed: episodes that the environment ended for a success, or before the time limit for a failure;
+            `reached_steps` and `failed_steps` are the shortest and the longest of them.
+        lost: what an episode loses on average by such failures, at the usual reward of a step (0 where a step pays
             nothing or costs).
     """
 
     episodes: int
     terms: tuple[tuple[str, float], ...]
     parts: tuple[float, ...]
-    early: int
-    early_steps: tuple[int, int] | None
-    lost_early: float
+    reached: int
+    reached_steps: tuple[int, int]
+    failed: int
+    failed_steps: tuple[int, int]
+    lost: float
 
 
 def account(trajectories: Sequence[Trajectory], max_steps: int) -> Account | None:
@@ -200,15 +213,17 @@ def account(trajectories: Sequence[Trajectory], max_steps: int) -> Account | Non
     parts = [
         [float(part.mean()) for part in np.array_split(t.rewards, PARTS)] for t in trajectories if t.length >= PARTS
     ]
-    early = [t.length for t in trajectories if t.terminated and t.length < max_steps]
+    reached = [t.length for t in trajectories if reached_its_goal(t)]
+    failed = [t.length for t in trajectories if t.terminated and t.length < max_steps and not reached_its_goal(t)]
     steps = sum(t.length for t in trajectories)
     per_step = sum(t.episode_return for t in trajectories) / max(1, steps)
-    lost = sum(max_steps - length for length in early) * max(0.0, per_step) / len(trajectories)
     return Account(
         len(trajectories),
         terms,
         tuple(np.mean(parts, axis=0).tolist()) if parts else (),
-        len(early),
-        (min(early), max(early)) if early else None,
-        lost,
+        len(reached),
+        (min(reached, default=0), max(reached, default=0)),
+        len(failed),
+        (min(failed, default=0), max(failed, default=0)),
+        sum(max_steps - length for length in failed) * max(0.0, per_step) / len(trajectories),
     )

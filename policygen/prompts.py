@@ -20,7 +20,17 @@ import numpy as np
 import numpy.typing as npt
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from policygen.analysis import Anomaly, Signal, account, first_anomaly, ranges, rhythms, turning_points, usual_ranges
+from policygen.analysis import (
+    Anomaly,
+    Signal,
+    account,
+    first_anomaly,
+    ranges,
+    reached_its_goal,
+    rhythms,
+    turning_points,
+    usual_ranges,
+)
 from policygen.buffer import Episode
 from policygen.config import RunConfig
 from policygen.errors import TemplateError
@@ -57,6 +67,7 @@ _FULL = Show()
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
 DIFFERENCES = 3  # cells named per attempt of the history
 MOST_CHANGES = 600  # characters of a linear policy's changes in the history
+TOLD_APART = 2.0  # ratio of the widest to the narrowest spread, from which they tell constants apart
 MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
 
 # One round of shrinking, least useful first; numbers are the least that is kept.
@@ -151,9 +162,13 @@ class VisitView:
 
 
 def _episode_view(
-    episode: Episode, task: Task, reader: Policy | None, usual: Mapping[str, tuple[float, float]] | None = None
+    episode: Episode,
+    task: Task,
+    reader: Policy | None,
+    best: Policy | None,
+    usual: Mapping[str, tuple[float, float]] | None = None,
 ) -> EpisodeView:
-    """One episode as its policy's quantities; `usual` ranges, where given, ask for rhythms and the first anomaly."""
+    """One episode as the quantities of `reader`; `usual` ranges, where given, ask for rhythms and the first anomaly."""
     t = episode.trajectory
     arrays = _quantities(t, task, reader)
     columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
@@ -171,7 +186,7 @@ def _episode_view(
         found = ranges(arrays)
     else:
         found, reference = rhythms(arrays, limits)
-        anomaly = first_anomaly(arrays, usual) if t.terminated else None
+        anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t) else None
     actions = tuple(limits) if task.action_space == "box" else ("action",)
     return EpisodeView(
         attempt=episode.attempt,
@@ -179,7 +194,7 @@ def _episode_view(
         length=t.length,
         ending="terminated by the environment" if t.terminated else "cut by the time limit",
         columns=columns,
-        traced=("step", *_worth_a_look(arrays, task, reader), *actions, "reward"),
+        traced=("step", *_worth_a_look(arrays, task, best), *actions, "reward"),
         signals=found,
         reference=reference,
         anomaly=anomaly,
@@ -205,24 +220,37 @@ def _quantities(t: Trajectory, task: Task, reader: Policy | None) -> dict[str, n
     return arrays
 
 
-def _worth_a_look(arrays: Mapping[str, Any], task: Task, reader: Policy | None) -> list[str]:
-    """Names of observations and features, at most so many that a trace can be read."""
+def _usual(trajectories: Sequence[Trajectory], task: Task, reader: Policy | None) -> dict[str, tuple[float, float]]:
+    """The usual range of every quantity, within what the task says is possible."""
+    episodes = [(_quantities(t, task, reader), t.terminated and not reached_its_goal(t)) for t in trajectories]
+    usual = usual_ranges(episodes)
+    for actuator in task.actuators:
+        usual.pop(actuator.name, None)  # what the policy does about it is no sign of it
+    for o in task.observations:
+        if o.name in usual:
+            low, high = usual[o.name]
+            usual[o.name] = (max(low, o.low), min(high, o.high))
+    return usual
+
+
+def _worth_a_look(arrays: Mapping[str, Any], task: Task, best: Policy | None) -> list[str]:
+    """Names of observations and features; where they are many, what the best policy does not read is left out."""
     names = [name for name in arrays if name not in {a.name for a in task.actuators}]
-    if len(names) <= MOST_COLUMNS or not isinstance(reader, LinearPolicy):
+    if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
         return names[:MOST_COLUMNS]
-    nodes = [node for _, node in (*reader.lets, *reader.equations)]
-    read = frozenset().union(*map(names_in, nodes))
-    unread = set(task.observation_names) - read
-    return [name for name in names if name not in unread] or names[:MOST_COLUMNS]
+    read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))
+    return [name for name in names if name in read] or names[:MOST_COLUMNS]
 
 
-def _reader(task: Task, grid: Grid | None) -> Policy | None:
-    """Any policy that reads all features, or any table over the grid, to compute them before there is a policy."""
+def _reader(task: Task, grid: Grid | None, policy: Policy | None = None) -> Policy | None:
+    """Any policy that computes what is worth seeing: all features of a linear one, or the cells of a table."""
+    if isinstance(policy, TablePolicy):
+        return policy
     if grid is None:
-        if not task.features:
-            return None
-        total = parse_expression(" + ".join(task.quantity_names), task.quantity_names)
-        return LinearPolicy(task, (), tuple((name, total) for name in output_names(task)))
+        lets = policy.lets if policy is not None else ()
+        names = [*task.quantity_names, *(name for name, _ in lets)]
+        total = parse_expression(" + ".join(names), names)
+        return LinearPolicy(task, lets, tuple((name, total) for name in output_names(task)))
     lowest = [0.0 if a.is_choice else a.low for a in task.actuators]
     return TablePolicy.from_actions(task, np.tile(lowest, (grid.size, 1)), grid)
 
@@ -390,8 +418,10 @@ def _best_view(context: Context) -> BestView | None:
         for (value, length, ending, terms), count in sorted(alike.items())
     )
     spread: dict[str, list[float]] = {}
-    for place, value in best.spread:
-        spread.setdefault(place, []).append(100 * value)
+    widths = [value for _, value in best.spread]
+    if widths and max(widths) > TOLD_APART * min(widths):
+        for place, value in best.spread:
+            spread.setdefault(place, []).append(100 * value)
     text = best.policy.to_text()
     proposed = best.proposed.to_text() if best.proposed is not None else ""
     return BestView(
@@ -415,7 +445,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     grid = incumbent.grid if isinstance(incumbent, TablePolicy) else task.grid
     if context.kind == "linear":
         grid = None
-    reader = incumbent or _reader(task, grid)
+    reader = _reader(task, grid, incumbent)
     shown = {id(e) for e in context.buffer.best(_FULL.best)}
     # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
     own = context.buffer.of_attempt(context.best.number) if context.best is not None else list(context.buffer)
@@ -423,9 +453,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     worst = [e for e in own if id(e) not in shown][: _FULL.worst]
     usual = None
     if context.kind == "linear":
-        usual = usual_ranges([(_quantities(e.trajectory, task, reader), e.trajectory.terminated) for e in own])
-        for actuator in task.actuators:
-            usual.pop(actuator.name, None)  # what the policy does about it is no sign of it
+        usual = _usual([e.trajectory for e in own], task, reader)
     visits, visit_views = None, []
     if isinstance(reader, TablePolicy):
         kinds, counts = _visits(context, reader)
@@ -444,8 +472,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "iterations": config.iterations,
         "planned": config.iterations * config.candidates,
         "best": _best_view(context),
-        "best_episodes": [_episode_view(e, task, reader, usual) for e in context.buffer.best(_FULL.best)],
-        "worst_episodes": [_episode_view(e, task, reader, usual) for e in worst],
+        "best_episodes": [_episode_view(e, task, reader, incumbent, usual) for e in context.buffer.best(_FULL.best)],
+        "worst_episodes": [_episode_view(e, task, reader, incumbent, usual) for e in worst],
         "account": account([e.trajectory for e in own], task.max_steps) if context.best is not None else None,
         "refining": context.refining,
         "attempts": _attempt_views(context.attempts, context.best, visits),

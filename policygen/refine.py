@@ -33,16 +33,16 @@ Vector = npt.NDArray[np.float64]
 POPULATION = 12  # candidates of a generation, all on the same seeds
 SEEDS_PER_GENERATION = 4
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
-RESUMED_STEPS = (0.02, 0.3)  # least and most first change of a constant that was tuned before
+FIRST_STEPS = (0.02, 0.3)  # least and most first change of a constant, where more is known about it
+PROBE = 0.1  # relative change of one constant at a time, to see what it does to the return
+PROBE_SHARE = 0.2  # of the budget, at most
 MOST_FOR_CMA = 100
 SIGNIFICANT_DIGITS = 5
 # The search drifts along what its few seeds reward, towards cliffs they do not show: of its own history the policy is
 # chosen on episodes it has not seen, by successive halving, for this share of the budget.
 VALIDATION_SHARE = 0.2
 VALIDATED = 16  # moments of the search that are compared, at most
-LEAST_VALIDATION = (
-    12  # seeds for each of them in the first round; with less budget there are fewer moments, or only the last
-)
+LEAST_VALIDATION = 12  # seeds for each of them in the first round; with less budget fewer are compared, or none
 
 
 class Returns(Protocol):
@@ -126,6 +126,7 @@ class Tunable:
 
     def __init__(self, policy: Policy, floor: float = 0.0) -> None:
         self.policy = policy
+        self.floor = floor
         # What standardises quantities for the equations to weigh is fixed; with a floor, that is every feature.
         self._moving = {name for name, node in policy.lets if floor == 0.0 and not is_definition(name, node)}
         named: list[tuple[str, Node]] = [(f"let {n}", node) for n, node in policy.lets if n in self._moving]
@@ -149,7 +150,9 @@ class Tunable:
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
             part[part == 0] = float(part.mean()) if part.any() else 0.1
-        self._free = np.flatnonzero(sizes > 0)
+        # A 1 in a feature is mostly structure: a limit of `clip`, a side, what a share is taken from.
+        unit = [abs(value) == 1 and place.startswith("let ") for value, place in zip(self._values, places, strict=True)]
+        self._free = np.flatnonzero((sizes > 0) & ~np.array(unit, np.bool_))
         self._sizes = sizes[self._free]
         self.places = tuple(places[i] for i in self._free)
 
@@ -202,40 +205,73 @@ def _cma(
         warnings.simplefilter("ignore")  # optional plotting that is not installed
         import cma
 
+    steps, probed = np.asarray(spread, np.float64), 0
+    if len(steps) != tunable.size:
+        steps, probed = _first_steps(tunable, episodes, returns, seeds)
     population = max(POPULATION, 4 + int(3 * math.log(tunable.size)))
     per_generation = population * SEEDS_PER_GENERATION
     validation = int(episodes * VALIDATION_SHARE)
-    compared = min(VALIDATED, validation // (2 * LEAST_VALIDATION))
-    if compared < 2:
-        compared, validation = 1, 0
-    generations = (episodes - validation) // per_generation
+    fits = [k for k in range(2, VALIDATED + 1) if validation // _rounds(k) // k >= LEAST_VALIDATION]
+    compared = max(fits, default=1)
+    if compared == 1:
+        validation = 0
+    generations = (episodes - validation - probed) // per_generation
     if generations < 1:
         return None
     options = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0, "maxiter": generations}
     if tunable.size == 1:
         options["CMA_diagonal"] = True
-    if len(spread) == tunable.size:
-        options["CMA_stds"] = (np.clip(spread, *RESUMED_STEPS) / FIRST_STEP).tolist()
+    options["CMA_stds"] = (np.clip(steps, *FIRST_STEPS) / FIRST_STEP).tolist()
     search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP, options)
-    means = []
+    first = SEEDS_PER_GENERATION if probed else 0
+    means = [np.zeros(tunable.size)]
     for generation in range(generations):
         candidates = search.ask()
-        shared = seeds(generation * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
+        shared = seeds(first + generation * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
         scores = returns([tunable.at(np.asarray(z)) for z in candidates], shared)
         search.tell(candidates, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
         means.append(np.asarray(search.result.xfavorite))
     final = (float(f"{value:.3g}") for value in search.result.stds)
-    moments = np.unique(np.linspace(generations - 1, generations // 8, compared).astype(int))
+    # The start is among them: with a small budget, nothing better may have been found.
+    moments = np.linspace(generations, generations // 8, compared).astype(int)
+    moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
-    best, validated = _best_of(chosen, validation, returns, seeds, generations * SEEDS_PER_GENERATION)
+    best, validated = _best_of(chosen, validation, returns, seeds, first + generations * SEEDS_PER_GENERATION)
     return Refined(
         best,
-        generations * per_generation + validated,
+        probed + generations * per_generation + validated,
         "cma",
         tunable.size,
         tuple(zip(tunable.places, final, strict=True)),
     )
+
+
+def _first_steps(
+    tunable: Tunable, episodes: int, returns: Returns, seeds: Callable[[int, int], Sequence[int]]
+) -> tuple[Vector, int]:
+    """First changes of the constants, of which each costs about as much return, and the episodes it took to find out.
+
+    Every constant is moved a little both ways on the same seeds. Were the return a bowl with axes along the constants,
+    steps in proportion to one over the square root of the losses would make it round. A length that the geometry
+    dictates then moves little, a gain that hardly matters much. Without the budget for it all steps are alike.
+    """
+    alike = np.full(tunable.size, FIRST_STEP)
+    cost = (2 * tunable.size + 1) * SEEDS_PER_GENERATION
+    if tunable.floor > 0 or tunable.size == 1 or cost > PROBE_SHARE * episodes:
+        return alike, 0
+    moves = PROBE * np.eye(tunable.size)
+    scores = returns([tunable.at(z) for z in (alike * 0, *moves, *-moves)], seeds(0, SEEDS_PER_GENERATION))
+    loss = np.abs(scores[1:] - scores[0]).reshape(2, -1).max(axis=0)
+    if not np.median(loss) > 0:
+        return alike, cost
+    with np.errstate(divide="ignore"):
+        return np.clip(FIRST_STEP * np.sqrt(np.median(loss) / loss), *FIRST_STEPS), cost
+
+
+def _rounds(policies: int) -> int:
+    """Rounds of halving until one is left."""
+    return math.ceil(math.log2(policies))
 
 
 def _best_of(
@@ -249,7 +285,7 @@ def _best_of(
 
     Every round costs the same; the better half of the policies goes on to more seeds, from number `first` on.
     """
-    rounds = math.ceil(math.log2(len(policies))) if len(policies) > 1 else 0
+    rounds = _rounds(len(policies))
     remaining = list(policies)
     totals, counted, played = np.zeros(len(remaining)), 0, 0
     for _ in range(rounds):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policygen.analysis import account, first_anomaly, rhythms, turning_points, usual_ranges
+from policygen.analysis import account, first_anomaly, reached_its_goal, rhythms, turning_points, usual_ranges
 from policygen.api import load_task
 from policygen.rollout import RandomActor, Simulator, Trajectory
 
@@ -109,14 +109,25 @@ def test_the_account_says_what_early_ends_cost_and_when_points_come():
     found = account([whole, half], 100)
     assert found is not None
     assert dict(found.terms) == {"forward": 80, "ctrl": -15}
-    assert (found.early, found.early_steps) == (1, (50, 50))
-    assert found.lost_early == pytest.approx(50 * 1.5 / 2)
+    assert (found.failed, found.failed_steps, found.reached) == (1, (50, 50), 0)
+    assert found.lost == pytest.approx(50 * 1.5 / 2)
     assert found.parts[0] == pytest.approx(1.75)
     assert found.parts[4] == pytest.approx(1.25)
     assert account([], 100) is None
     falling = account([episode([-1.0] * 10, True)], 100)
     assert falling is not None
-    assert falling.lost_early == 0  # ending early spares costs
+    assert falling.lost == 0  # ending early spares costs
+
+
+def test_an_episode_may_end_early_for_its_success():
+    assert reached_its_goal(episode([-1.0] * 80 + [0.0], True))  # Acrobot
+    assert reached_its_goal(episode([-0.01] * 80 + [100.0], True))  # MountainCarContinuous
+    assert not reached_its_goal(episode([1.0, 1.1, 1.2, 1.3], True))  # a hopper that falls forward
+    assert not reached_its_goal(episode([0.1, -0.1, 0.2, -100.0], True))  # a walker that falls
+    assert not reached_its_goal(episode([-1.0] * 80 + [0.0], False))
+    found = account([episode([-1.0] * 80 + [0.0], True), episode([-1.0] * 100, False)], 100)
+    assert found is not None
+    assert (found.reached, found.reached_steps, found.failed) == (1, (81, 81), 0)
 
 
 @pytest.mark.parametrize("task_name", ["reacher", "hopper", "inverted-double-pendulum"])

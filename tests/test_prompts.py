@@ -205,7 +205,9 @@ def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_m
     if attempt.proposed is not None:
         assert attempt.proposed.to_text() in request
         assert [place for place, _ in attempt.spread].count("right") == 3
-        assert "How far the search could still move each constant" in request
+        told = "How far the search could still move each constant" in request
+        widths = [width for _, width in attempt.spread]
+        assert told == (max(widths) > 2 * min(widths))
     unrefined, plain = searched("mountaincar", "linear", iterations=1)
     assert "tuned" not in render_prompt(unrefined, plain).messages[1].content
 
