@@ -87,8 +87,11 @@ _SPELLINGS = str.maketrans(
 _GROUPS_LEFT = ("+", "-", "and", "or")
 _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
 # name -> (fewest, most) arguments
+# `fixed(x)` is x: it keeps the numbers inside from a numerical search.
 FUNCTIONS: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "sign", "floor", "atan"), (1, 1)),
+    **dict.fromkeys(
+        ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "sign", "floor", "atan", "fixed"), (1, 1)
+    ),
     **dict.fromkeys(("atan2", "mod"), (2, 2)),
     **dict.fromkeys(("clip", "where"), (3, 3)),
     **dict.fromkeys(("min", "max"), (2, 8)),
@@ -336,6 +339,8 @@ def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
         case Name(name):
             index = list(names).index(name)
             return lambda columns: columns[index]
+        case Call("fixed", (inner,)):
+            return compile_batch(inner, names)
         case Call(function, arguments):
             operation = _BATCH[function]
             parts = [compile_batch(argument, names) for argument in arguments]
@@ -440,6 +445,8 @@ def compile_scalar(node: Node, names: Sequence[str]) -> ScalarFunction:
         case Name(name):
             index = list(names).index(name)
             return lambda row: row[index]
+        case Call("fixed", (inner,)):
+            return compile_scalar(inner, names)
         case Call(function, arguments):
             operation = _SCALAR[function]
             parts = [compile_scalar(argument, names) for argument in arguments]
@@ -574,11 +581,13 @@ def _summed(left: Mapping[Node | None, float], right: Mapping[Node | None, float
 def constants(node: Node) -> tuple[float, ...]:
     """The numbers of an expression that a numerical search may change, from left to right.
 
-    Exponents are structure, not size, and stay as they are.
+    Exponents are structure, not size, and stay as they are, as does what stands in `fixed(...)`.
     """
     match node:
         case Number(value):
             return (value,)
+        case Call("fixed", _):
+            return ()
         case Call("^", (base, _)):
             return constants(base)
         case Call(_, arguments):
@@ -591,6 +600,8 @@ def with_constants(node: Node, values: Iterator[float]) -> Node:
     match node:
         case Number():
             return Number(next(values))
+        case Call("fixed", _):
+            return node
         case Call("^" as function, (base, exponent)):
             return Call(function, (with_constants(base, values), exponent))
         case Call(function, arguments):

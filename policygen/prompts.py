@@ -233,9 +233,10 @@ def _usual(trajectories: Sequence[Trajectory], task: Task, reader: Policy | None
     return usual
 
 
-def _worth_a_look(arrays: Mapping[str, Any], task: Task, best: Policy | None) -> list[str]:
-    """Names of observations and features; where they are many, what the best policy does not read is left out."""
-    names = [name for name in arrays if name not in {a.name for a in task.actuators}]
+def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
+    """Names of the observations and features that change; of many, only those that the best policy reads."""
+    actions = {a.name for a in task.actuators}
+    names = [name for name, values in arrays.items() if name not in actions and np.ptp(values) > 0]
     if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
         return names[:MOST_COLUMNS]
     read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))

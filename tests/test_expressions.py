@@ -19,6 +19,7 @@ from policygen.expressions import (
     Number,
     compile_batch,
     compile_scalar,
+    constants,
     finite,
     finite_scalar,
     format_number,
@@ -26,6 +27,7 @@ from policygen.expressions import (
     names_in,
     parse_expression,
     to_text,
+    with_constants,
 )
 
 NAMES = ("x", "y", "spin", "theta_2")
@@ -356,3 +358,12 @@ def test_linear_terms_add_up_to_the_expression(tree, x, y):
     size = sum(map(abs, parts))
     if math.isfinite(whole) and size < 1e100:
         assert sum(parts) == pytest.approx(whole, rel=1e-6, abs=1e-6 * max(size, 1e-300))
+
+
+def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
+    tree = parse_expression("fixed(0.2 + a)*3 + 0.5", ["a"])
+    assert constants(tree) == (3.0, 0.5)
+    changed = with_constants(tree, iter([6.0, 1.0]))
+    assert to_text(changed) == "fixed(0.2 + a)*6 + 1"
+    assert compile_scalar(changed, ["a"])([1.0]) == pytest.approx(8.2)
+    assert compile_batch(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])
