@@ -14,6 +14,7 @@ Column = npt.NDArray[np.float64]
 
 LONGEST_LOOK = 800  # steps of an episode that are searched for a rhythm
 LEAST_CORRELATION = 0.5  # of a signal with itself one period later, below which it has no rhythm
+NEARLY = 0.8  # of the highest peak, that an earlier one must reach to be the period
 SAME_PERIOD = 0.15  # difference of two periods, as a share, up to which they count as one rhythm
 LEAST_PERIODS = 2.5  # that must fit into the look
 LAST_MOMENTS = 60  # steps before an early end that do not count as usual, at most a third of the episode
@@ -113,7 +114,7 @@ def _period(values: Column) -> tuple[int | None, float]:
     if not len(peaks) or later[peaks].max() < LEAST_CORRELATION:
         return None, 0.0
     # The first peak that is nearly the highest: the later ones are multiples of it.
-    peak = int(peaks[later[peaks] >= 0.9 * later[peaks].max()][0])
+    peak = int(peaks[later[peaks] >= NEARLY * later[peaks].max()][0])
     return int(below[0]) + peak, float(later[peak])
 
 
