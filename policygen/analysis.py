@@ -204,6 +204,12 @@ class Account:
     lost: float
 
 
+def _mean_by_part(t: Trajectory) -> Column:
+    """Mean reward in each fifth of an episode of at least five steps: shape (5,)."""
+    starts = np.arange(PARTS) * t.length // PARTS
+    return np.asarray(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length), np.float64)
+
+
 def account(trajectories: Sequence[Trajectory], max_steps: int) -> Account | None:
     """The account of a policy's own episodes; None without any."""
     if not trajectories:
@@ -211,17 +217,18 @@ def account(trajectories: Sequence[Trajectory], max_steps: int) -> Account | Non
     names = [name for name, _ in trajectories[0].terms]
     sums = [dict(t.terms) for t in trajectories]
     terms = tuple((name, float(np.mean([s.get(name, 0.0) for s in sums]))) for name in names)
-    parts = [
-        [float(part.mean()) for part in np.array_split(t.rewards, PARTS)] for t in trajectories if t.length >= PARTS
-    ]
-    reached = [t.length for t in trajectories if reached_its_goal(t)]
-    failed = [t.length for t in trajectories if t.terminated and t.length < max_steps and not reached_its_goal(t)]
+    parts = np.mean([_mean_by_part(t) for t in trajectories if t.length >= PARTS] or np.zeros((1, 0)), axis=0)
+    reached: list[int] = []
+    failed: list[int] = []
+    for t in trajectories:
+        if t.terminated and t.length < max_steps:
+            (reached if reached_its_goal(t) else failed).append(t.length)
     steps = sum(t.length for t in trajectories)
     per_step = sum(t.episode_return for t in trajectories) / max(1, steps)
     return Account(
         len(trajectories),
         terms,
-        tuple(np.mean(parts, axis=0).tolist()) if parts else (),
+        tuple(parts.tolist()),
         len(reached),
         (min(reached, default=0), max(reached, default=0)),
         len(failed),

@@ -475,7 +475,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "best": _best_view(context),
         "best_episodes": [_episode_view(e, task, reader, incumbent, usual) for e in context.buffer.best(_FULL.best)],
         "worst_episodes": [_episode_view(e, task, reader, incumbent, usual) for e in worst],
-        "account": account([e.trajectory for e in own], task.max_steps) if context.best is not None else None,
+        "account": account([e.trajectory for e in own], task.max_steps) if usual is not None and context.best else None,
         "refining": context.refining,
         "attempts": _attempt_views(context.attempts, context.best, visits),
         "random": next((a for a in context.attempts if a.number == 0), None),
