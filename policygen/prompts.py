@@ -55,6 +55,7 @@ class Show:
     worst: int = 3
     rows: int = 24
     trace: int = 50
+    changes: int = 1_500  # characters of what one attempt changed
     history: int = 20
     visits: int = 16
     policy_rows: int = 200
@@ -66,7 +67,6 @@ class Show:
 _FULL = Show()
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
 DIFFERENCES = 3  # cells named per attempt of the history
-MOST_CHANGES = 600  # characters of a linear policy's changes in the history
 TOLD_APART = 2.0  # ratio of the widest to the narrowest spread, from which they tell constants apart
 MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
 
@@ -76,6 +76,7 @@ _SHRINK = (
     ("history", 4),
     ("example", 0),
     ("rows", 8),
+    ("changes", 200),
     ("trace", 16),
     ("policy_rows", 24),
     ("facts", 400),
@@ -319,8 +320,7 @@ def _line_changes(new: str, old: str) -> str:
     before, after = (dict(line.partition(" = ")[::2] for line in text.splitlines()) for text in (old, new))
     lines = [f"`{name} = {value}`" for name, value in after.items() if before.get(name) != value]
     lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
-    text = "; ".join(lines) or "nothing"
-    return text if len(text) <= MOST_CHANGES else f"{text[:MOST_CHANGES]}..."
+    return "; ".join(lines) or "nothing"
 
 
 def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None) -> str:
