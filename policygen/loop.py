@@ -31,9 +31,10 @@ from policygen.search import Attempt, Played, Search
 from policygen.tasks import Task
 from policygen.workers import Players
 
-# A challenger must be better at this one-sided level of the paired test; close calls get up to so many times the
-# episodes before they are decided against it.
+# A challenger must be better at this one-sided level of the paired test. Close calls get up to so many times the
+# episodes; on the most, where waiting no longer helps and both are nearly as good, less certainty is enough.
 SIGNIFICANCE = 0.1
+LAST_SIGNIFICANCE = 0.2
 PROLONGATIONS = (2, 4)
 # First changes of a constant over standardised observations, in units of the search's own relative step.
 STANDARDISED_STEP = 2.5
@@ -245,7 +246,7 @@ class Judge:
         best, best_score = self.search.best, self.search.best_score
         if best is None or best.policy is None or best_score is None:
             return True, "the first policy", score
-        gain, p = 0.0, 1.0
+        gain, p, level = 0.0, 1.0, SIGNIFICANCE
         for times in (1, *PROLONGATIONS):
             wanted = times * self.config.episodes
             if not score.exact and not self._affords(wanted, score, best_score):
@@ -253,14 +254,15 @@ class Judge:
             score = self._prolonged(policy, score, wanted)
             best_score = self.search.best_score = self._prolonged(best.policy, best_score, wanted)
             gain, p = paired_gain(score, _first(best_score, score.episodes))
-            if gain <= 0 or score.exact or p <= SIGNIFICANCE:
+            level = LAST_SIGNIFICANCE if times == PROLONGATIONS[-1] else SIGNIFICANCE
+            if gain <= 0 or score.exact or p <= level:
                 break
         # Where the comparison was close it rests on more episodes than the attempt's own score.
         basis = " (exact)" if score.exact else f" on {score.episodes} paired episodes"
         verdict = f"{gain:+.4g} against the best{basis}"
         if gain <= 0 or score.exact:
-            return gain > 0 and p <= SIGNIFICANCE, verdict, score
-        accepted = p <= SIGNIFICANCE
+            return gain > 0 and p <= level, verdict, score
+        accepted = p <= level
         return accepted, f"{verdict}, p = {p:.2g}{'' if accepted else ', not sure enough'}", score
 
     def _affords(self, wanted: int, *scores: Score) -> bool:
