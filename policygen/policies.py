@@ -618,8 +618,8 @@ class LinearPolicy(Policy):
             for bias, weights in self._scalar_weights
         ]
         if self.task.action_space == "box":
-            low, high = self._bounds
-            return np.clip(values, low, high).astype(np.float32)
+            limits = [(actuator.low, actuator.high) for actuator in self.task.actuators]
+            return np.array([min(max(v, low), high) for v, (low, high) in zip(values, limits, strict=True)], np.float32)
         choices = []
         start = 0
         for actuator in self.task.actuators:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import TaskError
+from policygen.policies import Policy
 from policygen.spaces import flatten
 from policygen.tasks import Task, make_env
 
@@ -133,7 +134,9 @@ class Simulator:
         results: list[Trajectory | None] = [None] * len(seeds)
         running = [_Episode(env, *waiting.pop()) for env in self._envs[: len(seeds)]]
         while running:
-            actions = actor.act(np.stack([episode.observations[-1] for episode in running]))
+            latest = [episode.observations[-1] for episode in running]
+            # Row by row costs less than a batch up to some tens of rows, and never depends on how many there are.
+            actions = list(map(actor.act_one, latest)) if isinstance(actor, Policy) else actor.act(np.stack(latest))
             finished = False
             for episode, action in zip(running, actions, strict=True):
                 observation, reward, terminated, truncated, info = episode.env.step(action)
