@@ -34,7 +34,7 @@ from policygen.analysis import (
 from policygen.buffer import Episode
 from policygen.config import RunConfig
 from policygen.errors import TemplateError
-from policygen.expressions import format_number, names_in, parse_expression
+from policygen.expressions import constants, format_number, names_in, parse_expression
 from policygen.grid import Grid
 from policygen.language import Problem
 from policygen.messages import CHARACTERS_PER_TOKEN, Message, Prompt
@@ -135,7 +135,9 @@ class AttemptView:
 class BestView:
     """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together.
 
-    `spread` says, for each place of the text that was tuned, how far its constants could still move, in per cent.
+    Where it was tuned, `tuned` has for each line of a linear policy the constants that moved, before and after;
+    `proposed` is the text as it was, for a table. `spread` says how far the constants of each place could still move,
+    in per cent.
     """
 
     number: int
@@ -146,6 +148,7 @@ class BestView:
     exact: bool
     refinement: str
     proposed: str
+    tuned: Mapping[str, Sequence[tuple[float, float]]]
     spread: Mapping[str, Sequence[float]]
     played: tuple[Mapping[str, Any], ...]
     terms: tuple[str, ...]
@@ -424,7 +427,8 @@ def _best_view(context: Context) -> BestView | None:
         for place, value in best.spread:
             spread.setdefault(place, []).append(100 * value)
     text = best.policy.to_text()
-    proposed = best.proposed.to_text() if best.proposed is not None else ""
+    tuned = _moved(best.proposed, best.policy)
+    proposed = best.proposed.to_text() if best.proposed is not None and not tuned else ""
     return BestView(
         best.number,
         text,
@@ -434,10 +438,24 @@ def _best_view(context: Context) -> BestView | None:
         score.exact,
         best.refinement,
         proposed,
+        tuned,
         spread,
         played,
         tuple(name for name, _ in best.played[0].terms) if best.played else (),
     )
+
+
+def _moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
+    """For each line of a linear policy, its constants that tuning moved: before and after."""
+    if not isinstance(proposed, LinearPolicy) or not isinstance(policy, LinearPolicy):
+        return {}
+    before = dict((*proposed.lets, *proposed.equations))
+    moved = {}
+    for name, node in (*policy.lets, *policy.equations):
+        pairs = zip(constants(before[name]), constants(node), strict=True)
+        if changed := [(old, new) for old, new in pairs if old != new]:
+            moved[name] = changed
+    return moved
 
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:

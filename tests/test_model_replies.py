@@ -22,3 +22,13 @@ def test_a_real_reply_is_read_and_solves_its_task(file: str, task: str, at_least
     assert parsed.problems == ()
     assert parsed.policy is not None
     assert policygen.score(parsed.policy, episodes=50, seed=3).mean >= at_least
+
+
+@pytest.mark.parametrize(("name", "at_least"), [("hopper", 1_400.0), ("bipedalwalker", -60.0)])
+def test_a_published_structure_is_read_and_walks_before_any_tuning(name: str, at_least: float) -> None:
+    pytest.importorskip("mujoco" if name == "hopper" else "Box2D")
+    reply = Path(__file__).parents[1] / "results" / "structures" / name / "reply-001.md"
+    parsed = parse(reply.read_text(encoding="utf-8"), load_task(name))
+    assert parsed.problems == ()
+    assert parsed.policy is not None
+    assert policygen.score(parsed.policy, episodes=8, seed=3).mean >= at_least

@@ -18,6 +18,7 @@ import policygen
 from policygen.budget import Ledger
 from policygen.config import RunConfig, effective_config
 from policygen.errors import PolicygenError, TemplateError
+from policygen.expressions import constants
 from policygen.language import Problem, parse
 from policygen.llm.builtin import Builtin
 from policygen.loop import Judge, new_search, optimize
@@ -203,7 +204,10 @@ def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_m
     _, request = texts(render_prompt(context, config))
     assert "Every policy you propose is tuned like this" in request
     if attempt.proposed is not None:
-        assert attempt.proposed.to_text() in request
+        moved = request.split("It moved, in order of appearance: ")[1].split("\n")[0]
+        old, new = (dict(policy.equations)["right"] for policy in (attempt.proposed, attempt.policy))  # type: ignore[union-attr]
+        pair = next((a, b) for a, b in zip(constants(old), constants(new), strict=True) if a != b)
+        assert f"right {pair[0]:.3g} to {pair[1]:.3g}" in moved
         assert [place for place, _ in attempt.spread].count("right") == 3
         told = "How far the search could still move each constant" in request
         widths = [width for _, width in attempt.spread]

@@ -197,3 +197,82 @@ def test_methods_and_budgets_are_read() -> None:
     assert parse_method("none") == (None, 0)
     assert parse_method("auto") == ("auto", 500)
     assert parse_method("ars:1200") == ("ars", 1_200)
+
+
+TWO_SIZES = "let length = 0.5*cos(angle)\nleft = 0\nright = 3*length - 2*spin"
+
+
+class Bowl:
+    """A return that is known in closed form: how far `length` and the gains are from where they belong.
+
+    The length matters a hundred times as much as a gain; both belong at twice what the policy was written with.
+    """
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.seen: list[tuple[float, float, float]] = []
+        self.noise = noise
+
+    def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
+        returns = []
+        for policy in policies:
+            assert isinstance(policy, LinearPolicy)
+            (length,), (gain, damping) = constants(policy.lets[0][1]), constants(policy.equations[1][1])
+            self.seen.append((length, gain, damping))
+            values = np.array([length / 0.5, gain / 3, damping / 2]) - 2
+            drawn = np.mean([np.random.default_rng([s, len(seeds)]).normal() for s in seeds]) * self.noise
+            returns.append(-float(values @ (np.array([100.0, 1.0, 1.0]) * values)) + drawn)
+        return np.array(returns)
+
+
+def test_first_steps_are_small_where_a_constant_matters_and_large_where_it_does_not() -> None:
+    bowl = Bowl()
+    policy = policy_of(TWO_SIZES)
+    refined = refine(policy, "cma", 2_000, bowl, seeds, 0)
+    assert refined is not None
+    tunable = Tunable(policy)
+    assert tunable.places == ("let length", "right", "right")
+    probes = 1 + 2 * tunable.size
+    first_generation = np.array(bowl.seen[probes : probes + 12]) / [0.5, 3, 2] - 1
+    length, gain, damping = first_generation.std(axis=0)
+    assert length < 0.3 * min(gain, damping)
+    found = np.array(
+        [constants(refined.policy.lets[0][1])[0] / 0.5, constants(refined.policy.equations[1][1])[0] / 3]  # type: ignore[attr-defined]
+    )
+    assert found == pytest.approx([2.0, 2.0], abs=0.2)
+
+
+def test_all_episodes_are_counted_and_within_the_budget() -> None:
+    for budget in (60, 200, 500, 1_000, 5_000):
+        bowl = Bowl()
+        counted = 0
+
+        def returns(policies: Sequence[Policy], seeds: Sequence[int], bowl: Bowl = bowl) -> np.ndarray:
+            nonlocal counted
+            counted += len(policies) * len(seeds)
+            return bowl(policies, seeds)
+
+        refined = refine(policy_of(TWO_SIZES), "cma", budget, returns, seeds, 0)
+        assert refined is not None
+        assert refined.episodes == counted <= budget
+
+
+def test_the_start_is_kept_where_the_search_finds_nothing_better() -> None:
+    best = policy_of(TWO_SIZES.replace("0.5", "1.0").replace("3*", "6*").replace("2*", "4*"))
+    refined = refine(best, "cma", 1_500, Bowl(), seeds, 0)
+    assert refined is not None
+    assert refined.policy == best
+
+
+def test_a_unit_in_a_feature_and_what_is_fixed_stay() -> None:
+    text = "let share = 1 - clip(fixed(0.4)*angle + 0.3*spin, 0, 1)\nleft = 0\nright = 1*share"
+    tunable = Tunable(policy_of(text))
+    assert tunable.places == ("let share", "right")
+    moved = tunable.at(np.array([1.0, 1.0]))
+    assert moved.to_text() == "let share = 1 - clip(fixed(0.4)*angle + 0.6*spin, 0, 1)\nleft = 0\nright = 2*share"
+
+
+def test_a_search_goes_on_with_the_spread_it_left_off_with() -> None:
+    bowl = Bowl()
+    refine(policy_of(TWO_SIZES), "cma", 500, bowl, seeds, 0, spread=(0.02, 0.3, 0.02))
+    length, gain, damping = (np.array(bowl.seen[:12]) / [0.5, 3, 2] - 1).std(axis=0)
+    assert gain > 5 * max(length, damping)
