@@ -155,6 +155,8 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
         values = np.concatenate([columns[name] for columns in kept])
         if len(values) < LEAST_USUAL:
             return {}
+        if not np.isfinite(values).all():
+            continue  # no range is usual for what is not a number
         low, high = np.quantile(values, USUAL_QUANTILES)
         margin = MARGIN * (high - low)
         ranges[name] = (float(low - margin), float(high + margin))
@@ -172,13 +174,21 @@ def turning_points(values: Column) -> list[int]:
     return sorted(peaks[0] + peaks[1])
 
 
-def reached_its_goal(t: Trajectory) -> bool:
-    """Whether the environment ended an episode for its success: steps cost, or the last one pays like no other."""
-    if not t.terminated or t.length < 2:
+def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
+    """Whether the environment ended an episode for its success rather than for a failure.
+
+    It counts as one when steps cost and the last one is not dearer than the others, when the last one pays like no
+    other, or when the return is one that counts as solved.
+    """
+    if not t.terminated:
         return False
     last, others = float(t.rewards[-1]), t.rewards[:-1]
-    highest = float(others.max())
-    return last > highest and (float(others.mean()) <= 0 or last > OUTSTANDING * highest)
+    if solved is not None and t.episode_return >= solved:
+        return True
+    if not len(others):
+        return last > 0
+    highest, mean = float(others.max()), float(others.mean())
+    return (mean < 0 and last >= highest) or (last > highest and (mean <= 0 or last > OUTSTANDING * highest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,19 +220,19 @@ def _mean_by_part(t: Trajectory) -> Column:
     return np.asarray(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length), np.float64)
 
 
-def account(trajectories: Sequence[Trajectory], max_steps: int) -> Account | None:
-    """The account of a policy's own episodes; None without any."""
+def account(trajectories: Sequence[Trajectory], max_steps: int, solved: float | None = None) -> Account | None:
+    """The account of a policy's own episodes; None without any. `solved` is the return that counts as solved."""
     if not trajectories:
         return None
-    names = [name for name, _ in trajectories[0].terms]
     sums = [dict(t.terms) for t in trajectories]
+    names = dict.fromkeys(name for terms in sums for name in terms)
     terms = tuple((name, float(np.mean([s.get(name, 0.0) for s in sums]))) for name in names)
     parts = np.mean([_mean_by_part(t) for t in trajectories if t.length >= PARTS] or np.zeros((1, 0)), axis=0)
     reached: list[int] = []
     failed: list[int] = []
     for t in trajectories:
         if t.terminated and t.length < max_steps:
-            (reached if reached_its_goal(t) else failed).append(t.length)
+            (reached if reached_its_goal(t, solved) else failed).append(t.length)
     steps = sum(t.length for t in trajectories)
     per_step = sum(t.episode_return for t in trajectories) / max(1, steps)
     return Account(

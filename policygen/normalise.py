@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.expressions import Call, Name, Node, Number, finite
-from policygen.policies import LinearPolicy, output_names
+from policygen.policies import output_names, reader_of_all
 from policygen.tasks import Task, is_name
 
 PREFIX = "n_"
@@ -56,9 +56,7 @@ def definitions(
     if not quantities:
         return ()
     rows = np.concatenate(observations) if observations else np.zeros((1, len(task.observations)), np.float32)
-    # Any policy that reads all of them computes the task's features; its equations are never computed.
-    everything = Call("+", tuple(map(Name, quantities)))
-    reader = LinearPolicy(task, (), tuple((name, everything) for name in output_names(task)))
+    reader = reader_of_all(task)
     columns = dict(zip(reader.quantity_names, reader.quantities(rows.T), strict=True))
     return tuple(_definition(name, np.asarray(columns[name], np.float64)) for name in quantities)
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, ValidationError
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.expressions import (
     BatchFunction,
+    Call,
     Name,
     Node,
     ScalarFunction,
@@ -643,6 +644,13 @@ def _let_lines(lets: Lets) -> list[str]:
 # --- saved form ------------------------------------------------------------------------------------------------------
 
 
+def reader_of_all(task: Task, lets: Lets = ()) -> LinearPolicy:
+    """A linear policy that reads every quantity, so that it computes all of them; its equations are never used."""
+    names = [*task.quantity_names, *(name for name, _ in lets)]
+    everything = Call("+", tuple(map(Name, names)))
+    return LinearPolicy(task, lets, tuple((name, everything) for name in output_names(task)))
+
+
 def task_to_record(task: Task) -> dict[str, Any]:
     """A task as JSON values: what a policy needs to act and be scored, and what a prompt says about it."""
     return {
@@ -667,6 +675,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "about": task.about,
         "hints": list(task.hints),
         "facts": list(task.facts),
+        "inputs": list(task.inputs),
         "grid": {d.name: list(d.edges) for d in task.grid.dimensions} if task.grid else None,
     }
 
@@ -698,6 +707,7 @@ class _TaskRecord(BaseModel):
     features: dict[str, str]
     about: str
     hints: list[str]
+    inputs: list[str] = []
     facts: list[str] = []  # records written before there were any lack them
     grid: dict[str, list[float]] | None
 
@@ -751,6 +761,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         about=read.about,
         hints=tuple(read.hints),
         facts=tuple(read.facts),
+        inputs=tuple(read.inputs),
         grid=_grid_from_record(read.grid) if read.grid else None,
     )
 

@@ -18,6 +18,7 @@ from policygen.messages import Prompt
 from policygen.policies import output_names
 from policygen.prompts import improve_template, render_prompt
 from policygen.propose import llm_options
+from policygen.refine import parse_method
 from policygen.resources import find_run, list_resources
 from policygen.runner import load_run, read_example
 from policygen.workers import Players
@@ -50,6 +51,7 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
             options=options,
         )
         search.normalise = config.normalise
+        search.refining = parse_method(config.refine)[0] is not None
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from policygen.analysis import (
+    Account,
     Anomaly,
     Signal,
     account,
@@ -34,14 +35,15 @@ from policygen.analysis import (
 from policygen.buffer import Episode
 from policygen.config import RunConfig
 from policygen.errors import TemplateError
-from policygen.expressions import constants, format_number, names_in, parse_expression
+from policygen.expressions import constants, format_number, names_in
 from policygen.grid import Grid
 from policygen.language import Problem
 from policygen.messages import CHARACTERS_PER_TOKEN, Message, Prompt
-from policygen.policies import LinearPolicy, Policy, TablePolicy, action_text, output_names
+from policygen.normalise import is_definition
+from policygen.policies import LinearPolicy, Policy, TablePolicy, action_text, output_names, reader_of_all
 from policygen.resources import find_resource, list_resources, resource_folders
 from policygen.rollout import Trajectory
-from policygen.search import Attempt, Context
+from policygen.search import Attempt, Context, Played
 from policygen.tasks import Task
 
 # --- views: what templates see ---------------------------------------------------------------------------------------
@@ -67,7 +69,9 @@ class Show:
 _FULL = Show()
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
 DIFFERENCES = 3  # cells named per attempt of the history
+OWN_COLUMNS = ("step", "cell", "action", "reward")  # of a trace; a feature of such a name is not traced
 TOLD_APART = 2.0  # ratio of the widest to the narrowest spread, from which they tell constants apart
+MOST_READ = 40  # columns of a trace, of those that the best policy reads
 MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
 
 # One round of shrinking, least useful first; numbers are the least that is kept.
@@ -170,6 +174,7 @@ def _episode_view(
     task: Task,
     reader: Policy | None,
     best: Policy | None,
+    terms_of: Callable[[Trajectory], dict[str, float]],
     usual: Mapping[str, tuple[float, float]] | None = None,
 ) -> EpisodeView:
     """One episode as the quantities of `reader`; `usual` ranges, where given, ask for rhythms and the first anomaly."""
@@ -190,7 +195,8 @@ def _episode_view(
         found = ranges(arrays)
     else:
         found, reference = rhythms(arrays, limits)
-        anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t) else None
+        anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
+    traced = _worth_a_look(arrays, task, best)
     actions = tuple(limits) if task.action_space == "box" else ("action",)
     return EpisodeView(
         attempt=episode.attempt,
@@ -198,11 +204,13 @@ def _episode_view(
         length=t.length,
         ending="terminated by the environment" if t.terminated else "cut by the time limit",
         columns=columns,
-        traced=("step", *_worth_a_look(arrays, task, best), *actions, "reward"),
-        signals=found,
+        traced=("step", *traced, *actions, "reward"),
+        signals=tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
+        if usual is not None
+        else found,
         reference=reference,
         anomaly=anomaly,
-        terms=dict(t.terms),
+        terms=terms_of(t),
     )
 
 
@@ -216,7 +224,7 @@ def _quantities(t: Trajectory, task: Task, reader: Policy | None) -> dict[str, n
     arrays = {
         name: np.asarray(column, np.float64)
         for name, column in zip(names, values, strict=True)
-        if len(column) == t.length  # else a feature nothing reads
+        if len(column) == t.length and name not in OWN_COLUMNS  # else a feature nothing reads
     }
     if task.action_space == "box":
         for actuator, column in zip(task.actuators, t.actions.T, strict=True):
@@ -226,7 +234,9 @@ def _quantities(t: Trajectory, task: Task, reader: Policy | None) -> dict[str, n
 
 def _usual(trajectories: Sequence[Trajectory], task: Task, reader: Policy | None) -> dict[str, tuple[float, float]]:
     """The usual range of every quantity, within what the task says is possible."""
-    episodes = [(_quantities(t, task, reader), t.terminated and not reached_its_goal(t)) for t in trajectories]
+    episodes = [
+        (_quantities(t, task, reader), t.terminated and not reached_its_goal(t, task.solved)) for t in trajectories
+    ]
     usual = usual_ranges(episodes)
     for actuator in task.actuators:
         usual.pop(actuator.name, None)  # what the policy does about it is no sign of it
@@ -240,11 +250,12 @@ def _usual(trajectories: Sequence[Trajectory], task: Task, reader: Policy | None
 def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
     """Names of the observations and features that change; of many, only those that the best policy reads."""
     actions = {a.name for a in task.actuators}
-    names = [name for name, values in arrays.items() if name not in actions and np.ptp(values) > 0]
+    copies = {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
+    names = [n for n, values in arrays.items() if n not in actions and n not in copies and np.ptp(values) > 0]
     if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
         return names[:MOST_COLUMNS]
     read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))
-    return [name for name in names if name in read] or names[:MOST_COLUMNS]
+    return [name for name in names if name in read][:MOST_READ] or names[:MOST_COLUMNS]
 
 
 def _reader(task: Task, grid: Grid | None, policy: Policy | None = None) -> Policy | None:
@@ -253,9 +264,7 @@ def _reader(task: Task, grid: Grid | None, policy: Policy | None = None) -> Poli
         return policy
     if grid is None:
         lets = policy.lets if policy is not None else ()
-        names = [*task.quantity_names, *(name for name, _ in lets)]
-        total = parse_expression(" + ".join(names), names)
-        return LinearPolicy(task, lets, tuple((name, total) for name in output_names(task)))
+        return reader_of_all(task, lets)
     lowest = [0.0 if a.is_choice else a.low for a in task.actuators]
     return TablePolicy.from_actions(task, np.tile(lowest, (grid.size, 1)), grid)
 
@@ -412,13 +421,15 @@ def _tally(
     return np.stack(counts).astype(np.float64).reshape(3, policy.grid.size, kinds)
 
 
-def _best_view(context: Context) -> BestView | None:
+def _best_view(context: Context, terms_of: Callable[[Played | Trajectory], dict[str, float]]) -> BestView | None:
     best, score = context.best, context.best_score
     if best is None or best.policy is None or score is None:
         return None
-    alike = Counter((p.episode_return, p.length, p.ending, p.terms) for p in best.played)
+    alike = Counter((p.episode_return, p.length, p.ending, tuple(terms_of(p).items())) for p in best.played)
+    names = tuple(dict.fromkeys(name for p in best.played for name in terms_of(p)))
+    nothing = dict.fromkeys(names, 0.0)
     played = tuple(
-        {"episode_return": value, "length": length, "ending": ending, "count": count, **dict(terms)}
+        {"episode_return": value, "length": length, "ending": ending, "count": count, **nothing, **dict(terms)}
         for (value, length, ending, terms), count in sorted(alike.items())
     )
     spread: dict[str, list[float]] = {}
@@ -441,8 +452,16 @@ def _best_view(context: Context) -> BestView | None:
         tuned,
         spread,
         played,
-        tuple(name for name, _ in best.played[0].terms) if best.played else (),
+        names,
     )
+
+
+def _account(own: Sequence[Episode], context: Context, config: RunConfig) -> Account | None:
+    """Where the best policy's points are; the names of the reward's terms are knowledge too."""
+    if context.best is None:
+        return None
+    found = account([e.trajectory for e in own], context.task.max_steps, context.task.solved)
+    return replace(found, terms=()) if found is not None and config.ablate == "knowledge" else found
 
 
 def _moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
@@ -465,6 +484,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     if context.kind == "linear":
         grid = None
     reader = _reader(task, grid, incumbent)
+
+    def terms_of(played: Played | Trajectory) -> dict[str, float]:
+        return {} if config.ablate == "knowledge" else dict(played.terms)
+
     shown = {id(e) for e in context.buffer.best(_FULL.best)}
     # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
     own = context.buffer.of_attempt(context.best.number) if context.best is not None else list(context.buffer)
@@ -473,6 +496,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     usual = None
     if context.kind == "linear":
         usual = _usual([e.trajectory for e in own], task, reader)
+    viewed = functools.partial(_episode_view, task=task, reader=reader, best=incumbent, terms_of=terms_of, usual=usual)
     visits, visit_views = None, []
     if isinstance(reader, TablePolicy):
         kinds, counts = _visits(context, reader)
@@ -490,10 +514,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "number": context.number,
         "iterations": config.iterations,
         "planned": config.iterations * config.candidates,
-        "best": _best_view(context),
-        "best_episodes": [_episode_view(e, task, reader, incumbent, usual) for e in context.buffer.best(_FULL.best)],
-        "worst_episodes": [_episode_view(e, task, reader, incumbent, usual) for e in worst],
-        "account": account([e.trajectory for e in own], task.max_steps) if usual is not None and context.best else None,
+        "best": _best_view(context, terms_of),
+        "best_episodes": [viewed(e) for e in context.buffer.best(_FULL.best)],
+        "worst_episodes": [viewed(e) for e in worst],
+        "account": _account(own, context, config) if usual is not None else None,
         "refining": context.refining,
         "attempts": _attempt_views(context.attempts, context.best, visits),
         "random": next((a for a in context.attempts if a.number == 0), None),

@@ -57,8 +57,8 @@ class Returns(Protocol):
 class Refined:
     """A tuned policy, how many episodes it took, what was tuned, and how flat the optimum is.
 
-    `spread` is the search distribution's final standard deviation per constant, relative to its size, with the place it
-    stands in (`let x`, an output, `bins x`, `levels`): large where the return hardly depends on the constant.
+    `spread` is the search distribution's final standard deviation per constant, relative to the tuned constant, with
+    the place it stands in (`let x`, an output, `bins x`, `levels`): large where the return hardly depends on it.
     """
 
     policy: Policy
@@ -161,6 +161,11 @@ class Tunable:
         """Number of constants that move."""
         return len(self._free)
 
+    def relative(self, deviations: Vector, z: Vector) -> list[float]:
+        """Standard deviations of z as shares of the constants' sizes at z, to 3 significant digits."""
+        sizes = np.maximum(np.abs(self._values[self._free] + self._sizes * z), 0.01 * self._sizes)
+        return [float(f"{value:.3g}") for value in deviations * self._sizes / sizes]
+
     def at(self, z: Vector) -> Policy:
         """The policy at z, its constants rounded to a readable number of digits."""
         values = self._values.copy()
@@ -232,7 +237,6 @@ def _cma(
         search.tell(candidates, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
         means.append(np.asarray(search.result.xfavorite))
-    final = (float(f"{value:.3g}") for value in search.result.stds)
     # The start is among them: with a small budget, nothing better may have been found.
     moments = np.linspace(generations, generations // 8, compared).astype(int)
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
@@ -243,7 +247,7 @@ def _cma(
         probed + generations * per_generation + validated,
         "cma",
         tunable.size,
-        tuple(zip(tunable.places, final, strict=True)),
+        tuple(zip(tunable.places, tunable.relative(np.asarray(search.result.stds), means[-1]), strict=True)),
     )
 
 

@@ -235,7 +235,9 @@ class _Episode:
         if self.terms is None:
             self.terms = {name: 0.0 for name, value in info.items() if _TERM.match(name) and isinstance(value, Real)}
         for name in self.terms:
-            self.terms[name] += float(info.get(name, 0.0))
+            value = info.get(name)
+            if isinstance(value, Real):
+                self.terms[name] += float(value)
 
     def trajectory(self, terminated: bool, truncated: bool) -> Trajectory:
         actions = np.asarray(self.actions)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -120,11 +121,17 @@ def test_the_account_says_what_early_ends_cost_and_when_points_come():
 
 
 def test_an_episode_may_end_early_for_its_success():
-    assert reached_its_goal(episode([-1.0] * 80 + [0.0], True))  # Acrobot
-    assert reached_its_goal(episode([-0.01] * 80 + [100.0], True))  # MountainCarContinuous
-    assert not reached_its_goal(episode([1.0, 1.1, 1.2, 1.3], True))  # a hopper that falls forward
-    assert not reached_its_goal(episode([0.1, -0.1, 0.2, -100.0], True))  # a walker that falls
-    assert not reached_its_goal(episode([-1.0] * 80 + [0.0], False))
+    assert reached_its_goal(episode([-1.0] * 80 + [0.0], True), -100)  # Acrobot
+    assert reached_its_goal(episode([-1.0] * 120, True), -110)  # MountainCar
+    assert reached_its_goal(episode([-0.01] * 80 + [100.0], True), 90)  # MountainCarContinuous
+    assert reached_its_goal(episode([0.25] * 1250, True), 300)  # a walker at the far end
+    assert reached_its_goal(episode([0.0] * 20 + [1.0], True), None)  # FrozenLake
+    assert reached_its_goal(episode([1.0], True), None)  # a hand of cards, won
+    assert not reached_its_goal(episode([-1.0], True), None)
+    assert not reached_its_goal(episode([0.0] * 20, True), None)  # a hole
+    assert not reached_its_goal(episode([1.0, 1.1, 1.2, 1.3], True), 3800)  # a hopper that falls forward
+    assert not reached_its_goal(episode([0.1, -0.1, 0.2, -100.0], True), 300)  # a walker that falls
+    assert not reached_its_goal(episode([-1.0] * 80 + [0.0], False), None)
     found = account([episode([-1.0] * 80 + [0.0], True), episode([-1.0] * 100, False)], 100)
     assert found is not None
     assert (found.reached, found.reached_steps, found.failed) == (1, (81, 81), 0)
@@ -144,3 +151,30 @@ def test_rewards_without_terms_have_none():
     task = load_task("pendulum")
     with Simulator(task) as simulator:
         assert simulator.play(RandomActor(task, 0), [1])[0].terms == ()
+
+
+class Fickle(gym.Env):
+    """An environment whose `info` is not to be relied on."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        info = {"reward_a": 1.0 if self.steps < 3 else None, "reward_b": 2, "reward_c": "no number"}
+        return np.zeros(1, np.float32), 3.0, self.steps == 4, False, info
+
+
+def test_terms_that_stop_being_numbers_are_left_out_of_the_sum():
+    gym.register("Fickle-v0", entry_point=Fickle)
+    try:
+        task = load_task("Fickle-v0")
+        with Simulator(task) as simulator:
+            assert dict(simulator.play(RandomActor(task, 0), [1])[0].terms) == {"a": 2.0, "b": 8.0}
+    finally:
+        gym.registry.pop("Fickle-v0")

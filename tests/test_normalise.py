@@ -299,7 +299,7 @@ def test_a_repair_prompt_names_them_and_what_it_repairs_is_read_with_them() -> N
     proposal = propose(Correspondent(provider, Ledger(config)), 1, render_prompt(context, config), context, config)
     repair = provider.prompts[1].messages[-1].content
     assert "unknown name `n_angel`; known are n_angle" in repair
-    assert "position, velocity, angle, spin, each also as n_NAME, and your own features" in repair
+    assert "position, velocity, angle, spin, n_position, n_velocity, n_angle, n_spin and your own features" in repair
     assert proposal.parsed.policy is not None
     assert dict(proposal.parsed.policy.lets)["n_angle"] == {d.name: d.node for d in context.definitions}["n_angle"]
     plain = dataclasses.replace(context, definitions=())

@@ -465,3 +465,11 @@ def test_features_nobody_reads_are_not_computed():
     policy = TablePolicy(LAKE, (("unused", node),), LAKE.grid, (Rule((tuple(range(4)), tuple(range(4))), (1.0,)),))
     assert len(policy.quantities([np.arange(3)])[3]) == 1
     assert policy.act(np.arange(3).reshape(-1, 1)).tolist() == [1, 1, 1]
+
+
+def test_a_task_comes_back_with_the_inputs_that_builtin_searches_over() -> None:
+    task = load_task("pendulum")
+    assert task.inputs
+    assert task_from_record(task_to_record(task)).inputs == task.inputs
+    old = {key: value for key, value in task_to_record(task).items() if key != "inputs"}
+    assert task_from_record(old).inputs == ()

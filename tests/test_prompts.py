@@ -15,6 +15,7 @@ import pytest
 from support import ALWAYS_DOWN, ALWAYS_LEFT, ALWAYS_RIGHT, FALLING, LEANING, NO_POLICY, Written, fenced
 
 import policygen
+from policygen.ablation import without_knowledge
 from policygen.budget import Ledger
 from policygen.config import RunConfig, effective_config
 from policygen.errors import PolicygenError, TemplateError
@@ -202,7 +203,7 @@ def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_m
     attempt = context.attempts[1]
     assert attempt.refinement.startswith("cma over ")
     _, request = texts(render_prompt(context, config))
-    assert "Every policy you propose is tuned like this" in request
+    assert "Every policy you propose is tuned before it is judged" in request
     if attempt.proposed is not None:
         moved = request.split("It moved, in order of appearance: ")[1].split("\n")[0]
         old, new = (dict(policy.equations)["right"] for policy in (attempt.proposed, attempt.policy))  # type: ignore[union-attr]
@@ -529,3 +530,46 @@ def test_a_library_user_gets_the_same_sentence(small: tuple[Context, RunConfig])
     written("{{ nothing }}")
     with pytest.raises(PolicygenError, match=r"templates/improve_table.j2, line 1"):
         policygen.run("frozenlake", iterations=1)
+
+
+def test_a_policy_with_as_many_features_as_there_may_be_can_be_shown() -> None:
+    lets = [f"let quantity_number_{i} = {i + 2}*angle + spin" for i in range(95)]
+    total = " + ".join(f"quantity_number_{i}" for i in range(0, 95, 8))
+    reply = "\n".join([*lets, "left = 0", f"right = {total}"])
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    assert "quantity_number_8" in texts(render_prompt(context, config))[1]
+
+
+def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> None:
+    reply = "let step = angle + 1\nlet reward = 2*spin\nleft = 0\nright = step + reward - 1"
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    episode = template_variables(context, config)["worst_episodes"][0]
+    assert episode.columns["step"] == list(range(episode.length))
+    assert set(episode.columns["reward"]) == {1.0}
+    assert len(set(episode.traced)) == len(episode.traced)
+
+
+def test_the_names_of_reward_terms_are_knowledge() -> None:
+    pytest.importorskip("mujoco")
+    reply = "a0 = 0.1*x6\na1 = -0.2*x7"
+    told, told_config = searched(
+        "reacher", "linear", Written(["torque1 = 0.1*rate1\ntorque2 = 0.1*rate2"]), iterations=1
+    )
+    assert "dist " in texts(render_prompt(told, told_config))[1]
+    task = without_knowledge(policygen.load_task("reacher"))
+    config = effective_config(
+        task, "reacher", options={"policy": "linear", "episodes": 4, "iterations": 1, "ablate": "knowledge"}
+    )
+    search = new_search(task, config)
+    list(optimize(search, config, Correspondent(Written([reply]), Ledger(config))))
+    request = texts(render_prompt(search.context(2), config))[1]
+    assert not re.search(r"\bdist\b|\bctrl\b", request)
+
+
+def test_mountain_car_at_the_flag_is_no_failure() -> None:
+    reply = "left = 0 - velocity\nnone = 0 - 10\nright = velocity"
+    context, config = searched("mountaincar", "linear", Written([reply]), iterations=1)
+    _, request = texts(render_prompt(context, config))
+    assert "reach the goal, after" in request
+    assert "in failure" not in request
+    assert "The first sign" not in request
