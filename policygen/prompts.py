@@ -196,7 +196,7 @@ def _episode_view(
     else:
         found, reference = rhythms(arrays, limits)
         anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
-    traced = _worth_a_look(arrays, task, best)
+    traced = _worth_a_look(arrays, task, best) if usual is not None else list(arrays)
     actions = tuple(limits) if task.action_space == "box" else ("action",)
     return EpisodeView(
         attempt=episode.attempt,

@@ -157,11 +157,22 @@ def test_ctrl_c_in_a_terminal_gives_the_way_to_go_on_and_a_clean_terminal(termin
     assert terminal.cursor_is_visible
 
 
+def heed_interrupts() -> None:
+    """A background job of a shell ignores SIGINT, and so would what the tests start from there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_is_one_sentence_exit_130_and_the_request_stays_counted(tmp_path: Path) -> None:
     with Patient([LEANING, Scripted(status=500), FALLING], until=2) as server:
         arguments = command(*RUN, "--iterations", 2, "--base-url", server.openai_url)
         process = subprocess.Popen(
-            arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            arguments,
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=heed_interrupts,
         )
         assert server.waiting.wait(60)
         process.send_signal(signal.SIGINT)
