@@ -604,6 +604,10 @@ class LinearPolicy(Policy):
         return np.tile(one, (len(like), 1)) if len(like) >= MATRIX_PRODUCT_FROM else one
 
     @cached_property
+    def _limits(self) -> tuple[tuple[float, float], ...]:
+        return tuple((actuator.low, actuator.high) for actuator in self.task.actuators)
+
+    @cached_property
     def _bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         return (
             np.array([actuator.low for actuator in self.task.actuators]),
@@ -619,8 +623,8 @@ class LinearPolicy(Policy):
             for bias, weights in self._scalar_weights
         ]
         if self.task.action_space == "box":
-            limits = [(actuator.low, actuator.high) for actuator in self.task.actuators]
-            return np.array([min(max(v, low), high) for v, (low, high) in zip(values, limits, strict=True)], np.float32)
+            inside = [min(max(v, low), high) for v, (low, high) in zip(values, self._limits, strict=True)]
+            return np.array(inside, np.float32)
         choices = []
         start = 0
         for actuator in self.task.actuators:
