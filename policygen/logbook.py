@@ -89,7 +89,8 @@ class Logbook:
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
         """Append one attempt, and bring the best policy and, now and then, the replay buffer up to date."""
-        append_line(self.folder / "attempts.jsonl", _attempt_to_record(attempt))
+        # What a power failure takes from here is assessed again, from the replies that the transcript holds.
+        append_line(self.folder / "attempts.jsonl", _attempt_to_record(attempt), durable=False)
         if attempt.accepted:
             self.save_best(attempt)
         if time.monotonic() - self._buffer_saved > SECONDS_BETWEEN_BUFFER_SAVES:

@@ -29,8 +29,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or choose another --out") from None
 
 
-def append_line(path: Path, record: Any) -> None:
-    """Add one JSON line to a log and wait until it is on the disk.
+def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
+    """Add one JSON line to a log.
+
+    Args:
+        durable: wait until it is on the disk, so that it outlives a power failure as well as a crash.
 
     Raises:
         LogbookError: it cannot be written.
@@ -44,7 +47,8 @@ def append_line(path: Path, record: Any) -> None:
                 if file.read(1) != b"\n":
                     line = "\n" + line
             file.write(_bytes(line))
-            _to_disk(file)
+            if durable:
+                _to_disk(file)
     except OSError as error:
         raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or choose another --out") from None
 
