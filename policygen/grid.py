@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from policygen.expressions import format_number
 MAX_CELLS = 1_000_000
 MAX_DIMENSIONS = 32
 # Rows handled at a time: the columns, counts and indices of one block stay in the processor's cache.
-BLOCK = 16_384
+BLOCK = 32_768
 # Up to here, comparing with every edge is faster than a binary search, because comparisons are vectorised.
 COMPARE_AT_MOST = 40
 
@@ -84,7 +84,6 @@ class Grid:
     """
 
     dimensions: tuple[Dimension, ...]
-    _strides: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.dimensions) <= MAX_DIMENSIONS:
@@ -93,8 +92,6 @@ class Grid:
             raise UsageError(f"the grid bins a quantity twice: {', '.join(self.names)}")
         if self.size > MAX_CELLS:
             raise UsageError(f"the grid has {self.size:,} cells; the most is {MAX_CELLS:,}: use fewer bins")
-        strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
-        object.__setattr__(self, "_strides", tuple(strides))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -111,6 +108,21 @@ class Grid:
         """Number of cells."""
         return math.prod(self.shape)
 
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+    @cached_property
+    def _index_dtype(self) -> np.dtype[Any]:
+        """The narrowest unsigned integers that number the cells: a vector instruction handles more of them."""
+        return np.min_scalar_type(self.size - 1)
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[tuple[float, ...], Any], ...]:
+        """The edges and the stride of each dimension."""
+        strides = np.array(self._strides).astype(self._index_dtype)
+        return tuple((dimension.cuts, stride) for dimension, stride in zip(self.dimensions, strides, strict=True))
+
     def cells(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
         """Cell indices of n states.
 
@@ -120,33 +132,34 @@ class Grid:
         Returns:
             Array of shape (n,), dtype int32.
         """
-        n = len(columns[0]) if columns else 0
-        out = np.empty(n, np.int32)
-        for start in range(0, n, BLOCK):
-            stop = min(start + BLOCK, n)
-            self._fill(out[start:stop], [column[start:stop] for column in columns])
+        out = np.empty(len(columns[0]), np.int32)
+        for block, cells in self._blocks(columns):
+            out[block] = cells
         return out
 
-    def _fill(self, out: npt.NDArray[np.int32], columns: Sequence[npt.NDArray[Any]]) -> None:
-        """Cell indices of one block: bin = number of edges - number of edges above the value."""
-        out.fill(self.size - 1)
-        below = np.empty(len(out), np.bool_)
-        ones = below.view(np.uint8)
-        count = np.empty(len(out), np.uint8)
-        for dimension, stride, column in zip(self.dimensions, self._strides, columns, strict=True):
-            cuts = dimension.cuts
-            if column.dtype == np.float16:  # too coarse to hold the edges
-                column = column.astype(np.float32)
-            column = np.ascontiguousarray(column)  # read once for every edge: one copy is cheaper than many strides
-            if len(cuts) > COMPARE_AT_MOST:
-                bins = np.searchsorted(np.array(cuts), column, side="right").astype(np.int32)
-                out -= np.int32(stride) * (np.int32(len(cuts)) - bins)
-            elif cuts:
-                np.less(column, cuts[0], out=count.view(np.bool_))
-                for cut in cuts[1:]:
-                    np.less(column, cut, out=below)
-                    np.add(count, ones, out=count)
-                out -= np.int32(stride) * count
+    def look_up(self, columns: Sequence[npt.NDArray[Any]], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What `values` of shape (cells, ...) hold for each of n states: `values[cells(columns)]`, shape (n, ...)."""
+        out = np.empty((len(columns[0]), *values.shape[1:]), values.dtype)
+        for block, cells in self._blocks(columns):
+            # Indices are in range by construction; the default mode would write through a buffer to make sure.
+            values.take(cells.astype(np.intp), axis=0, out=out[block], mode="clip")
+        return out
+
+    def _blocks(self, columns: Sequence[npt.NDArray[Any]]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """One block of rows after another, and its cell indices: an array that the next block overwrites."""
+        n = len(columns[0])
+        cells, part = np.empty((2, min(n, BLOCK)), self._index_dtype)
+        flags, count = np.empty((2, min(n, BLOCK)), np.bool_)
+        for start in range(0, n, BLOCK):
+            block = slice(start, min(start + BLOCK, n))
+            if block.stop - start < len(cells):  # the last block
+                cells, part, flags, count = (buffer[: block.stop - start] for buffer in (cells, part, flags, count))
+            cells.fill(self.size - 1)
+            for (cuts, stride), column in zip(self._steps, columns, strict=True):
+                if cuts:
+                    above = _edges_above(column[block], cuts, flags, count)
+                    cells -= np.multiply(above, stride, out=part, casting="unsafe")
+            yield block, cells
 
     def cell(self, values: Sequence[float]) -> int:
         """The cell index of one state given as plain floats, one per dimension."""
@@ -167,3 +180,20 @@ class Grid:
     def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
         """Bin per dimension of the given cells: shape (..., dimensions)."""
         return np.stack(np.unravel_index(np.asarray(cells), self.shape), axis=-1)
+
+
+def _edges_above(
+    column: npt.NDArray[Any], cuts: Sequence[float], flags: npt.NDArray[np.bool_], count: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any]:
+    """The number of edges above each value; `flags` and `count` are room to work in, of the column's length."""
+    if column.dtype == np.float16:  # too coarse to hold the edges
+        column = column.astype(np.float32)
+    column = np.ascontiguousarray(column)  # read once for every edge: one copy is cheaper than many strides
+    if len(cuts) > COMPARE_AT_MOST:
+        return len(cuts) - np.searchsorted(np.array(cuts), column, side="right")
+    many, ones = count.view(np.uint8), flags.view(np.uint8)
+    np.less(column, cuts[0], out=count)
+    for cut in cuts[1:]:
+        np.less(column, cut, out=flags)
+        np.add(many, ones, out=many)
+    return many

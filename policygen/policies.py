@@ -309,7 +309,7 @@ class TablePolicy(Policy):
     def act_columns(self, columns: Columns) -> Actions:
         """`act` for observations given as d separate columns of shape (n,): the fastest form."""
         quantities = self.quantities(columns)
-        return self.actions.take(self.grid.cells([quantities[i] for i in self._positions]), axis=0)
+        return self.grid.look_up([quantities[i] for i in self._positions], self.actions)
 
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
         """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""

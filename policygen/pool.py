@@ -22,11 +22,11 @@ POOLED = ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5")
 COPIES = 128  # episodes under way at a time
 
 
-def pool_for(task: Task, threads: int) -> Pool | None:
+def pool_for(task: Task, cores: int) -> Pool | None:
     """An EnvPool that plays the task, or None where EnvPool is not installed or does not have the same environment."""
     if task.gym_id not in POOLED or task.kwargs or importlib.util.find_spec("envpool") is None:
         return None
-    return Pool(task, threads)
+    return Pool(task, cores)
 
 
 class Pool:
@@ -34,9 +34,11 @@ class Pool:
 
     engine = "envpool"
 
-    def __init__(self, task: Task, threads: int) -> None:
+    def __init__(self, task: Task, cores: int) -> None:
         self.task = task
-        self.threads = threads
+        # With one thread a core, a core is idle while its thread is woken for the next step: one more thread than cores
+        # plays Hopper on two cores in five sixths of the time, two more are no faster.
+        self.threads = cores + 1 if cores > 1 else 1
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """One episode per seed, in the order of the seeds."""

@@ -46,7 +46,7 @@ class Players:
     """Plays episodes like a `Simulator`, on `jobs` processes where the work is worth it.
 
     Args:
-        jobs: number of processes, or of EnvPool's threads; by default as many as there are usable cores.
+        jobs: number of processes, or of cores that EnvPool may use; by default as many as there are usable cores.
         use_pool: whether EnvPool may play, where it is installed and has the same environment.
     """
 

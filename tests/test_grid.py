@@ -81,6 +81,17 @@ def test_many_edges_are_searched_and_few_compared_with_the_same_result(count):
         assert np.array_equal(grid.cells(columns), expected_cells(grid, columns))
 
 
+@pytest.mark.parametrize("shape", [(255,), (256, 1), (257,), (1, 16, 16), (5, 51), (255, 257), (256, 256), (65_537,)])
+def test_all_cells_are_reached_however_wide_their_numbers_are(shape):
+    grid = Grid(tuple(integers(f"a{i}", bins) for i, bins in enumerate(shape)))
+    columns = list(np.unravel_index(np.arange(grid.size), shape))
+    assert np.array_equal(grid.cells(columns), np.arange(grid.size))
+    values = np.random.default_rng(0).normal(size=(grid.size, 2)).astype(np.float32)
+    for held in (values[:, 0], values, np.arange(grid.size, dtype=np.int8)):
+        assert np.array_equal(grid.look_up(columns, held), held)
+        assert grid.look_up(columns, held).dtype == held.dtype
+
+
 def test_an_edge_belongs_to_the_bin_above_and_nan_to_the_top():
     grid = Grid((Dimension("a", (0.0, 0.1)),))
     column = np.array([-np.inf, -1e-9, -0.0, 0.0, 0.05, np.float32(0.1), 5, np.inf, np.nan], np.float32)
