@@ -13,7 +13,7 @@ PACKAGE = Path(policygen.__file__).parent
 FLOORS = """
 errors messages expressions resources storage grid spaces facts tasks ablation discovery policies
 normalise language rollout pool workers evaluate analysis
-buffer config budget example search prompts
+buffer config budget example search traces history visits filters prompts
 llm.base llm.keys llm.prices llm.faults llm.retry
 llm.openai llm.anthropic llm.gemini llm.manual llm.replay llm.builtin llm
 propose refine loop logbook maps plots compare runner api preview progress bench cli __main__
