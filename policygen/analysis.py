@@ -150,7 +150,7 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
         }
         for columns, failed in episodes
     ]
-    ranges = {}
+    usual = {}
     for name in kept[0] if kept else ():
         values = np.concatenate([columns[name] for columns in kept])
         if len(values) < LEAST_USUAL:
@@ -159,8 +159,8 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
             continue  # no range is usual for what is not a number
         low, high = np.quantile(values, USUAL_QUANTILES)
         margin = MARGIN * (high - low)
-        ranges[name] = (float(low - margin), float(high + margin))
-    return ranges
+        usual[name] = (float(low - margin), float(high + margin))
+    return usual
 
 
 def turning_points(values: Column) -> list[int]:

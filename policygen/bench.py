@@ -604,7 +604,7 @@ def long_prompt_characters() -> int:
             search.attempts.append(Attempt(number, policy, score, short, accepted=number in (1, 15)))
         search.best = search.attempts[14]
         search.best_score = search.best.score
-    return render_prompt(search.context(21), config).characters
+    return render_prompt(search.context(21, config), config).characters
 
 
 def _overhead(repeats: int, quick: bool) -> Iterator[Row | Missing]:

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from policygen.errors import UsageError
 from policygen.tasks import PolicyKind, Task, explain
 
+RefineMethod = Literal["auto", "cma", "ars", "coordinate"]
+
 
 class RunConfig(BaseModel):
     """The settings of one run. Every field can be given by `--set NAME=VALUE`, a config file or the task's `[run]`."""
@@ -101,7 +103,24 @@ def effective_config(
     config = RunConfig(**merged)
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
+    parse_method(config.refine)
     return config
+
+
+def parse_method(text: str) -> tuple[RefineMethod | None, int]:
+    """`METHOD[:EPISODES]` of `--refine`; None is `none`. Without a number the budget is 500 episodes a proposal.
+
+    Raises:
+        UsageError: an unknown method or a budget that is not a number.
+    """
+    name, _, budget = text.partition(":")
+    if name not in ("none", "auto", "cma", "ars", "coordinate"):
+        raise UsageError(f"--refine {text}: methods are none, auto, cma, ars and coordinate, as in --refine cma:500")
+    if budget and not (budget.isdigit() and int(budget) > 0):
+        raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
+    if name == "none":
+        return None, 0
+    return name, int(budget or 500)  # type: ignore[return-value]
 
 
 def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from policygen.budget import Ledger
 from policygen.buffer import ReplayBuffer
-from policygen.config import RunConfig
+from policygen.config import RunConfig, parse_method
 from policygen.errors import BudgetExhausted
 from policygen.evaluate import (
     Score,
@@ -22,10 +22,11 @@ from policygen.evaluate import (
     sampled_score,
     score_of_returns,
 )
+from policygen.example import Example
 from policygen.policies import Policy
 from policygen.prompts import render_prompt
 from policygen.propose import Correspondent, Proposal, propose
-from policygen.refine import Refined, parse_method, refine
+from policygen.refine import Refined, refine
 from policygen.rollout import RandomActor, Trajectory
 from policygen.search import Attempt, Played, Search
 from policygen.tasks import Task
@@ -40,11 +41,9 @@ PROLONGATIONS = (2, 4)
 STANDARDISED_STEP = 2.5
 
 
-def new_search(task: Task, config: RunConfig) -> Search:
+def new_search(task: Task, config: RunConfig, example: Example | None = None) -> Search:
     """An empty search for a run."""
-    refining = parse_method(config.refine)[0] is not None
-    buffer = ReplayBuffer(config.buffer_steps)
-    return Search(task, config.policy, config.seed, buffer, finite_mdp(task), refining, config.normalise)
+    return Search(task, ReplayBuffer(config.buffer_steps), finite_mdp(task), example)
 
 
 def optimize(search: Search, config: RunConfig, correspondent: Correspondent) -> Iterator[Attempt]:
@@ -71,7 +70,7 @@ def optimize(search: Search, config: RunConfig, correspondent: Correspondent) ->
                 judge.reserve_episodes()
                 first = iteration * config.candidates + 1
                 earlier = search.turns if config.conversation == "continued" else []
-                context = search.context(first)
+                context = search.context(first, config)
                 contexts = [replace(context, number=first + k) for k in range(config.candidates)]
                 proposals: list[Proposal] = []
                 stopped = ""

@@ -18,7 +18,6 @@ from policygen.messages import Prompt
 from policygen.policies import output_names
 from policygen.prompts import improve_template, render_prompt
 from policygen.propose import llm_options
-from policygen.refine import parse_method
 from policygen.resources import find_run, list_resources
 from policygen.runner import load_run, read_example
 from policygen.workers import Players
@@ -50,8 +49,6 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
             assignments=assignments,
             options=options,
         )
-        search.normalise = config.normalise
-        search.refining = parse_method(config.refine)[0] is not None
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:
@@ -59,12 +56,10 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         if config.ablate == "knowledge":
             task = without_knowledge(task)
-        example = read_example(find_run(config.example)) if config.example else None
-        search = new_search(task, config)
-        search.example = example
+        search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)
         with Players(task, config.jobs) as players:
             Judge(search, config, Ledger(config), players).random_actions()
-    context = search.context(len(search.attempts))
+    context = search.context(len(search.attempts), config)
     earlier = search.turns if config.conversation == "continued" else []
     prompt = render_prompt(context, config, earlier)
     provider, _, model = config.llm.partition(":")

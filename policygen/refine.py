@@ -20,7 +20,6 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import UsageError
 from policygen.evaluate import FiniteMDP, exact_score
 from policygen.expressions import Node, constants, with_constants
 from policygen.grid import Dimension, Grid
@@ -66,22 +65,6 @@ class Refined:
     method: Method
     constants: int
     spread: tuple[tuple[str, float], ...] = ()
-
-
-def parse_method(text: str) -> tuple[Literal["auto", "cma", "ars", "coordinate"] | None, int]:
-    """`METHOD[:EPISODES]` of `--refine`; None is `none`. Without a number the budget is 500 episodes a proposal.
-
-    Raises:
-        UsageError: an unknown method or a budget that is not a number.
-    """
-    name, _, budget = text.partition(":")
-    if name not in ("none", "auto", "cma", "ars", "coordinate"):
-        raise UsageError(f"--refine {text}: methods are none, auto, cma, ars and coordinate, as in --refine cma:500")
-    if budget and not (budget.isdigit() and int(budget) > 0):
-        raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
-    if name == "none":
-        return None, 0
-    return name, int(budget or 500)  # type: ignore[return-value]
 
 
 def refine(

@@ -96,8 +96,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
         example = read_example(source)
         # Tomorrow `latest` is another run.
         config = config.model_copy(update={"example": str(source)})
-    search = new_search(task, config)
-    search.example = example
+    search = new_search(task, config, example)
     return Run(config, provider, Logbook.create(out, task, config, example), search, Ledger(config))
 
 
@@ -130,8 +129,7 @@ def load_run(folder: Path) -> Run:
     """
     logbook = Logbook(folder)
     config = logbook.config()
-    search = new_search(logbook.task(), config)
-    search.example = logbook.example()
+    search = new_search(logbook.task(), config, logbook.example())
     recorded = logbook.attempts()
     left_over = (len(recorded) - 1) % config.candidates if recorded and logbook.summary() is None else 0
     attempts = recorded[: len(recorded) - left_over]

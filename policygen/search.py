@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from policygen.buffer import ReplayBuffer
+from policygen.config import RunConfig, parse_method
 from policygen.evaluate import FiniteMDP, Score
 from policygen.example import Example
 from policygen.language import Problem
@@ -79,39 +80,34 @@ class Search:
     """What the loop has so far; the one mutable record of the house.
 
     `best_score` may rest on more episodes than the best attempt's own score: close comparisons are prolonged.
-    `refining` says that a numerical search tunes every proposal, `normalise` that proposals may use `n_NAME`. `turns`
-    are the requests and last replies of a continued conversation. `stopped` says why the loop ended.
-    `example` is a policy of another task to show.
+    `example` is a policy of another task to show. `turns` are the requests and last replies of a continued
+    conversation. `stopped` says why the loop ended.
     """
 
     task: Task
-    kind: PolicyKind
-    seed: int
     buffer: ReplayBuffer
     mdp: FiniteMDP | None = None
-    refining: bool = False
-    normalise: bool = False
+    example: Example | None = None
     attempts: list[Attempt] = field(default_factory=list)
     best: Attempt | None = None
     best_score: Score | None = None
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""
-    example: Example | None = None
 
-    def context(self, number: int) -> Context:
+    def context(self, number: int, config: RunConfig) -> Context:
         """A snapshot for the prompt of attempt `number`."""
-        observations = [episode.trajectory.observations for episode in self.buffer] if self.normalise else []
+        observations = [episode.trajectory.observations for episode in self.buffer] if config.normalise else []
         return Context(
             self.task,
-            self.kind,
+            config.policy,
             number,
-            self.seed,
+            config.seed,
             self.best,
             self.best_score,
             tuple(self.attempts),
             self.buffer,
-            self.refining,
-            definitions(self.task, observations, normalisable(self.task)) if self.normalise else (),
+            parse_method(config.refine)[0] is not None,
+            definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             self.example,
         )
 
@@ -120,7 +116,8 @@ class Search:
 class Context:
     """What a prompt is rendered from, and what the `builtin` provider searches with.
 
-    The buffer is the run's own: read it at once, do not keep it. `definitions` say what `n_NAME` stands for, over all
+    The buffer is the run's own: read it at once, do not keep it. `refining` says that a numerical search tunes every
+    proposal. `definitions` say what `n_NAME` stands for, over all
     that the buffer holds; empty unless the run normalises. They depend on nothing else, so that a resumed run reads
     recorded replies as they were read.
     """

@@ -59,7 +59,7 @@ def later(name: str, **settings: Any) -> tuple[Context, RunConfig]:
     config = effective_config(task, name, options={"episodes": 4, "warmup_episodes": 4, "iterations": 4, **settings})
     search = new_search(task, config)
     list(optimize(search, config, Correspondent(Builtin(), Ledger(config))))
-    return search.context(len(search.attempts)), config
+    return search.context(len(search.attempts), config), config
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------

@@ -72,12 +72,12 @@ def searched(task: Task, *replies: str, **more: Any) -> tuple[Search, RunConfig,
 
 
 def test_means_and_spreads_are_those_of_all_observations_and_features_in_the_buffer() -> None:
-    search, _, _ = searched(PENDULUM, "torque = 2*rate", "torque = -rate + n_sin")
+    search, config, _ = searched(PENDULUM, "torque = 2*rate", "torque = -rate + n_sin")
     assert {episode.attempt for episode in search.buffer} == {0, 1, 2}
     rows = np.concatenate([e.trajectory.observations for e in search.buffer]).astype(np.float64)
     cos, _, rate = rows.T
     known = {"cos": cos, "rate": rate, "energy": None}
-    found = {d.quantity: d for d in search.context(3).definitions}
+    found = {d.quantity: d for d in search.context(3, config).definitions}
     assert tuple(found) == PENDULUM.quantity_names
     feature = dict(PENDULUM.features)["energy"]
     assert feature == "0.5*rate^2 + 15*(cos - 1)", "the test computes it itself"
@@ -223,12 +223,12 @@ def test_whatever_is_kept_and_rewritten_the_policy_reads_back_from_its_text(firs
 
 
 def test_a_run_gives_fresh_definitions_to_each_round_and_the_same_to_all_its_candidates() -> None:
-    search, _, provider = searched(PENDULUM, *["torque = 2*n_rate"] * 2, iterations=1, candidates=2)
+    search, config, provider = searched(PENDULUM, *["torque = 2*n_rate"] * 2, iterations=1, candidates=2)
     one, other = (attempt.policy for attempt in search.attempts[1:3])
     assert one is not None
     assert one == other
     assert len(provider.prompts) == 2
-    rate = next(d for d in search.context(3).definitions if d.quantity == "rate")
+    rate = next(d for d in search.context(3, config).definitions if d.quantity == "rate")
     assert dict(one.lets)["n_rate"] != rate.node
 
 
@@ -277,16 +277,17 @@ def test_a_run_that_refines_keeps_the_definitions_of_its_proposal() -> None:
 
 def test_the_prompt_tells_what_they_are_only_when_they_are_offered() -> None:
     search, config, _ = searched(CARTPOLE, "left = 0\nright = n_angle")
-    context = search.context(2)
+    context = search.context(2, config)
     system, request = (message.content for message in render_prompt(context, config).messages)
     assert "n_NAME, such as n_position: minus its mean" in system
     (line,) = re.findall(r"^Mean and standard deviation .*$", request, re.MULTILINE)
     for definition in context.definitions:
         assert f"{definition.quantity} {definition.mean:.4g} {definition.spread:.4g}" in line
     assert "let n_angle = " in request
-    search.normalise = False
-    off = "".join(message.content for message in render_prompt(search.context(2), config).messages)
-    without = "".join(message.content for message in render_prompt(searched(CARTPOLE)[0].context(1), config).messages)
+    plain = config.model_copy(update={"normalise": False})
+    off = "".join(message.content for message in render_prompt(search.context(2, plain), plain).messages)
+    first = searched(CARTPOLE)[0].context(1, config)
+    without = "".join(message.content for message in render_prompt(first, config).messages)
     assert "n_NAME" not in off
     assert "Mean and standard deviation" not in off
     assert "n_NAME" in without
@@ -294,7 +295,7 @@ def test_the_prompt_tells_what_they_are_only_when_they_are_offered() -> None:
 
 def test_a_repair_prompt_names_them_and_what_it_repairs_is_read_with_them() -> None:
     search, config, _ = searched(CARTPOLE)
-    context = search.context(1)
+    context = search.context(1, config)
     provider = Written(["left = 0\nright = n_angel", "left = 0\nright = n_angle"])
     proposal = propose(Correspondent(provider, Ledger(config)), 1, render_prompt(context, config), context, config)
     repair = provider.prompts[1].messages[-1].content

@@ -52,7 +52,7 @@ def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tup
             Judge(search, config, ledger, simulator).random_actions()
     else:
         list(optimize(search, config, Correspondent(provider or Builtin(), ledger)))
-    return search.context(len(search.attempts)), config
+    return search.context(len(search.attempts), config), config
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(case))
@@ -562,7 +562,7 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     )
     search = new_search(task, config)
     list(optimize(search, config, Correspondent(Written([reply]), Ledger(config))))
-    request = texts(render_prompt(search.context(2), config))[1]
+    request = texts(render_prompt(search.context(2, config), config))[1]
     assert not re.search(r"\bdist\b|\bctrl\b", request)
 
 

@@ -31,7 +31,7 @@ def config(**more: Any) -> RunConfig:
 
 def start(provider: Any, **more: Any) -> tuple[Correspondent, Context, Prompt, RunConfig, list[Any]]:
     chosen = config(**more)
-    context = new_search(TASK, chosen).context(1)
+    context = new_search(TASK, chosen).context(1, chosen)
     seen: list[Any] = []
     correspondent = Correspondent(provider, Ledger(chosen), on_exchange=seen.append, sleep=lambda seconds: None)
     return correspondent, context, render_prompt(context, chosen), chosen, seen
@@ -134,7 +134,7 @@ def test_a_request_that_was_never_answered_is_recorded_before_the_error_goes_on(
 
 def test_recorded_replies_are_used_before_the_provider_is_asked() -> None:
     chosen = config()
-    context = new_search(TASK, chosen).context(1)
+    context = new_search(TASK, chosen).context(1, chosen)
     prompt = render_prompt(context, chosen)
     recorded = [
         FailedExchange(1, 0, prompt, 2, "refused"),
@@ -152,7 +152,7 @@ def test_recorded_replies_are_used_before_the_provider_is_asked() -> None:
 
 def test_a_failure_of_an_interrupted_run_counts_for_the_attempt_and_stands_once_in_the_log() -> None:
     chosen = config()
-    context = new_search(TASK, chosen).context(1)
+    context = new_search(TASK, chosen).context(1, chosen)
     prompt = render_prompt(context, chosen)
     seen: list[Any] = []
     recorded = [FailedExchange(1, 0, prompt, 2, "refused")]

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from policygen.discovery import load_task
-from policygen.errors import UsageError
 from policygen.evaluate import episode_seeds, exact_score, finite_mdp
 from policygen.expressions import constants, parse_expression, to_text, with_constants
 from policygen.language import parse
 from policygen.policies import LinearPolicy, Policy, TablePolicy
-from policygen.refine import Tunable, parse_method, refine
+from policygen.refine import Tunable, refine
 from policygen.rollout import Simulator
 
 WEAK = "let lean = angle + 0.02*spin\nleft = 0\nright = 1*lean - 0.3*position"
@@ -182,21 +181,6 @@ def test_coordinate_search_over_episodes_keeps_its_budget() -> None:
     )
     assert refined is not None
     assert refined.episodes == player.episodes <= 400
-
-
-@pytest.mark.parametrize("text", ["adam", "cma:", "cma:0", "cma:many", "cma:-3", ":5"])
-def test_a_malformed_method_is_one_sentence(text: str) -> None:
-    if text == "cma:":
-        assert parse_method(text) == ("cma", 500)
-        return
-    with pytest.raises(UsageError, match=r"--refine"):
-        parse_method(text)
-
-
-def test_methods_and_budgets_are_read() -> None:
-    assert parse_method("none") == (None, 0)
-    assert parse_method("auto") == ("auto", 500)
-    assert parse_method("ars:1200") == ("ars", 1_200)
 
 
 TWO_SIZES = "let length = 0.5*cos(angle)\nleft = 0\nright = 3*length - 2*spin"
