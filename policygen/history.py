@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from policygen.evaluate import Score
 from policygen.expressions import constants
-from policygen.policies import LinearPolicy, Policy, TablePolicy, action_text
+from policygen.notation import action_text
+from policygen.policies import LinearPolicy, Policy, TablePolicy
 from policygen.search import Attempt
 
 DIFFERENCES = 3  # cells named per attempt

@@ -19,15 +19,16 @@ from pydantic import ValidationError
 
 from policygen.buffer import ReplayBuffer
 from policygen.config import RunConfig
+from policygen.drafts import Problem
 from policygen.errors import LogbookError, PolicyError
 from policygen.evaluate import Score
 from policygen.example import Example, example_from_record, example_to_record
-from policygen.language import Problem
 from policygen.messages import Message, Prompt, Reply
-from policygen.policies import from_record, task_from_record, task_to_record
+from policygen.policies import from_record
 from policygen.propose import Exchange, FailedExchange
 from policygen.search import Attempt, Played
 from policygen.storage import append_line, read_lines, write_atomically
+from policygen.task_records import task_from_record, task_to_record
 from policygen.tasks import Task, explain
 
 # Rewriting the replay buffer costs time; what is missing after a crash is played again from its seeds.

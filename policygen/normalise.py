@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.expressions import Call, Name, Node, Number, finite
-from policygen.policies import output_names, reader_of_all
-from policygen.tasks import Task, is_name
+from policygen.policies import reader_of_all
+from policygen.tasks import Task, is_name, output_names
 
 PREFIX = "n_"
 SIGNIFICANT_DIGITS = 4

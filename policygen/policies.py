@@ -7,9 +7,8 @@ themselves in the policy language, and save themselves to a file that loads with
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -37,10 +36,12 @@ from policygen.expressions import (
     to_text,
     unknown_name,
 )
-from policygen.grid import Dimension, Grid
-from policygen.spaces import ActionKind, Actuator, Observation
+from policygen.grid import Grid
+from policygen.notation import action_text, bins_text
+from policygen.rules import Rule, compressed, dense_table
 from policygen.storage import write_atomically
-from policygen.tasks import Optimum, Task, explain, is_name
+from policygen.task_records import grid_from_record, grid_to_record, task_from_record, task_to_record
+from policygen.tasks import Task, explain, is_name, output_names
 
 Actions = npt.NDArray[Any]
 Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
@@ -207,15 +208,11 @@ class Policy(ABC):
             raise PolicyError(f"{path}: {error}") from None
 
 
+def _let_lines(lets: Lets) -> list[str]:
+    return [f"let {name} = {to_text(node)}" for name, node in lets]
+
+
 # --- tables ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One row of a table: the bins it covers per dimension, and the action (a number per actuator)."""
-
-    bins: tuple[tuple[int, ...], ...]
-    action: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -286,7 +283,7 @@ class TablePolicy(Policy):
     @cached_property
     def actions(self) -> Actions:
         """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
-        actions = as_actions(self.task, self._dense[0])
+        actions = _as_actions(self.task, self._dense[0])
         actions.setflags(write=False)  # `act_one` hands out its rows
         return actions
 
@@ -331,7 +328,7 @@ class TablePolicy(Policy):
                 lines.append(f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}")
         rows = [[*self.grid.names, *(actuator.name for actuator in self.task.actuators)]]
         for rule in self.rules:
-            cells = [cell_text(bins, size) for bins, size in zip(rule.bins, self.grid.shape, strict=True)]
+            cells = [bins_text(bins, size) for bins, size in zip(rule.bins, self.grid.shape, strict=True)]
             cells += [action_text(a, v) for a, v in zip(self.task.actuators, rule.action, strict=True)]
             rows.append(cells)
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -341,25 +338,12 @@ class TablePolicy(Policy):
 
     def _to_record(self) -> dict[str, Any]:
         return {
-            "grid": {dimension.name: list(dimension.edges) for dimension in self.grid.dimensions},
+            "grid": grid_to_record(self.grid),
             "rules": [[*map(list, rule.bins), list(rule.action)] for rule in self.rules],
         }
 
 
-def dense_table(
-    rules: Sequence[Rule], shape: tuple[int, ...], actuators: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Rules spread out over the cells: actions of shape (cells, actuators), and which cells are covered."""
-    actions = np.zeros((*shape, actuators))
-    covered = np.zeros(shape, np.bool_)
-    for rule in reversed(rules):
-        block = np.ix_(*rule.bins)
-        actions[block] = rule.action
-        covered[block] = True
-    return actions.reshape(-1, actuators), covered.reshape(-1)
-
-
-def as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:
+def _as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:
     """Numbers of shape (n, actuators) as actions of the environment's own shape and dtype."""
     if task.action_space == "box":
         low, high = (np.array([getattr(a, side) for a in task.actuators]) for side in ("low", "high"))
@@ -368,102 +352,7 @@ def as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:
     return whole[:, 0] if task.action_space == "discrete" else whole
 
 
-def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[Rule]:
-    """Few rows that say the same as `dense` (cells, actuators): a greedy decision tree, its leaves merged.
-
-    The action with most leaves becomes one last row of `*`.
-    """
-    kinds, codes = np.unique(dense, axis=0, return_inverse=True)
-    leaves: list[tuple[tuple[tuple[int, ...], ...], int]] = []
-    stack = [tuple(tuple(range(size)) for size in shape)]
-    table = codes.reshape(shape)
-    while stack:
-        box = stack.pop()
-        block = table[np.ix_(*box)]
-        if block.size == 1 or (block == block.flat[0]).all():
-            leaves.append((box, int(block.flat[0])))
-            continue
-        axis, at = _best_split(block, len(kinds))
-        halves = (box[axis][at:], box[axis][:at])
-        stack.extend((*box[:axis], half, *box[axis + 1 :]) for half in halves)
-    leaves = _merged(leaves)
-    counts = np.bincount([code for _, code in leaves], minlength=len(kinds))
-    common = int(np.argmax(counts))
-    rest = [(box, code) for box, code in leaves if code != common]
-    everything = (tuple(tuple(range(size)) for size in shape), common)
-    return [Rule(box, tuple(kinds[code].tolist())) for box, code in [*rest, everything]]
-
-
-def _best_split(block: npt.NDArray[np.intp], kinds: int) -> tuple[int, int]:
-    """The axis and position that leave the purest two halves (least entropy)."""
-    best = (math.inf, 0, 1)
-    for axis in range(block.ndim):
-        lines = np.moveaxis(block, axis, 0).reshape(block.shape[axis], -1)
-        counts = np.stack([np.bincount(line, minlength=kinds) for line in lines])
-        left = np.cumsum(counts, axis=0)[:-1]
-        for at, (a, b) in enumerate(zip(left, counts.sum(axis=0) - left, strict=True), start=1):
-            best = min(best, (_entropy(a) + _entropy(b), axis, at))
-    return best[1], best[2]
-
-
-def _entropy(counts: npt.NDArray[Any]) -> float:
-    present = counts[counts > 0]
-    return float(-(present * np.log(present / present.sum())).sum())
-
-
-def _merged(
-    leaves: list[tuple[tuple[tuple[int, ...], ...], int]],
-) -> list[tuple[tuple[tuple[int, ...], ...], int]]:
-    """Join leaves of one action that differ in a single dimension, until none do."""
-    changed = True
-    while changed:
-        changed = False
-        for axis in range(len(leaves[0][0])):
-            groups: dict[Any, list[int]] = {}
-            for box, code in leaves:
-                groups.setdefault((box[:axis], box[axis + 1 :], code), []).extend(box[axis])
-            if len(groups) < len(leaves):
-                changed = True
-                leaves = [
-                    ((*before, tuple(sorted(bins)), *after), code) for (before, after, code), bins in groups.items()
-                ]
-    return leaves
-
-
-def cell_text(bins: Sequence[int], size: int) -> str:
-    """A table cell: `*` for all bins, else ranges and single bins: `0-2,4`."""
-    if len(bins) == size:
-        return "*"
-    runs: list[list[int]] = []
-    for index in bins:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ",".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a},{b}" for a, b in runs)
-
-
-def action_text(actuator: Actuator, value: float) -> str:
-    """An action in the task's words: a label, a named level, or a number."""
-    if actuator.is_choice:
-        return actuator.labels[round(value)]
-    named = next((name for name, level in actuator.levels if level == value), None)
-    return named or format_number(value)
-
-
 # --- linear policies -------------------------------------------------------------------------------------------------
-
-
-def output_names(task: Task) -> tuple[str, ...]:
-    """Left-hand sides of a linear policy: one per number, one score per label of a choice."""
-    names: list[str] = []
-    for actuator in task.actuators:
-        if not actuator.is_choice:
-            names.append(actuator.name)
-            continue
-        alone = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
-        names += [label if alone else f"{actuator.name}_{label}" for label in actuator.labels]
-    return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -641,13 +530,6 @@ class LinearPolicy(Policy):
         return {"equations": {name: to_text(node) for name, node in self.equations}}
 
 
-def _let_lines(lets: Lets) -> list[str]:
-    return [f"let {name} = {to_text(node)}" for name, node in lets]
-
-
-# --- saved form ------------------------------------------------------------------------------------------------------
-
-
 def reader_of_all(task: Task, lets: Lets = ()) -> LinearPolicy:
     """A linear policy that reads every quantity, so that it computes all of them; its equations are never used."""
     names = [*task.quantity_names, *(name for name, _ in lets)]
@@ -655,65 +537,7 @@ def reader_of_all(task: Task, lets: Lets = ()) -> LinearPolicy:
     return LinearPolicy(task, lets, tuple((name, everything) for name in output_names(task)))
 
 
-def task_to_record(task: Task) -> dict[str, Any]:
-    """A task as JSON values: what a policy needs to act and be scored, and what a prompt says about it."""
-    return {
-        "name": task.name,
-        "gym_id": task.gym_id,
-        "kwargs": dict(task.kwargs),
-        "action_space": task.action_space,
-        "max_steps": task.max_steps,
-        "discount": task.discount,
-        "solved": task.solved,
-        "optimum": [task.optimum.value, task.optimum.source] if task.optimum else None,
-        "observations": [
-            [o.name, o.unit, o.about, _number(o.low), _number(o.high), o.integer] for o in task.observations
-        ],
-        "actuators": [
-            {"name": a.name, "about": a.about, "labels": list(a.labels)}
-            if a.is_choice
-            else {"name": a.name, "about": a.about, "low": a.low, "high": a.high, "levels": dict(a.levels)}
-            for a in task.actuators
-        ],
-        "features": dict(task.features),
-        "about": task.about,
-        "hints": list(task.hints),
-        "facts": list(task.facts),
-        "inputs": list(task.inputs),
-        "grid": {d.name: list(d.edges) for d in task.grid.dimensions} if task.grid else None,
-    }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-class _ActuatorRecord(BaseModel):
-    name: str
-    about: str
-    labels: list[str] = []
-    low: float = 0.0
-    high: float = 0.0
-    levels: dict[str, float] = {}
-
-
-class _TaskRecord(BaseModel):
-    name: str
-    gym_id: str
-    kwargs: dict[str, Any]
-    action_space: ActionKind
-    max_steps: int = Field(gt=0)
-    discount: float
-    solved: float | None
-    optimum: tuple[float, str] | None
-    observations: list[tuple[str, str, str, float | None, float | None, bool]] = Field(min_length=1)
-    actuators: list[_ActuatorRecord] = Field(min_length=1)
-    features: dict[str, str]
-    about: str
-    hints: list[str]
-    inputs: list[str] = []
-    facts: list[str] = []  # records written before there were any lack them
-    grid: dict[str, list[float]] | None
+# --- saved form ------------------------------------------------------------------------------------------------------
 
 
 class _PolicyRecord(BaseModel):
@@ -723,58 +547,6 @@ class _PolicyRecord(BaseModel):
     grid: dict[str, list[float]] = {}
     rules: list[Annotated[list[list[int | float]], Field(min_length=1)]] = []
     equations: dict[str, str] = {}
-
-
-def task_from_record(record: Mapping[str, Any]) -> Task:
-    """What `task_to_record` wrote.
-
-    Raises:
-        PolicyError: it is damaged; the message says where.
-    """
-    try:
-        read = _TaskRecord.model_validate(record)
-    except ValidationError as error:
-        raise PolicyError(f"damaged task: {explain(error)}") from None
-    choices = [bool(actuator.labels) for actuator in read.actuators]
-    if any(choices) == (read.action_space == "box") or any(choices) != all(choices):
-        raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
-    return Task(
-        name=read.name,
-        gym_id=read.gym_id,
-        kwargs=tuple(read.kwargs.items()),
-        observations=tuple(
-            Observation(
-                name,
-                unit,
-                about,
-                low=-math.inf if low is None else low,
-                high=math.inf if high is None else high,
-                integer=integer,
-            )
-            for name, unit, about, low, high, integer in read.observations
-        ),
-        actuators=tuple(
-            Actuator(a.name, tuple(a.labels), a.low, a.high, tuple(a.levels.items()), a.about) for a in read.actuators
-        ),
-        action_space=read.action_space,
-        max_steps=read.max_steps,
-        discount=read.discount,
-        solved=read.solved,
-        optimum=Optimum(*read.optimum) if read.optimum else None,
-        features=tuple(read.features.items()),
-        about=read.about,
-        hints=tuple(read.hints),
-        facts=tuple(read.facts),
-        inputs=tuple(read.inputs),
-        grid=_grid_from_record(read.grid) if read.grid else None,
-    )
-
-
-def _grid_from_record(record: Mapping[str, Sequence[float]]) -> Grid:
-    try:
-        return Grid(tuple(Dimension(name, tuple(edges)) for name, edges in record.items()))
-    except UsageError as error:
-        raise PolicyError(f"damaged grid: {error}") from None
 
 
 def from_record(record: Any, task: Task | None = None) -> Policy:
@@ -806,7 +578,7 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
                 Rule(tuple(tuple(bins) for bins in row[:-1]), tuple(row[-1]))  # type: ignore[arg-type]
                 for row in read.rules
             )
-            return TablePolicy(task, tuple(lets), _grid_from_record(read.grid), rules)
+            return TablePolicy(task, tuple(lets), grid_from_record(read.grid), rules)
         equations = tuple((name, parse_expression(text, known)) for name, text in read.equations.items())
         return LinearPolicy(task, tuple(lets), equations)
     except (ExpressionError, UsageError) as error:

@@ -15,11 +15,11 @@ from policygen.errors import TaskError
 from policygen.llm.prices import cost
 from policygen.loop import Judge, new_search
 from policygen.messages import Prompt
-from policygen.policies import output_names
 from policygen.prompts import improve_template, render_prompt
 from policygen.propose import llm_options
 from policygen.resources import find_run, list_resources
 from policygen.runner import load_run, read_example
+from policygen.tasks import output_names
 from policygen.workers import Players
 
 

@@ -18,14 +18,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from policygen.analysis import account
 from policygen.config import RunConfig
+from policygen.drafts import Problem
 from policygen.errors import TemplateError
 from policygen.filters import FILTERS
 from policygen.history import attempt_views, best_view
-from policygen.language import Problem
 from policygen.messages import CHARACTERS_PER_TOKEN, Message, Prompt
-from policygen.policies import TablePolicy, output_names
+from policygen.policies import TablePolicy
 from policygen.resources import find_resource, list_resources, resource_folders
 from policygen.search import Context
+from policygen.tasks import output_names
 from policygen.traces import episode_view, reader_for, usual_of
 from policygen.visits import count_visits, visit_views
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from policygen.budget import Ledger
 from policygen.config import RunConfig
+from policygen.drafts import Problem
 from policygen.errors import BudgetExhausted, ProviderError
-from policygen.language import Parsed, Problem, parse
+from policygen.language import Parsed, parse
 from policygen.llm import LLMOptions, Provider
 from policygen.llm.prices import cost
 from policygen.llm.retry import ask

@@ -24,7 +24,8 @@ from policygen.evaluate import FiniteMDP, exact_score
 from policygen.expressions import Node, constants, with_constants
 from policygen.grid import Dimension, Grid
 from policygen.normalise import is_definition
-from policygen.policies import LinearPolicy, Policy, Rule, TablePolicy
+from policygen.policies import LinearPolicy, Policy, TablePolicy
+from policygen.rules import Rule
 
 Method = Literal["cma", "ars", "coordinate"]
 Vector = npt.NDArray[np.float64]

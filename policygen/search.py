@@ -7,9 +7,9 @@ from typing import Literal
 
 from policygen.buffer import ReplayBuffer
 from policygen.config import RunConfig, parse_method
+from policygen.drafts import Problem
 from policygen.evaluate import FiniteMDP, Score
 from policygen.example import Example
-from policygen.language import Problem
 from policygen.messages import Message
 from policygen.normalise import Definition, definitions, normalisable
 from policygen.policies import Policy

@@ -104,6 +104,18 @@ class Task:
         return "table" if self.grid is not None else "linear"
 
 
+def output_names(task: Task) -> tuple[str, ...]:
+    """Left-hand sides of a linear policy: one per number, one score per label of a choice."""
+    names: list[str] = []
+    for actuator in task.actuators:
+        if not actuator.is_choice:
+            names.append(actuator.name)
+            continue
+        alone = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
+        names += [label if alone else f"{actuator.name}_{label}" for label in actuator.labels]
+    return tuple(names)
+
+
 def make_env(task: Task) -> gym.Env[Any, Any]:
     """A fresh Gymnasium environment of the task, cut at `task.max_steps`.
 

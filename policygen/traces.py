@@ -14,7 +14,8 @@ from policygen.buffer import Episode
 from policygen.expressions import names_in
 from policygen.grid import Grid
 from policygen.normalise import is_definition
-from policygen.policies import LinearPolicy, Policy, TablePolicy, action_text, reader_of_all
+from policygen.notation import action_text
+from policygen.policies import LinearPolicy, Policy, TablePolicy, reader_of_all
 from policygen.rollout import Trajectory
 from policygen.tasks import Task
 

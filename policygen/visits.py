@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.buffer import Episode, ReplayBuffer
-from policygen.policies import TablePolicy, action_text
+from policygen.notation import action_text
+from policygen.policies import TablePolicy
 
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
 

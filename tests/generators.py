@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from policygen.expressions import FUNCTIONS, Call, Name, Node, Number, names_in
 from policygen.grid import Dimension, Grid
-from policygen.policies import LinearPolicy, Rule, TablePolicy, output_names
-from policygen.tasks import Task
+from policygen.policies import LinearPolicy, TablePolicy
+from policygen.rules import Rule
+from policygen.tasks import Task, output_names
 
 BINARY = ("+", "-", "*", "/", "^", "<", "<=", ">", ">=", "==", "!=", "and", "or")
 # Operations that IEEE 754 or their definition fix to the last bit.

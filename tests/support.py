@@ -1,4 +1,4 @@
-"""What several test modules need: hand-written replies, a provider that speaks them, run folders and command lines."""
+"""What several test modules need: tasks, written replies, a provider that speaks them, run folders, command lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import policygen
+from policygen.grid import Dimension, Grid
 from policygen.llm.base import Diagnosis
 from policygen.messages import Prompt, Reply
+from policygen.spaces import Actuator, Observation
+from policygen.tasks import Task
 
 CHECKOUT = Path(policygen.__file__).parents[1]
 TIMES = {"seconds", "wall_seconds", "llm_seconds"}
@@ -24,6 +27,30 @@ def foreign_variables() -> list[str]:
     """Variables of this process that could let a test reach a real service."""
     prefixes = ("OPENAI_", "GEMINI_", "GOOGLE_", "ANTHROPIC_", "OLLAMA_")
     return [name for name in os.environ if name.startswith(prefixes) or name.lower().endswith("_proxy")]
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+ARM = Task(
+    name="arm",
+    gym_id="Reacher-v5",
+    observations=(Observation("x"), Observation("y")),
+    actuators=(Actuator("shoulder", (), -1.0, 1.0, (("left", -1.0), ("off", 0.0))), Actuator("elbow", (), -2.0, 0.5)),
+    action_space="box",
+    max_steps=50,
+    grid=Grid((Dimension("x", (0.0, 0.5)), Dimension("y", (-0.1,)))),
+)
+PAIR = Task(
+    name="pair",
+    gym_id="Pair-v0",
+    observations=(Observation("x"), Observation("y")),
+    actuators=(Actuator("gear", ("low", "high", "reverse")), Actuator("horn", ("0", "1"))),
+    action_space="multidiscrete",
+    max_steps=50,
+    features=(("total", "x + y"),),
+    grid=Grid((Dimension("total", (0.0,)), Dimension("y", (1.0, 2.0)))),
+)
 
 
 # --- replies ---------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ PACKAGE = Path(policygen.__file__).parent
 
 # From the ground floor to the roof: a module imports only from modules before it.
 FLOORS = """
-errors messages expressions resources storage grid spaces facts tasks ablation discovery policies
-normalise language rollout pool workers evaluate analysis
+errors messages expressions resources storage grid rules spaces notation facts tasks task_records ablation
+discovery policies normalise drafts language rollout pool workers evaluate analysis
 buffer config budget example search traces history visits filters prompts
 llm.base llm.keys llm.prices llm.faults llm.retry
 llm.openai llm.anthropic llm.gemini llm.manual llm.replay llm.builtin llm

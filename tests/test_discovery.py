@@ -10,7 +10,8 @@ from policygen.discovery import load_task
 from policygen.errors import TaskError
 from policygen.evaluate import evaluate
 from policygen.expressions import Number
-from policygen.policies import LinearPolicy, TablePolicy, output_names
+from policygen.policies import LinearPolicy, TablePolicy
+from policygen.tasks import output_names
 
 
 def test_a_shipped_task_is_found_by_name_with_suffix_and_by_path(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +15,6 @@ from policygen import facts as reading
 from policygen.ablation import without_knowledge
 from policygen.discovery import load_task
 from policygen.facts import has_model, simulator_facts
-from policygen.policies import task_from_record, task_to_record
 from policygen.preview import describe_task, preview
 from policygen.prompts import render_template
 from policygen.tasks import task_from_file
@@ -327,15 +325,6 @@ def test_a_described_task_with_a_model_is_told_what_the_model_says_in_its_own_wo
     assert "Facts of the simulator:\n- One step lasts 0.008 s" in prompt
     assert all(f"- {fact}\n" in prompt for fact in task.facts)
     assert "fact: One step lasts 0.008 s" in describe_task("hopper")
-
-
-def test_facts_survive_the_record_and_older_records_have_none():
-    task = load_task("CartPole-v1")
-    assert task.facts
-    record = json.loads(json.dumps(task_to_record(task)))
-    assert task_from_record(record) == task
-    del record["facts"]
-    assert task_from_record(record).facts == ()
 
 
 def test_facts_are_withheld_with_the_rest_of_the_knowledge():

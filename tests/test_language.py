@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - cases are easier to compare with one on a line
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,36 +9,22 @@ import pytest
 from generators import linear_policies, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import ARM, PAIR
 
 from policygen.discovery import load_task
+from policygen.drafts import MAX_CHARACTERS, MOST_FEATURES
 from policygen.expressions import linear_terms, parse_expression, to_text
 from policygen.grid import Dimension, Grid, integers
-from policygen.language import MAX_CHARACTERS, MOST_FEATURES, MOST_PROBLEMS, Parsed, parse
+from policygen.language import MOST_PROBLEMS, Parsed, parse
 from policygen.policies import LinearPolicy, Policy, TablePolicy
-from policygen.spaces import Actuator, Observation
+from policygen.spaces import Observation
 from policygen.tasks import Task
 
 CARTPOLE = load_task("cartpole")
 LAKE = load_task("frozenlake")
 PENDULUM = load_task("Pendulum-v1")
-ARM = Task(
-    name="arm",
-    gym_id="Reacher-v5",
-    observations=(Observation("x"), Observation("y")),
-    actuators=(Actuator("shoulder", (), -1.0, 1.0, (("left", -1.0), ("off", 0.0))), Actuator("elbow", (), -2.0, 0.5)),
-    action_space="box",
-    max_steps=50,
-    grid=Grid((Dimension("x", (0.0, 0.5)), Dimension("y", (-0.1,)))),
-)
-PAIR = Task(
-    name="pair",
-    gym_id="Pair-v0",
-    observations=(Observation("x"), Observation("y")),
-    actuators=(Actuator("gear", ("low", "high", "reverse")), Actuator("horn", ("0", "1"))),
-    action_space="multidiscrete",
-    max_steps=50,
-)
-EVERY_TASK = pytest.mark.parametrize("task", [CARTPOLE, LAKE, PENDULUM, ARM, PAIR], ids=lambda task: task.name)
+GRIDLESS = replace(PAIR, features=(), grid=None)
+EVERY_TASK = pytest.mark.parametrize("task", [CARTPOLE, LAKE, PENDULUM, ARM, GRIDLESS], ids=lambda task: task.name)
 QUICK = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 REPLIES = Path(__file__).parent / "data" / "replies"
 
@@ -295,8 +282,11 @@ def test_a_fixed_grid_takes_no_other_bins():
 
 
 def test_a_task_without_a_grid_needs_bins():
-    assert "task pair has no grid; give one with lines like `bins NAME: 0, 0.5`" in problems("| * | low | 0 |", PAIR)[0]
-    policy = read("bins x: 0\n| x | gear | horn |\n| 0 | low | 1 |\n| 1 | reverse | 0 |", PAIR)
+    assert (
+        "task pair has no grid; give one with lines like `bins NAME: 0, 0.5`"
+        in problems("| * | low | 0 |", GRIDLESS)[0]
+    )
+    policy = read("bins x: 0\n| x | gear | horn |\n| 0 | low | 1 |\n| 1 | reverse | 0 |", GRIDLESS)
     assert policy.act(np.array([[-1.0, 0], [1.0, 0]])).tolist() == [[0, 1], [2, 0]]
 
 
@@ -534,7 +524,7 @@ PIECES = ["|", "*", "let ", "bins ", "=", "params[", "]:", "```", "\n", "\u2028"
             st.lists(st.sampled_from(PIECES), max_size=4).map("".join),
         ).map(lambda t: t[0][: t[1]] + t[3] + t[0][t[1] + t[2] :]),
     ),
-    st.sampled_from([CARTPOLE, LAKE, ARM, PAIR]),
+    st.sampled_from([CARTPOLE, LAKE, ARM, GRIDLESS]),
     st.sampled_from([None, "table", "linear"]),
     st.booleans(),
 )

@@ -17,8 +17,9 @@ import policygen
 from policygen.budget import Ledger
 from policygen.config import RunConfig, effective_config
 from policygen.discovery import load_task
+from policygen.drafts import MOST_FEATURES
 from policygen.expressions import Node, parse_expression, to_text
-from policygen.language import MOST_FEATURES, parse
+from policygen.language import parse
 from policygen.loop import new_search, optimize
 from policygen.normalise import Definition, definitions, is_definition, normalisable
 from policygen.policies import LinearPolicy, Policy

@@ -22,10 +22,11 @@ from matplotlib.figure import Figure
 from policygen.buffer import ReplayBuffer
 from policygen.config import RunConfig
 from policygen.discovery import load_task
+from policygen.drafts import Problem
 from policygen.errors import LogbookError, UsageError
 from policygen.evaluate import Score
 from policygen.grid import Dimension, Grid, integers
-from policygen.language import Problem, parse
+from policygen.language import parse
 from policygen.logbook import Logbook
 from policygen.plots import OKABE_ITO, X_AXES, average, plot_policy, plot_runs, policy_figure, runs_figure
 from policygen.policies import LinearPolicy, Policy, TablePolicy

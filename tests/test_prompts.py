@@ -18,9 +18,10 @@ import policygen
 from policygen.ablation import without_knowledge
 from policygen.budget import Ledger
 from policygen.config import RunConfig, effective_config
+from policygen.drafts import Problem
 from policygen.errors import PolicygenError, TemplateError
 from policygen.expressions import constants
-from policygen.language import Problem, parse
+from policygen.language import parse
 from policygen.llm.builtin import Builtin
 from policygen.loop import Judge, new_search, optimize
 from policygen.messages import Message, Prompt

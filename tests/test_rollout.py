@@ -9,10 +9,10 @@ import pytest
 from policygen.discovery import load_task
 from policygen.errors import TaskError
 from policygen.language import parse
-from policygen.policies import LinearPolicy, TablePolicy, output_names
+from policygen.policies import LinearPolicy, TablePolicy
 from policygen.rollout import COPIES, VECTOR_COPIES, RandomActor, Simulator, Trajectory
 from policygen.spaces import flatten
-from policygen.tasks import Task, make_env
+from policygen.tasks import Task, make_env, output_names
 
 CARTPOLE = load_task("cartpole")
 BALANCING = "left = 0\nright = 0.3*position + 0.9*velocity + 5*angle + 3*spin"

@@ -28,8 +28,9 @@ from policygen.grid import Grid
 from policygen.llm.base import Diagnosis
 from policygen.messages import Prompt, Reply
 from policygen.normalise import PREFIX, definitions
-from policygen.policies import LinearPolicy, TablePolicy, output_names
+from policygen.policies import LinearPolicy, TablePolicy
 from policygen.search import Context
+from policygen.tasks import output_names
 
 NAME = "builtin"
 # Weight of an imagined first try among the counted ones: how slowly evidence replaces optimism or pessimism.

@@ -1,0 +1,106 @@
+"""The rows of a table <-> one action per cell: spread out over the grid, or found again as few rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of a table: the bins it covers per dimension, and the action (a number per actuator)."""
+
+    bins: tuple[tuple[int, ...], ...]
+    action: tuple[float, ...]
+
+
+def dense_table(
+    rules: Sequence[Rule], shape: tuple[int, ...], actuators: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Rules spread out over the cells: actions of shape (cells, actuators), and which cells are covered."""
+    actions = np.zeros((*shape, actuators))
+    covered = np.zeros(shape, np.bool_)
+    for rule in reversed(rules):
+        block = np.ix_(*rule.bins)
+        actions[block] = rule.action
+        covered[block] = True
+    return actions.reshape(-1, actuators), covered.reshape(-1)
+
+
+def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:
+    """The rules without those that earlier ones cover completely."""
+    covered = np.zeros(shape, np.bool_)
+    kept = []
+    for rule in rules:
+        block = np.ix_(*rule.bins)
+        if not covered[block].all():
+            kept.append(rule)
+            covered[block] = True
+    return tuple(kept)
+
+
+def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[Rule]:
+    """Few rows that say the same as `dense` (cells, actuators): a greedy decision tree, its leaves merged.
+
+    The action with most leaves becomes one last row of `*`.
+    """
+    kinds, codes = np.unique(dense, axis=0, return_inverse=True)
+    leaves: list[tuple[tuple[tuple[int, ...], ...], int]] = []
+    stack = [tuple(tuple(range(size)) for size in shape)]
+    table = codes.reshape(shape)
+    while stack:
+        box = stack.pop()
+        block = table[np.ix_(*box)]
+        if block.size == 1 or (block == block.flat[0]).all():
+            leaves.append((box, int(block.flat[0])))
+            continue
+        axis, at = _best_split(block, len(kinds))
+        halves = (box[axis][at:], box[axis][:at])
+        stack.extend((*box[:axis], half, *box[axis + 1 :]) for half in halves)
+    leaves = _merged(leaves)
+    counts = np.bincount([code for _, code in leaves], minlength=len(kinds))
+    common = int(np.argmax(counts))
+    rest = [(box, code) for box, code in leaves if code != common]
+    everything = (tuple(tuple(range(size)) for size in shape), common)
+    return [Rule(box, tuple(kinds[code].tolist())) for box, code in [*rest, everything]]
+
+
+def _best_split(block: npt.NDArray[np.intp], kinds: int) -> tuple[int, int]:
+    """The axis and position that leave the purest two halves (least entropy)."""
+    best = (math.inf, 0, 1)
+    for axis in range(block.ndim):
+        lines = np.moveaxis(block, axis, 0).reshape(block.shape[axis], -1)
+        counts = np.stack([np.bincount(line, minlength=kinds) for line in lines])
+        left = np.cumsum(counts, axis=0)[:-1]
+        for at, (a, b) in enumerate(zip(left, counts.sum(axis=0) - left, strict=True), start=1):
+            best = min(best, (_entropy(a) + _entropy(b), axis, at))
+    return best[1], best[2]
+
+
+def _entropy(counts: npt.NDArray[Any]) -> float:
+    present = counts[counts > 0]
+    return float(-(present * np.log(present / present.sum())).sum())
+
+
+def _merged(
+    leaves: list[tuple[tuple[tuple[int, ...], ...], int]],
+) -> list[tuple[tuple[tuple[int, ...], ...], int]]:
+    """Join leaves of one action that differ in a single dimension, until none do."""
+    changed = True
+    while changed:
+        changed = False
+        for axis in range(len(leaves[0][0])):
+            groups: dict[Any, list[int]] = {}
+            for box, code in leaves:
+                groups.setdefault((box[:axis], box[axis + 1 :], code), []).extend(box[axis])
+            if len(groups) < len(leaves):
+                changed = True
+                leaves = [
+                    ((*before, tuple(sorted(bins)), *after), code) for (before, after, code), bins in groups.items()
+                ]
+    return leaves
