@@ -104,6 +104,11 @@ def effective_config(
     return config
 
 
+def provider_label(llm: str) -> str:
+    """The provider and model of a run as tables and legends show them."""
+    return "builtin (no language model)" if llm == "builtin" else llm
+
+
 def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
     for key in new:
         if key not in RunConfig.model_fields:
