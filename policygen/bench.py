@@ -1,22 +1,16 @@
 """Speed, side by side in one process: every row compares what policygen does with another way of doing the same.
 
-Ratios are taken from runs in turn (A, B, A, B, ...), so that a machine whose speed drifts does not spoil them; each row
-gives the median and the range. Peers that are not installed are left out and named.
+Peers that are not installed are left out and named.
 """
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
-import json
-import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,42 +23,14 @@ from policygen.discovery import load_task
 from policygen.evaluate import episode_seeds, exact_score, finite_mdp
 from policygen.language import parse
 from policygen.policies import LinearPolicy, Policy, TablePolicy
+from policygen.ratios import Missing, Row, absolute, compared, scaled, timed
 from policygen.rollout import Simulator, Trajectory
 from policygen.spaces import flatten
-from policygen.storage import write_atomically
 from policygen.tasks import Task, make_env
-from policygen.workers import Players, usable_cores
+from policygen.workers import Players
 
 REPEATS = 7
 QUICK_REPEATS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One comparison.
-
-    `ours` and `theirs` are median seconds, or whatever `unit` says. `ratio` is taken run by run; `low` and `high`
-    are its least and greatest: theirs / ours where the bar says how much faster, else ours / theirs.
-    """
-
-    name: str
-    ours: float
-    theirs: float
-    against: str
-    ratio: float
-    low: float
-    high: float
-    unit: str = "s"
-    bar: str = ""
-    met: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A comparison that could not be made, and why."""
-
-    name: str
-    why: str
 
 
 def run_all(*, quick: bool = False) -> Iterator[Row | Missing]:
@@ -83,54 +49,6 @@ def run_all(*, quick: bool = False) -> Iterator[Row | Missing]:
         _help,
     ):
         yield from section(repeats, quick)
-
-
-def compared(
-    name: str,
-    ours: Callable[[], Any],
-    theirs: Callable[[], Any],
-    against: str,
-    repeats: int,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    inner: tuple[int, int] = (1, 1),
-) -> Row:
-    """Time two ways in turn, after a warm-up of each; `inner` calls are averaged within each measurement.
-
-    With `least`, theirs / ours must reach it; else the ratio is ours / theirs, and may not exceed `most`.
-    """
-    ours(), theirs()
-    mine, other = [], []
-    for _ in range(repeats):
-        mine.append(_timed(ours, inner[0]))
-        other.append(_timed(theirs, inner[1]))
-    a, b = np.array(mine), np.array(other)
-    ratios = b / a if least is not None else a / b
-    middle = float(np.median(ratios))
-    bar = (
-        f"ours at most {most:g} x" if most is not None else f"at least {least:g} x faster" if least is not None else ""
-    )
-    met = middle <= most if most is not None else middle >= least if least is not None else None
-    return Row(
-        name,
-        float(np.median(a)),
-        float(np.median(b)),
-        against,
-        middle,
-        float(ratios.min()),
-        float(ratios.max()),
-        "s",
-        bar,
-        met,
-    )
-
-
-def _timed(call: Callable[[], Any], times: int) -> float:
-    started = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - started) / times
 
 
 # --- lookup ----------------------------------------------------------------------------------------------------------
@@ -241,18 +159,7 @@ def _lookup(repeats: int, quick: bool) -> Iterator[Row | Missing]:
 
     factor = len(rows) / len(some)
     row = compared(f"act, {count}", lambda: policy.act(rows), dictionary, "a dictionary per row", repeats, least=300)
-    yield Row(
-        row.name,
-        row.ours,
-        row.theirs * factor,
-        f"{row.against} (timed on {len(some):,} rows)",
-        row.ratio * factor,
-        row.low * factor,
-        row.high * factor,
-        "s",
-        "at least 300 x faster",
-        row.ratio * factor >= 300,
-    )
+    yield scaled(row, factor, f"{len(some):,} rows", 300)
 
 
 def _one_at_a_time(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -277,18 +184,7 @@ def _one_at_a_time(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         inner=(calls, calls),
     )
     yield row
-    yield Row(
-        "act_one, one observation",
-        row.ours * 1e6,
-        1.0,
-        "1 microsecond",
-        row.ours * 1e6,
-        row.ours * 1e6,
-        row.ours * 1e6,
-        "us",
-        "at most 1 us",
-        row.ours <= 1e-6,
-    )
+    yield absolute(row.name, row.ours * 1e6, 1.0, "1 microsecond", "us")
     yield compared(
         "act_one, one observation",
         lambda: policy.act_one(observation),
@@ -376,7 +272,7 @@ def _cartpole(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             repeats,
             least=40,
         )
-        yield _scaled(row, episodes / few, few, 40)
+        yield scaled(row, episodes / few, f"{few} episodes, per step", 40)
         try:
             from stable_baselines3 import PPO
             from stable_baselines3.common.evaluation import evaluate_policy
@@ -400,23 +296,7 @@ def _cartpole(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             repeats,
             least=150,
         )
-        yield _scaled(row, episodes * 500 / float(np.median(lengths)), few * 10, 150)
-
-
-def _scaled(row: Row, factor: float, timed_on: int, least: float) -> Row:
-    """The row with the other side's time extrapolated from the episodes it was timed on."""
-    return Row(
-        row.name,
-        row.ours,
-        row.theirs * factor,
-        f"{row.against} (timed on {timed_on} episodes, per step)",
-        row.ratio * factor,
-        row.low * factor,
-        row.high * factor,
-        "s",
-        f"at least {least:g} x faster",
-        row.ratio * factor >= least,
-    )
+        yield scaled(row, episodes * 500 / float(np.median(lengths)), f"{few * 10} episodes, per step", 150)
 
 
 def _frozenlake(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -437,18 +317,7 @@ def _frozenlake(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             inner=(10, 1),
         )
     yield row
-    yield Row(
-        row.name,
-        row.ours * 1e3,
-        1.0,
-        "1 millisecond",
-        row.ours * 1e3,
-        row.ours * 1e3,
-        row.ours * 1e3,
-        "ms",
-        "at most 1 ms",
-        row.ours <= 1e-3,
-    )
+    yield absolute(row.name, row.ours * 1e3, 1.0, "1 millisecond", "ms")
 
 
 def _hopper(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -500,20 +369,9 @@ def _buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     buffer.add(1, [trajectory(i) for i in range(count)])
     one = next(iter(buffer)).trajectory
     size = (one.observations.nbytes + one.actions.nbytes + one.rewards.nbytes) / steps
-    yield Row(
-        "replay buffer, a CartPole transition",
-        size,
-        32,
-        "32 bytes",
-        size / 32,
-        size / 32,
-        size / 32,
-        "bytes",
-        "at most 32 bytes",
-        size <= 32,
-    )
-    seconds = np.median([_timed(lambda: (buffer.best(4), buffer.worst(4)), 1) for _ in range(repeats)])
-    yield _absolute(f"best and worst of {count:,} episodes", float(seconds), 5e-3)
+    yield absolute("replay buffer, a CartPole transition", size, 32, "32 bytes", "bytes")
+    seconds = np.median([timed(lambda: (buffer.best(4), buffer.worst(4)), 1) for _ in range(repeats)])
+    yield absolute(f"best and worst of {count:,} episodes", float(seconds), 5e-3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "episodes.npz"
 
@@ -521,39 +379,17 @@ def _buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             buffer.save(path)
             ReplayBuffer.load(path, 10**9)
 
-        seconds = np.median([_timed(both, 1) for _ in range(repeats)])
-    yield _absolute(f"{buffer.transitions:,} transitions saved and loaded", float(seconds), 1.0)
-
-
-def _absolute(name: str, seconds: float, limit: float) -> Row:
-    return Row(
-        name,
-        seconds,
-        limit,
-        "the bar",
-        seconds / limit,
-        seconds / limit,
-        seconds / limit,
-        "s",
-        f"at most {limit:g} s",
-        seconds <= limit,
-    )
+        seconds = np.median([timed(both, 1) for _ in range(repeats)])
+    yield absolute(f"{buffer.transitions:,} transitions saved and loaded", float(seconds), 1.0)
 
 
 def _prompt(repeats: int, quick: bool) -> Iterator[Row | Missing]:
-    characters = long_prompt_characters()
-    share = characters / 9_000
-    yield Row(
+    yield absolute(
         "prompt: four 500-step episodes, a failed one, the best policy, 20 attempts",
-        characters,
+        long_prompt_characters(),
         9_000,
         "9,000 characters",
-        share,
-        share,
-        share,
         "characters",
-        "at most 9,000 characters",
-        characters <= 9_000,
     )
 
 
@@ -637,7 +473,7 @@ def overhead_share(seed: int) -> float:
     stepping = 0.0
     original = Simulator.play
 
-    def timed(self: Simulator, *arguments: Any) -> list[Trajectory]:
+    def clocked(self: Simulator, *arguments: Any) -> list[Trajectory]:
         nonlocal stepping
         started = time.perf_counter()
         try:
@@ -646,7 +482,7 @@ def overhead_share(seed: int) -> float:
             stepping += time.perf_counter() - started
 
     with tempfile.TemporaryDirectory() as folder:
-        Simulator.play = timed  # type: ignore[method-assign, assignment]
+        Simulator.play = clocked  # type: ignore[method-assign, assignment]
         try:
             started = time.perf_counter()
             run = start(task, config, Path(folder))
@@ -676,106 +512,3 @@ def _installed(package: str) -> bool:
     import importlib.util
 
     return importlib.util.find_spec(package) is not None
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def machine() -> str:
-    """What the figures were measured on, in one sentence."""
-    return (
-        f"{usable_cores()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, "
-        f"gymnasium {gym.__version__}; medians, and the range of the ratio, of runs in turn."
-    )
-
-
-def as_markdown(rows: Sequence[Row | Missing]) -> str:
-    """The rows as a Markdown table, with the machine they were measured on."""
-    header = "| what | ours | against | theirs | ratio | range | bar | met |"
-    lines = [machine(), "", header, "| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    return "\n".join(lines + [line_of(row) for row in rows]) + "\n"
-
-
-def line_of(row: Row | Missing) -> str:
-    """One row of the Markdown table."""
-    if isinstance(row, Missing):
-        return f"| {row.name} | not measured | {row.why} | | | | | |"
-    met = {True: "yes", False: "**no**", None: ""}[row.met]
-    return (
-        f"| {row.name} | {_amount(row.ours, row.unit)} | {row.against} | {_amount(row.theirs, row.unit)} | "
-        f"{row.ratio:.3g} | {row.low:.3g} to {row.high:.3g} | {row.bar} | {met} |"
-    )
-
-
-def _amount(value: float, unit: str) -> str:
-    if unit != "s":
-        return f"{value:.3g} {unit}" if unit != "characters" else f"{value:,.0f} {unit}"
-    for factor, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
-        if value >= factor:
-            return f"{value / factor:.3g} {name}"
-    return f"{value:.3g} s"
-
-
-def as_csv(rows: Sequence[Row | Missing]) -> str:
-    """The measured rows as CSV, times in seconds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["what", "ours", "against", "theirs", "unit", "ratio", "low", "high", "bar", "met"])
-    for row in rows:
-        if isinstance(row, Row):
-            writer.writerow(
-                [row.name, row.ours, row.against, row.theirs, row.unit, row.ratio, row.low, row.high, row.bar, row.met]
-            )
-    return text.getvalue()
-
-
-def as_json(rows: Sequence[Row | Missing]) -> str:
-    """All rows as JSON, those that could not be measured with the reason."""
-    return json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1)
-
-
-def write_results(rows: Sequence[Row | Missing], folder: Path) -> None:
-    """Write `speed.csv`, `speed.md` and `speed.png` into a folder.
-
-    Raises:
-        LogbookError: it cannot be written.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "speed.csv", as_csv(rows))
-    write_atomically(folder / "speed.md", "# Speed\n\nMade with `policygen bench`.\n\n" + as_markdown(rows))
-    picture(rows, folder / "speed.png")
-
-
-def picture(rows: Sequence[Row | Missing], path: Path) -> None:
-    """Every row with a bar: how far it is on the good side of it, as a factor, with the range over repeats."""
-    from matplotlib.figure import Figure
-
-    shown = [(row, *_margin(row)) for row in rows if isinstance(row, Row) and row.met is not None]
-    figure = Figure(figsize=(11, 1.2 + 0.42 * len(shown)), layout="constrained")
-    axes = figure.add_subplot()
-    for i, (row, middle, low, high) in enumerate(reversed(shown)):
-        colour = "#2a7f4f" if row.met else "#c0392b"
-        axes.plot([low, high], [i, i], color=colour, linewidth=2, alpha=0.5)
-        axes.plot(middle, i, "o", color=colour)
-        axes.annotate(
-            f"{middle:.2g} x", (max(high, middle), i), (7, 0), textcoords="offset points", va="center", fontsize=8
-        )
-    labels = [f"{row.name}\nand {row.against}: {row.bar}" for row, *_ in reversed(shown)]
-    axes.set_yticks(range(len(shown)), labels, fontsize=7)
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_xscale("log")
-    axes.margins(x=0.2)
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_xlabel("times better than the bar (left of 1: missed);\nlines: range over repeats")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
-
-
-def _margin(row: Row) -> tuple[float, float, float]:
-    """Median, least and greatest of ratio over bar, turned so that more is better."""
-    found = re.search(r"at least ([\d.,]+)|at most ([\d.,]+) x", row.bar)
-    if found and found[1]:
-        bar = float(found[1].replace(",", ""))
-        return row.ratio / bar, row.low / bar, row.high / bar
-    bar = float(found[2]) if found else 1.0
-    return bar / row.ratio, bar / row.high, bar / row.low

@@ -329,12 +329,13 @@ def bench(quick: bool, as_json: bool, out: Path) -> None:
     """Measure how fast lookup, evaluation, prompts and memory are, side by side with other ways of doing the same."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # before numpy loads: lookups are compared on one thread
-    from policygen import bench as benchmark
+    from policygen import ratios
+    from policygen.bench import run_all
 
     rows = []
-    for row in benchmark.run_all(quick=quick):
+    for row in run_all(quick=quick):
         rows.append(row)
-        click.echo(benchmark.line_of(row), err=True)
-    click.echo(benchmark.as_json(rows) if as_json else "\n" + benchmark.as_markdown(rows))
+        click.echo(ratios.line_of(row), err=True)
+    click.echo(ratios.as_json(rows) if as_json else "\n" + ratios.as_markdown(rows))
     if not quick:
-        benchmark.write_results(rows, out)
+        ratios.write_results(rows, out)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from policygen.config import provider_label
 from policygen.errors import LogbookError
 from policygen.evaluate import score_of_returns
 from policygen.logbook import Logbook
@@ -27,7 +28,7 @@ _HEADER = (
 
 
 def comparison(folders: Sequence[Path]) -> str:
-    """One row per run, then one per group of runs that differ in their seed alone.
+    """One row per run, then one for each task, provider and policy kind of which there are several runs.
 
     A run's interval is that of its final score over episodes; a group's is Student's t over its runs.
 
@@ -74,7 +75,7 @@ def _row(summary: dict[str, Any]) -> tuple[str, ...]:
         interval = "{:.1f} to {:.1f}".format(*final["ci95"])
     return (
         summary["task"],
-        _proposals(summary["llm"]),
+        provider_label(summary["llm"]),
         summary["policy_kind"],
         str(summary["seed"]),
         str(summary["attempts"]),
@@ -92,7 +93,7 @@ def _group_row(key: tuple[str, str, str], members: Sequence[dict[str, Any]]) -> 
     digits = 4 if members[0]["final"] and members[0]["final"]["exact"] else 1
     return (
         f"**{key[0]}**",
-        _proposals(key[1]),
+        provider_label(key[1]),
         key[2],
         f"mean of {len(finals)} runs",
         f"{np.mean([m['attempts'] for m in members]):.1f}",
@@ -102,7 +103,3 @@ def _group_row(key: tuple[str, str, str], members: Sequence[dict[str, Any]]) -> 
         f"{score.ci95[0]:.{digits}f} to {score.ci95[1]:.{digits}f} over runs" if score and score.ci95 else "",
         "",
     )
-
-
-def _proposals(llm: str) -> str:
-    return "builtin (no language model)" if llm == "builtin" else llm

@@ -123,6 +123,11 @@ def parse_method(text: str) -> tuple[RefineMethod | None, int]:
     return name, int(budget or 500)  # type: ignore[return-value]
 
 
+def provider_label(llm: str) -> str:
+    """The provider and model of a run as tables and legends show them."""
+    return "builtin (no language model)" if llm == "builtin" else llm
+
+
 def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
     for key in new:
         if key not in RunConfig.model_fields:

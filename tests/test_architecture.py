@@ -16,7 +16,8 @@ discovery policies normalise drafts language rollout pool workers evaluate analy
 buffer config budget example search traces history visits filters prompts
 llm.base llm.keys llm.prices llm.faults llm.retry
 llm.openai llm.anthropic llm.gemini llm.manual llm.replay llm.builtin llm
-propose refine loop logbook maps plots compare runner api preview progress bench cli __main__
+propose refine loop logbook maps pictures curves portraits plots compare runner api preview progress ratios bench cli
+__main__
 """.split()  # noqa: SIM905
 
 

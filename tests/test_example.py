@@ -18,11 +18,11 @@ import policygen
 from policygen import prompts
 from policygen.budget import Ledger
 from policygen.config import RunConfig, effective_config
+from policygen.curves import read_curve
 from policygen.errors import LogbookError, PolicyError, PolicygenError
 from policygen.example import Worth, example_from_record, example_of, example_to_record
 from policygen.llm.builtin import Builtin
 from policygen.loop import new_search, optimize
-from policygen.plots import read_curve
 from policygen.policies import Policy
 from policygen.preview import preview
 from policygen.prompts import render_prompt

@@ -1,0 +1,74 @@
+"""What the tests of pictures share: run folders whose attempts have given scores, and the axes of a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from policygen.buffer import ReplayBuffer
+from policygen.config import RunConfig
+from policygen.discovery import load_task
+from policygen.drafts import Problem
+from policygen.evaluate import Score
+from policygen.logbook import Logbook
+from policygen.policies import Policy, TablePolicy
+from policygen.search import Attempt
+from policygen.tasks import Task
+
+LAKE = load_task("frozenlake")
+FAILED = None
+
+
+def a_score(mean: float) -> Score:
+    return Score(mean, 0.1, (mean - 0.1, mean + 0.1), False, "vector", (mean, mean), (1, 2))
+
+
+def a_run(
+    out: Path,
+    scores: Sequence[float | None],
+    *,
+    random: float | None = 0.02,
+    task: Task = LAKE,
+    final: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Path:
+    """A run folder whose attempts have these scores (`FAILED` for a reply without a policy); finished if `final`."""
+    logbook = Logbook.create(out, task, RunConfig(task=task.name, **settings))
+    logbook.record_attempt(Attempt(0, None, None if random is None else a_score(random), episodes=20), ReplayBuffer())
+    best: float | None = None
+    for number, score in enumerate(scores, start=1):
+        accepted = score is not None and (best is None or score > best)
+        best = score if accepted else best
+        attempt = Attempt(
+            number,
+            a_policy(task) if score is not None else None,
+            a_score(score) if score is not None else None,
+            accepted=accepted,
+            problems=() if score is not None else (Problem(1, "nonsense", "a table"),),
+            calls=2,
+            tokens_in=100,
+            tokens_out=10,
+            episodes=20 + 20 * number,
+            env_steps=1000 * number,
+            best_mean=best,
+            wall_seconds=1.5 * number,
+        )
+        logbook.record_attempt(attempt, ReplayBuffer())
+    if final is not None:
+        logbook.write_summary({"final": final})
+    return logbook.folder
+
+
+def a_policy(task: Task) -> Policy:
+    assert task.grid is not None
+    return TablePolicy.from_actions(task, np.zeros(task.grid.size))
+
+
+def the_axes(figure: Figure) -> Axes:
+    (axes,) = figure.axes
+    return axes
