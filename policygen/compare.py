@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from policygen.config import provider_label
+from policygen.config import provider_label, special_settings
 from policygen.errors import LogbookError
 from policygen.evaluate import score_of_returns
 from policygen.logbook import Logbook
+
+Group = tuple[str, str, str]  # task, proposals, policy
 
 _HEADER = (
     "task",
@@ -28,7 +30,7 @@ _HEADER = (
 
 
 def comparison(folders: Sequence[Path]) -> str:
-    """One row per run, then one for each task, provider and policy kind of which there are several runs.
+    """One row per run, then one for each task, provider, kind of policy and special settings with several runs.
 
     A run's interval is that of its final score over episodes; a group's is Student's t over its runs.
 
@@ -37,15 +39,18 @@ def comparison(folders: Sequence[Path]) -> str:
     """
     found = [(folder, Logbook(folder).summary()) for folder in folders]
     unfinished = [folder for folder, summary in found if summary is None]
-    summaries = [summary for _, summary in found if summary is not None]
-    if not summaries:
+    finished = [(folder, summary) for folder, summary in found if summary is not None]
+    if not finished:
         raise LogbookError(f"{folders[0]} is not a finished run; finish it with: policygen resume {folders[0]}")
-    summaries.sort(key=lambda s: (s["task"], s["llm"], s["policy_kind"], s["seed"]))
-    rows = [_HEADER, tuple("---" for _ in _HEADER), *map(_row, summaries)]
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for summary in summaries:
-        groups.setdefault((summary["task"], summary["llm"], summary["policy_kind"]), []).append(summary)
-    rows += [_group_row(key, members) for key, members in groups.items() if len(members) > 1]
+    groups: dict[Group, list[dict[str, Any]]] = {}
+    for folder, summary in finished:
+        special = special_settings(Logbook(folder).config())
+        group = summary["task"], provider_label(summary["llm"]), summary["policy_kind"] + special
+        groups.setdefault(group, []).append(summary)
+    rows = [_HEADER, tuple("---" for _ in _HEADER)]
+    for group, members in sorted(groups.items()):
+        rows += [_row(group, summary) for summary in sorted(members, key=lambda s: int(s["seed"]))]
+    rows += [_group_row(group, members) for group, members in sorted(groups.items()) if len(members) > 1]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
     if unfinished:
         table += f"\nLeft out, because unfinished: {', '.join(folder.name for folder in unfinished)}.\n"
@@ -64,7 +69,7 @@ def repeated_runs(folders: Sequence[Path]) -> list[Path]:
     return repeated
 
 
-def _row(summary: dict[str, Any]) -> tuple[str, ...]:
+def _row(group: Group, summary: dict[str, Any]) -> tuple[str, ...]:
     final = summary["final"]
     if final is None:
         score, interval, episodes = "no policy", "", ""
@@ -74,9 +79,7 @@ def _row(summary: dict[str, Any]) -> tuple[str, ...]:
         score, episodes = f"{final['mean']:.1f}", str(final["episodes"])
         interval = "{:.1f} to {:.1f}".format(*final["ci95"])
     return (
-        summary["task"],
-        provider_label(summary["llm"]),
-        summary["policy_kind"],
+        *group,
         str(summary["seed"]),
         str(summary["attempts"]),
         str(summary["llm_calls"]),
@@ -87,14 +90,13 @@ def _row(summary: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _group_row(key: tuple[str, str, str], members: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+def _group_row(group: Group, members: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     finals = np.array([m["final"]["mean"] for m in members if m["final"] is not None])
     score = score_of_returns(finals, (), "runs") if len(finals) else None
     digits = 4 if members[0]["final"] and members[0]["final"]["exact"] else 1
     return (
-        f"**{key[0]}**",
-        provider_label(key[1]),
-        key[2],
+        f"**{group[0]}**",
+        *group[1:],
         f"mean of {len(finals)} runs",
         f"{np.mean([m['attempts'] for m in members]):.1f}",
         f"{np.mean([m['llm_calls'] for m in members]):.1f}",

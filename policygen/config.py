@@ -128,6 +128,16 @@ def provider_label(llm: str) -> str:
     return "builtin (no language model)" if llm == "builtin" else llm
 
 
+def special_settings(config: RunConfig) -> str:
+    """What else than provider, kind of policy and seed keeps runs apart: `, refine cma:4000`, or nothing."""
+    words = [""]
+    for name in ("template", "example", "refine", "normalise", "ablate", "grid", "conversation"):
+        value = getattr(config, name)
+        if value != RunConfig.model_fields[name].default:
+            words.append(name if value is True else f"{name} {value}")
+    return ", ".join(words)
+
+
 def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
     for key in new:
         if key not in RunConfig.model_fields:

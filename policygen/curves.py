@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.config import RunConfig, provider_label
+from policygen.config import RunConfig, provider_label, special_settings
 from policygen.errors import LogbookError, UsageError
 from policygen.logbook import Logbook, curve_csv
 from policygen.pictures import OKABE_ITO, Numbers, style
@@ -60,10 +60,8 @@ class Curve:
 
     @property
     def group(self) -> str:
-        """Whose runs may be averaged, in words: provider, policy kind, and template and example if any were chosen."""
-        template = f", template {self.config.template}" if self.config.template else ""
-        example = f", example {self.config.example}" if self.config.example else ""
-        return f"{provider_label(self.config.llm)}, {self.config.policy} policy{template}{example}"
+        """Whose runs may be averaged, in words: provider, policy kind, and settings that tell one from another."""
+        return f"{provider_label(self.config.llm)}, {self.config.policy} policy{special_settings(self.config)}"
 
 
 def read_curve(folder: Path) -> Curve:
@@ -183,6 +181,10 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     tried = frame[frame["attempt"] > 0]
     _references(axes, curve.task, [frame["score"].iloc[0]])
     plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
+    tuned = tried[tried["proposed"].notna()]
+    if len(tuned):
+        axes.vlines(tuned[x], tuned["proposed"], tuned["score"], color=OKABE_ITO[0], linewidth=0.8, alpha=0.6)
+        axes.plot(tuned[x], tuned["proposed"], "_", markersize=9, color=OKABE_ITO[0], label="before tuning")
     dots: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "color": OKABE_ITO[0], "zorder": 3}
     if plain["score"].notna().any():
         axes.plot(plain[x], plain["score"], marker="o", markerfacecolor="white", label="attempt", **dots)

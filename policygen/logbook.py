@@ -284,6 +284,7 @@ def _score(record: dict[str, Any]) -> Score:
 
 CURVE_COLUMNS = (
     "attempt",
+    "proposed",
     "score",
     "std",
     "best",
@@ -300,7 +301,10 @@ CURVE_COLUMNS = (
 
 
 def curve_csv(attempts: Sequence[Attempt]) -> str:
-    """One row per attempt: its own score, the best so far, and what had been spent by then (running totals)."""
+    """One row per attempt: its own score, the best so far, and what had been spent by then (running totals).
+
+    `proposed` is the score before tuning, empty where nothing was tuned.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CURVE_COLUMNS)
@@ -315,6 +319,7 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
         writer.writerow(
             [
                 attempt.number,
+                _cell(attempt.proposed_score.mean if attempt.proposed_score else None),
                 _cell(score.mean if score else None),
                 _cell(score.std if score else None),
                 _cell(attempt.best_mean),

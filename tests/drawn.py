@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,14 @@ def a_run(
     random: float | None = 0.02,
     task: Task = LAKE,
     final: dict[str, Any] | None = None,
+    proposed: Mapping[int, float] | None = None,
     **settings: Any,
 ) -> Path:
-    """A run folder whose attempts have these scores (`FAILED` for a reply without a policy); finished if `final`."""
+    """A run folder whose attempts have these scores (`FAILED` for a reply without a policy); finished if `final`.
+
+    `proposed` has the scores that attempts of these numbers had before tuning.
+    """
+    before = proposed or {}
     logbook = Logbook.create(out, task, RunConfig(task=task.name, **settings))
     logbook.record_attempt(Attempt(0, None, None if random is None else a_score(random), episodes=20), ReplayBuffer())
     best: float | None = None
@@ -49,6 +54,8 @@ def a_run(
             a_policy(task) if score is not None else None,
             a_score(score) if score is not None else None,
             accepted=accepted,
+            proposed=a_policy(task) if number in before else None,
+            proposed_score=a_score(before[number]) if number in before else None,
             problems=() if score is not None else (Problem(1, "nonsense", "a table"),),
             calls=2,
             tokens_in=100,

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from drawn import FAILED, LAKE, a_run, the_axes
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 
 from policygen.curves import X_AXES, average, runs_figure
 from policygen.logbook import Logbook
@@ -46,6 +47,16 @@ def test_one_run_shows_its_attempts_and_its_best(tmp_path: Path) -> None:
     x, y, line = line_called(axes, "best so far")
     assert (x, y) == ([0, 1, 2, 3, 4], [0.02, 0.2, 0.2, 0.2, 0.5])
     assert line.get_drawstyle() == "steps-post"
+
+
+def test_what_tuning_gained_is_drawn_from_the_score_as_proposed(tmp_path: Path) -> None:
+    run = a_run(tmp_path, [0.4, FAILED, 0.3, 0.6], proposed={1: 0.1, 4: 0.5})
+    axes = the_axes(runs_figure([run]))
+    assert line_called(axes, "before tuning")[:2] == ([1, 4], [0.1, 0.5])
+    (gains,) = [c for c in axes.collections if isinstance(c, LineCollection)]
+    assert [segment.tolist() for segment in gains.get_segments()] == [[[1, 0.1], [1, 0.4]], [[4, 0.5], [4, 0.6]]]
+    labels = the_axes(runs_figure([a_run(tmp_path / "plain", [0.4])])).get_legend_handles_labels()[1]
+    assert "before tuning" not in labels
 
 
 def test_failed_attempts_are_marked_at_the_bottom(tmp_path: Path) -> None:
