@@ -38,7 +38,7 @@ def main() -> None:
     """Entry point: mistakes end in one sentence and a non-zero exit."""
     warnings.showwarning = _warn
     try:
-        code = commands.main(standalone_mode=False)
+        code = commands.main(prog_name="policygen", standalone_mode=False)
     except click.exceptions.Abort:
         code = 130
     except click.exceptions.NoArgsIsHelpError as error:

@@ -39,7 +39,7 @@ def bins_text(bins: Sequence[int], size: int) -> str:
 @functools.lru_cache(maxsize=4_096)  # a table repeats few cells many times
 def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
     """The bins a cell names, or what is wrong with it."""
-    text = cell.lower().replace("–", "-").replace("—", "-").strip("{}[] ")
+    text = ascii_signs(cell.lower()).replace("—", "-").strip("{}[] ")
     if text in ("*", "any", "all"):
         return tuple(range(size))
     if match := re.fullmatch(r"(>=|<=|>|<|!=|=|==|≥|≤)\s*(\d{1,7})", text):

@@ -20,6 +20,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from policygen.errors import LogbookError
+from policygen.pictures import OKABE_ITO, save, style
 from policygen.storage import write_atomically
 from policygen.workers import usable_cores
 
@@ -185,7 +187,10 @@ def write_results(rows: Sequence[Row | Missing], folder: Path) -> None:
     Raises:
         LogbookError: it cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LogbookError(f"cannot make the folder {folder}: {error.strerror}") from None
     write_atomically(folder / "speed.csv", as_csv(rows))
     write_atomically(folder / "speed.md", "# Speed\n\nMade with `policygen bench`.\n\n" + as_markdown(rows))
     picture(rows, folder / "speed.png")
@@ -196,24 +201,24 @@ def picture(rows: Sequence[Row | Missing], path: Path) -> None:
     from matplotlib.figure import Figure
 
     shown = [(row, *_margin(row)) for row in rows if isinstance(row, Row) and row.met is not None]
-    figure = Figure(figsize=(11, 1.2 + 0.42 * len(shown)), layout="constrained")
-    axes = figure.add_subplot()
-    for i, (row, middle, low, high) in enumerate(reversed(shown)):
-        colour = "#2a7f4f" if row.met else "#c0392b"
-        axes.plot([low, high], [i, i], color=colour, linewidth=2, alpha=0.5)
-        axes.plot(middle, i, "o", color=colour)
-        axes.annotate(
-            f"{middle:.2g} x", (max(high, middle), i), (7, 0), textcoords="offset points", va="center", fontsize=8
-        )
-    labels = [f"{row.name}\nand {row.against}: {row.bar}" for row, *_ in reversed(shown)]
-    axes.set_yticks(range(len(shown)), labels, fontsize=7)
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_xscale("log")
-    axes.margins(x=0.2)
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_xlabel("times better than the bar (left of 1: missed);\nlines: range over repeats")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
+    with style():
+        figure = Figure(figsize=(11, 1.2 + 0.42 * len(shown)), layout="constrained")
+        axes = figure.add_subplot()
+        for i, (row, middle, low, high) in enumerate(reversed(shown)):
+            colour = OKABE_ITO[2] if row.met else OKABE_ITO[5]
+            axes.plot([low, high], [i, i], color=colour, linewidth=2, alpha=0.5)
+            axes.plot(middle, i, "o", color=colour)
+            axes.annotate(
+                f"{middle:.3g} x", (max(high, middle), i), (7, 0), textcoords="offset points", va="center", fontsize=8
+            )
+        labels = [f"{row.name}\nand {row.against}: {row.bar}" for row, *_ in reversed(shown)]
+        axes.set_yticks(range(len(shown)), labels, fontsize=7)
+        axes.axvline(1, color="black", linewidth=1)
+        axes.set_xscale("log")
+        axes.margins(x=0.2)
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_xlabel("times better than the bar (left of 1: missed);\nlines: range over repeats")
+    save(figure, path)
 
 
 def _margin(row: Row) -> tuple[float, float, float]:

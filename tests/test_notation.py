@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import ARM, PAIR
@@ -20,3 +21,8 @@ def test_an_action_reads_back_as_it_is_written(actuator, data):
     else:
         value = data.draw(st.floats(actuator.low, actuator.high))
     assert read_action(action_text(actuator, value), actuator) == value
+
+
+@pytest.mark.parametrize("dash", ["-", "–", "—", "−", " to ", ".."])
+def test_a_range_is_read_with_whatever_people_write_between_its_ends(dash):
+    assert read_bins(f"1{dash}3", 6) == (1, 2, 3)

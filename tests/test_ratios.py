@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from policygen import ratios
+from policygen.errors import LogbookError
 from policygen.ratios import Missing, Row
 
 ROWS = [
@@ -70,3 +71,9 @@ def test_an_amount_is_measured_against_its_limit() -> None:
     assert (row.ratio, row.low, row.high, row.met) == (0.9, 0.9, 0.9, True)
     assert row.bar == "at most 9,000 characters"
     assert (ratios.absolute("x", 0.006, 5e-3).bar, ratios.absolute("x", 0.006, 5e-3).met) == ("at most 0.005 s", False)
+
+
+def test_results_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(LogbookError, match="cannot make the folder .*taken"):
+        ratios.write_results(ROWS, tmp_path / "taken")
