@@ -75,5 +75,5 @@ def test_an_amount_is_measured_against_its_limit() -> None:
 
 def test_results_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    with pytest.raises(LogbookError, match="cannot make the folder .*taken"):
+    with pytest.raises(LogbookError, match=r"cannot make the folder .*taken"):
         ratios.write_results(ROWS, tmp_path / "taken")
