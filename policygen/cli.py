@@ -172,11 +172,18 @@ def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: 
 
 @commands.command()
 @click.argument("run_folder", metavar="RUN", type=RunPath())
-def resume(run_folder: Path) -> None:
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Go on with another prompt_tokens, jobs, base_url or timeout_seconds; may be repeated.",
+)
+def resume(run_folder: Path, assignments: tuple[str, ...]) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""
     from policygen.runner import resume as resume_run
 
-    begun = resume_run(run_folder)
+    begun = resume_run(run_folder, assignments=assignments)
     click.echo(f"going on after attempt {len(begun.search.attempts) - 1}")
     _carry_out(begun)
 

@@ -107,6 +107,21 @@ def effective_config(
     return config
 
 
+CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds")  # by a resumed run: no score depends on them
+
+
+def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:
+    """The settings of a run that goes on, with some of the `CHANGEABLE` ones changed.
+
+    Raises:
+        UsageError: another setting, or a value out of range.
+    """
+    fixed = sorted({text.partition("=")[0].strip() for text in assignments} - set(CHANGEABLE))
+    if fixed:
+        raise UsageError(f"--set {fixed[0]}: a run that goes on can change {', '.join(CHANGEABLE)} and nothing else")
+    return effective_config(task, config.task, base=config, assignments=assignments)
+
+
 def parse_method(text: str) -> tuple[RefineMethod | None, int]:
     """`METHOD[:EPISODES]` of `--refine`; None is `none`. Without a number the budget is 500 episodes a proposal.
 

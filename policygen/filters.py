@@ -10,7 +10,7 @@ import numpy as np
 
 from policygen.analysis import turning_points
 from policygen.expressions import format_number
-from policygen.traces import EpisodeView
+from policygen.traces import EpisodeView, first_and_last
 
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
@@ -44,15 +44,23 @@ def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
     """Up to `rows` steps at which the slowest swinging signal turns, evenly chosen, with its name as `turns`."""
     candidates = []
     for name in episode.traced:
-        if name not in ("step", "action", "reward"):
-            steps = turning_points(np.asarray(episode.columns[name]))
-            if len(steps) >= 3:
-                candidates.append((len(steps), name, steps))
+        steps = turning_points(np.asarray(episode.columns[name]))
+        if len(steps) >= 3:
+            candidates.append((len(steps), name, steps))
     if not candidates:
         return []
     _, name, steps = min(candidates, key=lambda candidate: candidate[0])
     records = [{column: values[i] for column, values in episode.columns.items()} for i in _sample(steps, rows)]
     return [{**record, "turns": name} for record in records]
+
+
+def _columns(episode: EpisodeView, most: int) -> list[str]:
+    """The columns of a trace: step, at most so many observations and features, actions, reward.
+
+    The quantity of the first anomaly is among them.
+    """
+    kept = {*first_and_last(episode.traced, most), *([episode.anomaly.name] if episode.anomaly else [])}
+    return ["step", *(name for name in episode.traced if name in kept), *episode.outputs, "reward"]
 
 
 def _within(lines: Sequence[str], characters: int) -> list[str]:
@@ -125,6 +133,7 @@ FILTERS = {
     "within": _within,
     "sample": _sample,
     "turns": _turns,
+    "columns": _columns,
     "runs": _runs,
     "table": _table,
     "lines": _lines,

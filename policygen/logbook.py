@@ -65,13 +65,14 @@ class Logbook:
             except OSError as error:
                 raise LogbookError(f"cannot create {folder}: {error.strerror}; choose another --out") from None
         logbook = cls(folder)
-        logbook._write_settings(config)
+        logbook.write_settings(config)
         write_atomically(folder / "task.json", json.dumps(task_to_record(task), indent=1))
         if example is not None:
             write_atomically(folder / "example.json", json.dumps(example_to_record(example), indent=1))
         return logbook
 
-    def _write_settings(self, config: RunConfig) -> None:
+    def write_settings(self, config: RunConfig) -> None:
+        """Write the settings and the versions of what plays and scores."""
         settings: dict[str, Any] = config.model_dump(exclude_none=True)
         settings["versions"] = {"python": platform.python_version(), **_installed_versions()}
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))

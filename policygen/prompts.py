@@ -39,6 +39,7 @@ class Show:
     worst: int = 3
     rows: int = 24
     trace: int = 50
+    columns: int = 40  # quantities of a trace
     changes: int = 1_500  # characters of what one attempt changed
     history: int = 20
     visits: int = 16
@@ -63,6 +64,7 @@ _SHRINK = (
     ("best", 1),
     ("worst", 1),
 )
+_FEWEST_COLUMNS = 8  # quantities that a trace keeps where nothing else is left to shrink: a policy may be very long
 
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
@@ -252,7 +254,7 @@ def _shrunk(show: Show) -> Show:
     excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
     worst = max(excess)
     if worst <= 0:
-        return show
+        return replace(show, columns=max(_FEWEST_COLUMNS, show.columns * 3 // 4))
     name, least = _SHRINK[excess.index(worst)]
     return replace(show, **{name: max(least, int(least + (getattr(show, name) - least) * 0.7))})
 

@@ -11,7 +11,7 @@ from typing import Any
 from policygen.ablation import without_knowledge
 from policygen.budget import Ledger
 from policygen.buffer import ReplayBuffer
-from policygen.config import RunConfig
+from policygen.config import RunConfig, changed_config
 from policygen.discovery import load_task
 from policygen.errors import LogbookError, PolicyError, UsageError
 from policygen.evaluate import Score, episode_seeds, exact_score, sampled_score
@@ -100,15 +100,22 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     return Run(config, provider, Logbook.create(out, task, config, example), search, Ledger(config))
 
 
-def resume(folder: Path, provider: Provider | None = None) -> Run:
+def resume(folder: Path, provider: Provider | None = None, assignments: Sequence[str] = ()) -> Run:
     """An interrupted run, ready to go on as if it had not been.
+
+    Args:
+        assignments: settings to go on with, `NAME=VALUE`, of those that change no score (`config.CHANGEABLE`).
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or the run is finished.
+        UsageError: a setting that cannot be changed.
     """
     loaded = load_run(folder)
     if loaded.logbook.summary() is not None:
         raise LogbookError(f"{folder} is finished; see it with: policygen show {folder}")
+    if assignments:
+        loaded.config = changed_config(loaded.task, loaded.config, assignments)
+        loaded.logbook.write_settings(loaded.config)
     loaded.provider = provider or connect(loaded.config.llm, llm_options(loaded.config))
     if isinstance(loaded.provider, Ordered):
         loaded.provider.skip(sum(isinstance(exchange, Exchange) for exchange in loaded.logbook.exchanges()))

@@ -20,7 +20,7 @@ from policygen.rollout import Trajectory
 from policygen.tasks import Task
 
 OWN_COLUMNS = ("step", "cell", "action", "reward")  # of a trace; a feature of such a name is not traced
-MOST_READ = 40  # columns of a trace, of those that the best policy reads
+MOST_READ = 40  # quantities of a trace, of those that the best policy reads: the first and the last of them
 MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
 
 
@@ -30,8 +30,9 @@ class EpisodeView:
 
     `columns` has `step`, every observation and feature (of the task and of the best policy), `cell` (bins, in the order
     of the grid) for tables, `action` in the task's words, each continuous actuator by its name, and `reward`. `traced`
-    names the columns worth a look. `signals` has the range of each quantity, and for linear policies its rhythm;
-    `reference` is the signal that lags refer to. `terms` splits the return, where the environment does.
+    names the observations and features worth a look, `outputs` the columns of the actions. `signals` has the range of
+    each quantity, and for linear policies its rhythm; `reference` is the signal that lags refer to. `terms` splits the
+    return, where the environment does.
     """
 
     attempt: int
@@ -40,6 +41,7 @@ class EpisodeView:
     ending: str
     columns: Mapping[str, Sequence[Any]]
     traced: tuple[str, ...]
+    outputs: tuple[str, ...]
     signals: tuple[Signal, ...]
     reference: str
     anomaly: Anomaly | None
@@ -72,15 +74,15 @@ def episode_view(
     else:
         found, reference = rhythms(arrays, limits)
         anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
-    traced = _worth_a_look(arrays, task, best) if usual is not None else list(arrays)
-    actions = tuple(limits) if task.action_space == "box" else ("action",)
+    traced = _worth_a_look(arrays, task, best)
     return EpisodeView(
         attempt=episode.attempt,
         episode_return=t.episode_return,
         length=t.length,
         ending="terminated by the environment" if t.terminated else "cut by the time limit",
         columns=columns,
-        traced=("step", *traced, *actions, "reward"),
+        traced=tuple(traced),
+        outputs=tuple(limits) if task.action_space == "box" else ("action",),
         signals=tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
         if usual is not None
         else found,
@@ -131,7 +133,13 @@ def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, bes
     if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
         return names[:MOST_COLUMNS]
     read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))
-    return [name for name in names if name in read][:MOST_READ] or names[:MOST_COLUMNS]
+    return first_and_last([name for name in names if name in read], MOST_READ) or names[:MOST_COLUMNS]
+
+
+def first_and_last(names: Sequence[str], most: int) -> list[str]:
+    """At most so many of the names: what is observed comes first, what decides last."""
+    kept = min(most, len(names))
+    return [*names[: kept // 2], *names[len(names) - (kept - kept // 2) :]]
 
 
 def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Policy | None:

@@ -24,7 +24,7 @@ from policygen.expressions import constants
 from policygen.language import parse
 from policygen.llm.builtin import Builtin
 from policygen.loop import Judge, new_search, optimize
-from policygen.messages import Message, Prompt
+from policygen.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.prompts import Show, render_prompt, render_repair, render_template, template_variables
 from policygen.propose import Correspondent
 from policygen.rollout import Simulator
@@ -177,7 +177,7 @@ def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None
     trace = request.split("## Worst episode of the best policy\n")[1].split("\n## ")[0]
     rows = [line.split() for line in trace.splitlines() if re.match(r"^\d+ ", line)]
     assert len(rows) == min(Show().trace, episode.length)
-    assert all(len(row) == len(episode.traced) for row in rows)
+    assert all(len(row) == len(episode.traced) + len(("step", "action", "reward")) for row in rows)
     steps = [int(row[0]) for row in rows]
     assert steps == list(range(steps[0], steps[0] + len(steps)))
 
@@ -547,7 +547,26 @@ def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> No
     episode = template_variables(context, config)["worst_episodes"][0]
     assert episode.columns["step"] == list(range(episode.length))
     assert set(episode.columns["reward"]) == {1.0}
-    assert len(set(episode.traced)) == len(episode.traced)
+    assert not {"step", "reward"} & set(episode.traced)
+
+
+def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_what_decides() -> None:
+    features = [f"let f{i} = f{i - 1} + sin({i + 1}*spin - position)^2/7" for i in range(1, 60)]
+    reply = "\n".join(["let f0 = 2*angle", *features, "left = 0", "right = f59 + angle - 30"])
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1, prompt_tokens=100_000)
+    roomy = render_prompt(context, config)
+    assert context.incumbent is not None
+    long = len(context.incumbent.to_text())
+    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 2_000})
+    assert roomy.estimated_tokens > tight.prompt_tokens
+    _, request = texts(render_prompt(context, tight))
+    assert context.incumbent.to_text() in request
+    header = next(line for line in request.splitlines() if line.startswith("step "))
+    names = header.split()
+    assert len(names) < 40
+    assert {"angle", "f59", "action", "reward"} <= set(names)
+    with pytest.raises(TemplateError, match="at its shortest"):
+        render_prompt(context, config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN}))
 
 
 def test_the_names_of_reward_terms_are_knowledge() -> None:
