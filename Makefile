@@ -47,25 +47,26 @@ refined-runs: $(DEV)
 	{ echo '# Tuned without a language model'; echo; \
 	  echo 'Proposals come from `builtin`, which is plain search and not a language model: one linear map over standardised'; \
 	  echo 'quantities, tuned by CMA-ES within 8,000 episodes in all. Final scores on 100 fresh seeds. Knowledge is given in the'; \
-	  echo 'task files of mountaincar (energy, the shape of the hill), pendulum (energy, when the rod is near upright) and reacher'; \
-	  echo '(the Jacobian); the others read raw observations. Made with `make refined-runs`.'; echo; \
+	  echo 'task files of mountaincar (energy, the shape of the hill), pendulum (energy, when the rod is near upright), reacher'; \
+	  echo '(the Jacobian) and the double pendulum (which six of its nine observations matter); the others read all of theirs.'; \
+	  echo 'Made with `make refined-runs`.'; echo; \
 	  cat $(REFINED)/table.md; } > results/benchmarks/refined_runs.md
 
 # The published table of results/benchmarks/tuned_structures.md: a chat model's reply for Hopper and one for BipedalWalker,
-# each tuned by CMA-ES within 8,000 episodes. Takes half an hour on two cores.
+# each tuned by CMA-ES within 8,000 episodes, three seeds. Takes an hour on two cores.
 STRUCTURES := build/tuned_structures
 tuned-structures: $(DEV)
 	rm -rf $(STRUCTURES)
-	for task in hopper bipedalwalker; do \
-		mkdir -p $(STRUCTURES)/replies-$$task || exit 1; \
+	for seed in 0 1 2; do for task in hopper bipedalwalker; do \
+		mkdir -p $(STRUCTURES)/replies-$$task && rm -f $(STRUCTURES)/replies-$$task/prompt-* || exit 1; \
 		cp results/structures/$$task/reply-001.md $(STRUCTURES)/replies-$$task/ || exit 1; \
 		$(BIN)/policygen run $$task --llm manual:$(STRUCTURES)/replies-$$task --refine cma:7900 --iterations 1 \
-			--max-episodes 8000 --seed 0 --out $(STRUCTURES)/$$task || exit 1; done
+			--max-episodes 8000 --seed $$seed --out $(STRUCTURES)/$$task || exit 1; done; done
 	$(BIN)/policygen plot $(STRUCTURES)/hopper/* $(STRUCTURES)/bipedalwalker/* -o $(STRUCTURES)/all.png \
 		--table $(STRUCTURES)/table.md
 	{ echo '# A given structure, tuned'; echo; \
 	  echo 'One reply of a chat model to a rendered prompt each (results/structures), its constants tuned by CMA-ES within 8,000'; \
-	  echo 'episodes in all, one seed. Final scores on 100 fresh seeds. Made with `make tuned-structures`.'; echo; \
+	  echo 'episodes in all, three seeds. Final scores on 100 fresh seeds. Made with `make tuned-structures`.'; echo; \
 	  cat $(STRUCTURES)/table.md; } > results/benchmarks/tuned_structures.md
 
 format: $(DEV)
