@@ -53,7 +53,10 @@ class Players:
     def __init__(self, task: Task, jobs: int | None = None, *, use_pool: bool = True) -> None:
         self.task = task
         self.jobs = jobs or usable_cores()
-        self._here = (pool_for(task, self.jobs) if use_pool else None) or Simulator(task)
+        pool = pool_for(task, self.jobs) if use_pool else None
+        self._here = pool or Simulator(task)
+        # Few episodes of each of many policies: EnvPool would wait for one policy after the other, processes need not.
+        self._for_many = self if pool is None else Players(task, self.jobs, use_pool=False)
         self._seconds_per_episode: float | None = None
 
     @property
@@ -87,6 +90,10 @@ class Players:
         Raises:
             TaskError: the environment itself failed.
         """
+        if self._for_many is not self:
+            return self._for_many.play_many(policies, seeds)
+        if self._seconds_per_episode is None and self._can_share((len(policies) - 1) * len(seeds)):
+            return [self._play_here(policies[0], seeds), *self.play_many(policies[1:], seeds)]
         if not self._worth_sharing(len(policies) * len(seeds)):
             return [self._play_here(policy, seeds) for policy in policies]
         return self._shared([(policy, list(seeds)) for policy in policies])
@@ -99,6 +106,8 @@ class Players:
     def close(self) -> None:
         """Close the environments of this process; idle workers end by themselves."""
         self._here.close()
+        if self._for_many is not self:
+            self._for_many.close()
 
     def __enter__(self) -> Self:
         return self

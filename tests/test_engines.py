@@ -206,6 +206,17 @@ def test_envpool_repeats_itself_and_agrees_with_gymnasium_statistically() -> Non
         assert not same_law(pooled, simulator.play(weaker, seeds))
 
 
+@needs_envpool
+def test_many_policies_are_played_by_processes_and_not_one_after_the_other_in_envpool() -> None:
+    policy = hopping()
+    seeds = episode_seeds(0, "engines", 3)
+    with Players(policy.task, jobs=2) as players, Simulator(policy.task) as simulator:
+        assert players.engine == "envpool"
+        alone = simulator.play(policy, seeds)
+        for played in players.play_many([policy] * 3, seeds):
+            assert_equal(played, alone)
+
+
 def same_law(ones: list[Trajectory], others: list[Trajectory]) -> bool:
     """Whether returns and lengths pass a Kolmogorov-Smirnov test at one in ten thousand."""
     from scipy.stats import ks_2samp
