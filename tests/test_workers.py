@@ -40,7 +40,7 @@ def test_two_processes_play_the_episodes_that_one_plays() -> None:
     policy = hopper_policy()
     with Simulator(policy.task) as simulator:
         alone = simulator.play(policy, SEEDS)
-    with Players(policy.task, jobs=2) as players:
+    with Players(policy.task, jobs=2, use_pool=False) as players:
         players.play(policy, SEEDS[:1])  # one episode stays here, and says how long an episode takes
         shared = players.play(policy, SEEDS)
     assert [t.seed for t in shared] == list(SEEDS)
@@ -62,7 +62,7 @@ def test_an_episode_does_not_depend_on_what_is_played_beside_it() -> None:
 @pytest.mark.usefixtures("sharing")
 def test_many_policies_keep_their_order_and_their_seeds() -> None:
     policies = [hopper_policy(scale) for scale in (0.1, 1.0, 5.0)]
-    with Players(policies[0].task, jobs=2) as players:
+    with Players(policies[0].task, jobs=2, use_pool=False) as players:
         players.play(policies[0], SEEDS[:1])
         shared = players.play_many(policies, SEEDS[:3])
         means = players.mean_returns(policies, SEEDS[:3])
@@ -75,7 +75,7 @@ def test_many_policies_keep_their_order_and_their_seeds() -> None:
 @pytest.mark.usefixtures("sharing")
 def test_random_actions_stay_in_this_process_where_their_generator_is() -> None:
     task = load_task("hopper")
-    with Players(task, jobs=2) as players, Simulator(task) as simulator:
+    with Players(task, jobs=2, use_pool=False) as players, Simulator(task) as simulator:
         players.play(hopper_policy(), SEEDS[:1])
         shared = players.play(RandomActor(task, 3), SEEDS[:3])
         alone = simulator.play(RandomActor(task, 3), SEEDS[:3])
