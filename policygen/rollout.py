@@ -7,6 +7,7 @@ random numbers). Nothing is cut short when another episode ends first, so no len
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -86,7 +87,23 @@ class RandomActor:
         return stacked.astype(np.float32) if self._task.action_space == "box" else stacked
 
 
-class Simulator:
+class Closable(ABC):
+    """What holds environments, and closes them at the end of a `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the environments."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Simulator(Closable):
     """Plays episodes of one task and keeps its environments for the next time; close it, or use it with `with`."""
 
     def __init__(self, task: Task) -> None:
@@ -117,14 +134,6 @@ class Simulator:
         for env in self._envs:
             env.close()
         self._envs.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _play_copies(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         while len(self._envs) < min(len(seeds), COPIES):

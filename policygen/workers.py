@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.policies import Policy
 from policygen.pool import pool_for
-from policygen.rollout import Actor, Simulator, Trajectory
+from policygen.rollout import Actor, Closable, Simulator, Trajectory
 from policygen.tasks import Task
 
 # Handing work to other processes costs some milliseconds a piece, and starting them takes seconds: less work than this
@@ -42,7 +41,7 @@ class _Workers:
 _workers = _Workers()
 
 
-class Players:
+class Players(Closable):
     """Plays episodes like a `Simulator`, on `jobs` processes where the work is worth it.
 
     Args:
@@ -108,14 +107,6 @@ class Players:
         self._here.close()
         if self._for_many is not self:
             self._for_many.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _play_here(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         started = time.perf_counter()
