@@ -128,6 +128,7 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
         click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
+        click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
         click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
         click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1."),
         click.option("--llm", help="Provider and model (default: builtin, which is not a language model)."),

@@ -103,11 +103,13 @@ def effective_config(
     config = RunConfig(**merged)
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
-    parse_method(config.refine)
+    if parse_method(config.refine)[0] == "coordinate" and config.policy == "linear":
+        raise UsageError(f"--refine {config.refine} is for tables; a linear policy is tuned by cma, ars or auto")
     return config
 
 
-CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds")  # by a resumed run: no score depends on them
+# What a resumed run may change: no score made so far depends on it.
+CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds")
 
 
 def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:

@@ -293,7 +293,7 @@ def _label(axes: Axes, x: str, last: float) -> None:
     axes.set_axisbelow(True)
     # Below the axes, at a distance in inches, a legend hides no data and meets no label, however long it is.
     below = axes.transAxes + ScaledTranslation(0, -0.55, axes.figure.dpi_scale_trans)
-    longest = max(len(line) for label in axes.get_legend_handles_labels()[1] for line in label.split("\n"))
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=2 if longest < WIDE_LABEL else 1
-    )
+    labels = axes.get_legend_handles_labels()[1]
+    if labels:
+        columns = 2 if all(len(line) < WIDE_LABEL for label in labels for line in label.split("\n")) else 1
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns)

@@ -25,7 +25,8 @@ class AttemptView:
     """One line of the history: number, score, and what it changed.
 
     A table is compared with the best policy; a linear policy, as proposed, with the one it could revise, the best at
-    its time (`parent`). `same_as` is an earlier attempt that proposed exactly this.
+    its time (`parent`). `same_as` is an earlier attempt that proposed exactly this. `undefined` has its features and
+    outputs that were no finite number, with the share of the steps.
     """
 
     number: int
@@ -41,6 +42,7 @@ class AttemptView:
     changed: str
     problem: str
     refinement: str
+    undefined: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def attempt_views(
                 changed=changed,
                 problem=str(attempt.problems[0]) if attempt.problems else "",
                 refinement=attempt.refinement,
+                undefined=dict(attempt.undefined),
             )
         )
         if attempt.accepted:

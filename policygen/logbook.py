@@ -274,6 +274,7 @@ def _attempt_from_record(record: dict[str, Any], task: Task) -> Attempt:
         for value, length, ending, *terms in record["played"]
     )
     values["spread"] = tuple((place, value) for place, value in record.get("spread", ()))
+    values["undefined"] = tuple((name, share) for name, share in record.get("undefined", ()))
     values["problems"] = tuple(Problem(**problem) for problem in record["problems"])
     return Attempt(**values)
 

@@ -148,6 +148,9 @@ class Judge:
             unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
             return self._record(unscored, started)
         refined = self._refined(number, attempt.policy)
+        untuned = ""
+        if refined is None and parse_method(self.config.refine)[0] is not None:
+            untuned = "; not tuned: no constant moves, or the episodes do not suffice"
         if refined is not None:
             tuned, played = self._score(number, refined.policy)
             words = _refinement_in_words(refined, score, tuned)
@@ -164,7 +167,14 @@ class Judge:
         assert attempt.policy is not None
         self.search.buffer.add(number, trajectories)
         accepted, verdict, decided = self._contest(attempt.policy, score)
-        attempt = replace(attempt, score=score, played=_in_short(trajectories), accepted=accepted, verdict=verdict)
+        attempt = replace(
+            attempt,
+            score=score,
+            played=_in_short(trajectories),
+            undefined=attempt.policy.undefined(np.concatenate([t.observations[:-1] for t in trajectories])),
+            accepted=accepted,
+            verdict=verdict + untuned,
+        )
         if accepted:
             self.search.best_score = decided
         return self._record(attempt, started)
@@ -174,8 +184,9 @@ class Judge:
         method, episodes = parse_method(self.config.refine)
         left = self.config.max_episodes
         if left is not None:
-            # Scoring the tuned policy must still be possible.
-            episodes = min(episodes, left - self.ledger.episodes - self.config.episodes)
+            # Scoring the tuned policy, and the other proposals of its round, must still be possible.
+            others = -number % self.config.candidates
+            episodes = min(episodes, left - self.ledger.episodes - (1 + others) * self.config.episodes)
         if method is None or episodes <= 0:
             return None
 

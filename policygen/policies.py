@@ -170,6 +170,27 @@ class Policy(ABC):
             row.append(0.0 if function is None else finite_scalar(function(row)))
         return row
 
+    def undefined(self, observations: npt.NDArray[Any]) -> tuple[tuple[str, float], ...]:
+        """Features and outputs whose value was no finite number, and in which share of the observations (n, d).
+
+        Such a value counts as 0 if it is not a number, and as -1,000,000 or 1,000,000 if it is infinite.
+        """
+        formulas = [(name, node) for name, node in self.features if name in self._needed] + self._equations()
+        if not formulas or not len(observations):
+            return ()
+        columns = [np.asarray(column, np.float64) for column in self.quantities(observations.T)]
+        found = []
+        with np.errstate(all="ignore"):
+            for name, node in formulas:
+                share = float(np.mean(~np.isfinite(np.asarray(compile_batch(node, self.quantity_names)(columns)))))
+                if share > 0:
+                    found.append((name, share))
+        return tuple(found)
+
+    def _equations(self) -> list[tuple[str, Node]]:
+        """What the decision computes beside the features."""
+        return []
+
     def save(self, path: str | Path) -> None:
         """Write the policy, its task's interface and its text to a JSON file, atomically.
 
@@ -398,6 +419,9 @@ class LinearPolicy(Policy):
 
     def _read(self) -> frozenset[str]:
         return frozenset().union(*(names_in(node) for _, node in self.equations))
+
+    def _equations(self) -> list[tuple[str, Node]]:
+        return list(self.equations)
 
     @cached_property
     def _raw_weights(self) -> npt.NDArray[np.float64] | None:

@@ -11,7 +11,7 @@ from policygen.ablation import without_knowledge
 from policygen.budget import Ledger
 from policygen.config import effective_config
 from policygen.discovery import load_task
-from policygen.errors import TaskError
+from policygen.errors import TaskError, UsageError
 from policygen.llm.prices import cost
 from policygen.loop import Judge, new_search
 from policygen.messages import Prompt
@@ -37,7 +37,7 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
     Raises:
         PolicygenError: wrong input, or a broken template.
     """
-    folder = Path(name)
+    folder = find_run(name) if name == "latest" else Path(name)
     if (folder / "config.toml").is_file():
         loaded = load_run(folder)
         search = loaded.search
@@ -49,6 +49,8 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
             assignments=assignments,
             options=options,
         )
+        if config.ablate != loaded.config.ablate:
+            raise UsageError(f"the policies of {folder} are written with the names it knew; preview the task instead")
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:

@@ -250,7 +250,7 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
 
 
 def _shrunk(show: Show) -> Show:
-    """The next smaller amount: the first field that is furthest above its least loses a quarter of the excess."""
+    """The next smaller amount: the first field that is furthest above its least loses three tenths of its excess."""
     excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
     worst = max(excess)
     if worst <= 0:

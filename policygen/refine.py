@@ -134,9 +134,12 @@ class Tunable:
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
             part[part == 0] = float(part.mean()) if part.any() else 0.1
-        # A 1 in a feature is mostly structure: a limit of `clip`, a side, what a share is taken from.
-        unit = [abs(value) == 1 and place.startswith("let ") for value, place in zip(self._values, places, strict=True)]
-        self._free = np.flatnonzero((sizes > 0) & ~np.array(unit, np.bool_))
+        # A 1 in a feature is mostly structure: a limit of `clip`, a side, what a share is taken from; and pi is pi.
+        structure = [
+            value == math.pi or (abs(value) == 1 and place.startswith("let "))
+            for value, place in zip(self._values, places, strict=True)
+        ]
+        self._free = np.flatnonzero((sizes > 0) & ~np.array(structure, np.bool_))
         self._sizes = sizes[self._free]
         self.places = tuple(places[i] for i in self._free)
 
@@ -151,10 +154,12 @@ class Tunable:
         return [float(f"{value:.3g}") for value in deviations * self._sizes / sizes]
 
     def at(self, z: Vector) -> Policy:
-        """The policy at z, its constants rounded to a readable number of digits."""
+        """The policy at z, the constants that moved rounded to a readable number of digits."""
         values = self._values.copy()
         values[self._free] += self._sizes * z
-        rounded = iter([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values])
+        for i in np.flatnonzero(values != self._values):
+            values[i] = float(f"{values[i]:.{SIGNIFICANT_DIGITS}g}")
+        rounded = iter(values.tolist())
         lets = tuple(
             (name, with_constants(node, rounded) if name in self._moving else node) for name, node in self.policy.lets
         )

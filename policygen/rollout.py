@@ -40,8 +40,8 @@ class Trajectory:
         episode_return: undiscounted sum of rewards, added in double precision.
         seed: what the environment was reset with.
         terminated: the environment ended the episode; `truncated`: the time limit did.
-        terms: the sum of each of the reward's terms, where the environment tells them apart (`reward_...` in `info`, as
-            MuJoCo's do).
+        terms: the sum of each of the reward's terms, where the environment tells them apart (`reward_...`,
+            `..._penalty` and `..._cost` in `info`, as MuJoCo's do).
     """
 
     observations: npt.NDArray[np.float32]

@@ -40,6 +40,7 @@ class Attempt:
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
         proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how, `spread`
             how far each constant could still move (see `refine.Refined`).
+        undefined: features and outputs that were no finite number, and in which share of the steps.
         calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
         usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
         episodes, env_steps: totals of the run after this attempt.
@@ -60,6 +61,7 @@ class Attempt:
     proposed_score: Score | None = None
     refinement: str = ""
     spread: tuple[tuple[str, float], ...] = ()
+    undefined: tuple[tuple[str, float], ...] = ()
     calls: int = 0
     repairs: int = 0
     tokens_in: int = 0

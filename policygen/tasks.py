@@ -351,6 +351,9 @@ def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator], where
     for name in columns:
         if not is_name(name):
             raise TaskError(f"{where}: `{name}` is not a name; use letters, digits, underscores and no word of Python")
+    for actuator in actuators:
+        if actuator.name in ("step", "cell", "reward"):
+            raise TaskError(f"{where}: an action cannot be called `{actuator.name}`, which is a column of every trace")
     outputs = actuators[0].labels if len(actuators) == 1 else ()
     _check_distinct([*quantities, *outputs], where)
     _check_distinct(columns, where)

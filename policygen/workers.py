@@ -11,9 +11,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from policygen.policies import Policy
 from policygen.pool import pool_for
 from policygen.rollout import Actor, Closable, Simulator, Trajectory
@@ -96,11 +93,6 @@ class Players(Closable):
         if not self._worth_sharing(len(policies) * len(seeds)):
             return [self._play_here(policy, seeds) for policy in policies]
         return self._shared([(policy, list(seeds)) for policy in policies])
-
-    def mean_returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Mean return of each policy on the same seeds: shape (policies,)."""
-        played = self.play_many(policies, seeds)
-        return np.array([np.mean([t.episode_return for t in trajectories]) for trajectories in played])
 
     def close(self) -> None:
         """Close the environments of this process; idle workers end by themselves."""

@@ -65,11 +65,9 @@ def test_many_policies_keep_their_order_and_their_seeds() -> None:
     with Players(policies[0].task, jobs=2, use_pool=False) as players:
         players.play(policies[0], SEEDS[:1])
         shared = players.play_many(policies, SEEDS[:3])
-        means = players.mean_returns(policies, SEEDS[:3])
     with Simulator(policies[0].task) as simulator:
         alone = [simulator.play(policy, SEEDS[:3]) for policy in policies]
     assert [[t.episode_return for t in p] for p in shared] == [[t.episode_return for t in p] for p in alone]
-    assert means.tolist() == [np.mean([t.episode_return for t in p]) for p in alone]
 
 
 @pytest.mark.usefixtures("sharing")
