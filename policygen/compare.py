@@ -43,8 +43,10 @@ def comparison(folders: Sequence[Path]) -> str:
     if not finished:
         raise LogbookError(f"{folders[0]} is not a finished run; finish it with: policygen resume {folders[0]}")
     groups: dict[Group, list[dict[str, Any]]] = {}
+    configs = {folder: Logbook(folder).config() for folder, _ in finished}
     for folder, summary in finished:
-        special = special_settings(Logbook(folder).config())
+        others = [configs[other] for other, of_other in finished if of_other["task"] == summary["task"]]
+        special = special_settings(configs[folder], others)
         group = summary["task"], provider_label(summary["llm"]), summary["policy_kind"] + special
         groups.setdefault(group, []).append(summary)
     rows = [_HEADER, tuple("---" for _ in _HEADER)]

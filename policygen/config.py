@@ -130,10 +130,10 @@ def parse_method(text: str) -> tuple[RefineMethod | None, int]:
     Raises:
         UsageError: an unknown method or a budget that is not a number.
     """
-    name, _, budget = text.partition(":")
+    name, colon, budget = text.partition(":")
     if name not in ("none", "auto", "cma", "ars", "coordinate"):
         raise UsageError(f"--refine {text}: methods are none, auto, cma, ars and coordinate, as in --refine cma:500")
-    if budget and not (budget.isdigit() and int(budget) > 0):
+    if colon and not (budget.isdigit() and int(budget) > 0):
         raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
     if name == "none":
         return None, 0
@@ -145,12 +145,27 @@ def provider_label(llm: str) -> str:
     return "builtin (no language model)" if llm == "builtin" else llm
 
 
-def special_settings(config: RunConfig) -> str:
-    """What else than provider, kind of policy and seed keeps runs apart: `, refine cma:4000`, or nothing."""
+# Settings that always tell runs apart where they are not the default ...
+_TELLING = frozenset(("template", "example", "refine", "normalise", "ablate", "grid", "conversation"))
+# ... and those that never do: who is asked and for what is said anyway, and the rest changes no score that is reached.
+_SAID = frozenset(("task", "llm", "policy", "seed"))
+_SILENT = frozenset(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))) | {
+    *("jobs", "base_url", "timeout_seconds", "final_episodes", "buffer_steps")
+}
+
+
+def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> str:
+    """What else than provider, kind of policy and seed keeps runs apart: `, refine cma:4000`, or nothing.
+
+    Args:
+        among: the runs of the same task it is compared with: what any of them has otherwise tells it apart.
+    """
     words = [""]
-    for name in ("template", "example", "refine", "normalise", "ablate", "grid", "conversation"):
+    for name, field in RunConfig.model_fields.items():
         value = getattr(config, name)
-        if value != RunConfig.model_fields[name].default:
+        if name in _SAID | _SILENT:
+            continue
+        if value != field.default and (name in _TELLING or any(getattr(other, name) != value for other in among)):
             words.append(name if value is True else f"{name} {value}")
     return ", ".join(words)
 

@@ -58,10 +58,10 @@ class Curve:
     final: dict[str, Any] | None
     finished: bool
 
-    @property
-    def group(self) -> str:
-        """Whose runs may be averaged, in words: provider, policy kind, and settings that tell one from another."""
-        return f"{provider_label(self.config.llm)}, {self.config.policy} policy{special_settings(self.config)}"
+    def group(self, among: Sequence[Curve] = ()) -> str:
+        """Whose runs may be averaged, in words: provider, policy kind, and settings that tell it from the others."""
+        others = [curve.config for curve in among if curve.task.name == self.task.name]
+        return f"{provider_label(self.config.llm)}, {self.config.policy} policy{special_settings(self.config, others)}"
 
 
 def read_curve(folder: Path) -> Curve:
@@ -166,7 +166,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         tasks: dict[str, list[Curve]] = {}
         for curve in curves:
             tasks.setdefault(curve.task.name, []).append(curve)
-        groups = list(dict.fromkeys(curve.group for curve in curves))
+        groups = list(dict.fromkeys(curve.group(curves) for curve in curves))
         across = min(2, len(tasks))
         down = math.ceil(len(tasks) / across)
         height = 5.0 + (0.25 * len(groups) + 0.4 if len(groups) > 1 else 0.0)
@@ -214,7 +214,7 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
         _draw_final(axes, end, curve.final)
     axes.set_xlim(float(at.iloc[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
-    axes.set_title(f"{curve.task.name}: {curve.group}, seed {curve.config.seed}{state}")
+    axes.set_title(f"{curve.task.name}: {curve.group()}, seed {curve.config.seed}{state}")
     _label(axes, x, float(at.iloc[-1]))
 
 
@@ -233,12 +233,13 @@ def _draw_final(axes: Axes, at: float, final: dict[str, Any]) -> None:
 def _draw_group(axes: Axes, curves: Sequence[Curve], x: str, groups: Sequence[str]) -> None:
     """One task: a mean curve, its band and the single runs for each group; `groups` fixes the colours."""
     _references(axes, curves[0].task, [curve.frame["score"].iloc[0] for curve in curves])
-    present = [group for group in groups if any(curve.group == group for curve in curves)]
+    present = [group for group in groups if any(curve.group(curves) == group for curve in curves)]
     for group in present:
-        members = [curve for curve in curves if curve.group == group]
+        members = [curve for curve in curves if curve.group(curves) == group]
         xs = [curve.frame[x].to_numpy(np.float64) for curve in members]
         levels = [curve.frame["level"].to_numpy(np.float64) for curve in members]
-        place = groups.index(group)
+        # One look a group in all panels, as long as there are enough of them.
+        place = (groups if len(groups) <= len(OKABE_ITO) else present).index(group)
         color = OKABE_ITO[place % len(OKABE_ITO)]
         band = average(xs, levels)
         n = len(members)

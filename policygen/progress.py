@@ -41,7 +41,8 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
     if attempt.score is None:
         return f"{number}  {attempt.verdict}"
     mark = "  best so far" if attempt.accepted else ""
-    return f"{number}  {attempt.score}{mark}  ({attempt.verdict}){_spending(run)}"
+    tuned = f", tuned from {attempt.proposed_score.mean:.4g}" if attempt.proposed_score is not None else ""
+    return f"{number}  {attempt.score}{tuned}{mark}  ({attempt.verdict}){_spending(run)}"
 
 
 def _planned(run: Run) -> int:

@@ -211,7 +211,7 @@ def picture(rows: Sequence[Row | Missing], path: Path) -> None:
             axes.annotate(
                 f"{middle:.3g} x", (max(high, middle), i), (7, 0), textcoords="offset points", va="center", fontsize=8
             )
-        labels = [f"{row.name}\nand {row.against}: {row.bar}" for row, *_ in reversed(shown)]
+        labels = [f"{row.name}\nagainst {row.against}: {row.bar}" for row, *_ in reversed(shown)]
         axes.set_yticks(range(len(shown)), labels, fontsize=7)
         axes.axvline(1, color="black", linewidth=1)
         axes.set_xscale("log")

@@ -141,7 +141,7 @@ class Simulator(Closable):
         space = self._envs[0].observation_space
         waiting = list(enumerate(seeds))[::-1]
         results: list[Trajectory | None] = [None] * len(seeds)
-        running = [_Episode(env, *waiting.pop()) for env in self._envs[: len(seeds)]]
+        running = [_Episode(self._ready(i), *waiting.pop()) for i in range(min(len(seeds), COPIES))]
         while running:
             latest = [episode.observations[-1] for episode in running]
             # Row by row costs less than a batch up to some tens of rows, and never depends on how many there are.
@@ -162,9 +162,20 @@ class Simulator(Closable):
                     if results[episode.index] is None:
                         still.append(episode)
                     elif waiting:
-                        still.append(_Episode(episode.env, *waiting.pop()))
+                        still.append(_Episode(self._ready(self._envs.index(episode.env)), *waiting.pop()))
                 running = still
         return [trajectory for trajectory in results if trajectory is not None]
+
+    def _ready(self, copy: int) -> gym.Env[Any, Any]:
+        """Copy number `copy` for another episode: as good as new.
+
+        A Box2D world that is emptied and filled again computes otherwise than a new one (Gymnasium issue 728), so that
+        an episode would depend on those before it.
+        """
+        if hasattr(self._envs[copy].unwrapped, "world"):
+            self._envs[copy].close()
+            self._envs[copy] = make_env(self.task)
+        return self._envs[copy]
 
     def _play_vectorised(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """Gymnasium's own vectorised dynamics, started from the states that the seeds give a single environment.

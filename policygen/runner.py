@@ -20,6 +20,7 @@ from policygen.language import parse
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
 from policygen.llm.builtin import Builtin
+from policygen.llm.prices import cost
 from policygen.logbook import Logbook
 from policygen.loop import final_score, new_search, optimize, seeds_of_attempt
 from policygen.messages import Message
@@ -86,18 +87,33 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
         PolicyError: the example cannot be read.
         LogbookError: the folder cannot be written.
     """
+    if config.llm == "replay:latest":  # tomorrow `latest` is another run
+        config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
     provider = provider or connect(config.llm, llm_options(config))
     if config.ablate == "knowledge":
         task = without_knowledge(task)
+    _check_usable(task, config, provider)
     check_templates(config)
     example = None
     if config.example:
         source = find_run(config.example)
         example = read_example(source)
-        # Tomorrow `latest` is another run.
         config = config.model_copy(update={"example": str(source)})
     search = new_search(task, config, example)
     return Run(config, provider, Logbook.create(out, task, config, example), search, Ledger(config))
+
+
+def _check_usable(task: Task, config: RunConfig, provider: Provider) -> None:
+    """Refuse what could only fail later, after episodes were played and a folder made."""
+    if config.policy == "table" and task.grid is None and not provider.is_language_model:
+        raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
+    if config.max_usd is None or not provider.is_language_model:
+        return
+    if cost(llm_options(config), config.llm.partition(":")[0], (provider.model,), 1, 1) is None:
+        raise UsageError(
+            f"--max-usd cannot be held because the price of {config.llm} is unknown; "
+            "state it with --set price_in=USD --set price_out=USD, per million tokens"
+        )
 
 
 def resume(folder: Path, provider: Provider | None = None, assignments: Sequence[str] = ()) -> Run:
@@ -264,7 +280,9 @@ def read_example(path: Path) -> Example:
         policy = best_policy(path)
     except PolicyError as error:
         raise PolicyError(f"there is no example to show: {error}") from None
-    return example_of(policy, _worth(path) if path.is_dir() else None)
+    folder = path if path.is_dir() else path.parent  # a run's own best.json is worth what the run says
+    known = path.is_dir() or (path.name == "best.json" and (folder / "config.toml").exists())
+    return example_of(policy, _worth(folder) if known else None)
 
 
 def _worth(folder: Path) -> Worth | None:

@@ -223,7 +223,7 @@ def test_a_run_brings_the_final_score_of_its_policy() -> None:
     score = result.attempts[1].score
     assert score is not None
     assert unfinished.worth == Worth(score.mean, score.ci95, 20, False, fresh=False)
-    assert read_example(result.folder / "best.json").worth is None
+    assert read_example(result.folder / "best.json").worth == unfinished.worth
 
 
 def test_latest_is_the_newest_run_and_the_new_run_remembers_which_that_was() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -203,3 +204,19 @@ def test_the_time_limit_of_the_task_is_the_environments():
     with Simulator(task) as simulator:
         trajectory = simulator.play(RandomActor(task, 0), [0])[0]
     assert (trajectory.length, trajectory.terminated, trajectory.truncated) == (17, False, True)
+
+
+def test_an_episode_does_not_depend_on_those_that_its_environment_played_before() -> None:
+    pytest.importorskip("Box2D")
+    task = load_task("bipedalwalker")
+    reply = Path(__file__).parent.parent / "results" / "structures" / "bipedalwalker" / "reply-001.md"
+    policy = parse(reply.read_text(encoding="utf-8"), task, "linear").policy
+    assert policy is not None
+    with Simulator(task) as fresh, Simulator(task) as used:
+        (alone,) = fresh.play(policy, [2])
+        assert alone.length > 1_000, "it walks, so that the ground matters"
+        used.play(policy, [0])
+        used.play(policy, [1])
+        (later,) = used.play(policy, [2])
+    assert np.array_equal(alone.observations, later.observations)
+    assert alone.episode_return == later.episode_return

@@ -9,6 +9,7 @@ from pathlib import Path
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import Diagnosis, LLMOptions
 from policygen.messages import Prompt, Reply
+from policygen.resources import find_run
 
 _TRANSCRIPT = "transcript.jsonl"
 _FIELDS = tuple(field.name for field in fields(Reply))
@@ -22,7 +23,7 @@ class Replay:
 
     def __init__(self, run: str, options: LLMOptions) -> None:
         self.spec = f"replay:{run}"
-        self._path = Path(run).expanduser() / _TRANSCRIPT
+        self._path = find_run(run).expanduser() / _TRANSCRIPT
         self._replies = _recorded(self._path)
         self._next = 0
         self.model = self._replies[0].model
