@@ -120,6 +120,18 @@ MISTAKES = {
     "an address that is none": (("run", "cartpole", "--llm", "compatible:m", "--base-url", "here"), "must look like"),
     "one price of two": (("run", "cartpole", "--set", "price_in=1"), "give both prices"),
     "a broken template": (("prompt", "cartpole", "--template", "broken"), "templates/broken.j2, line 2: 'oops' is un"),
+    "a table without a grid": (
+        ("run", "pendulum", "--policy", "table"),
+        "pendulum has no grid, which a table needs",
+    ),
+    "a linear policy entry by entry": (
+        ("run", "pendulum", "--refine", "coordinate:9"),
+        "is for tables; a linear",
+    ),
+    "a price that is not known": (
+        ("run", "cartpole", "--llm", "compatible:x", "--base-url", "http://127.0.0.1:9", "--max-usd", "1"),
+        "--max-usd cannot be held because the price of compatible:x is unknown; state it with --set price_in=USD",
+    ),
     "an unknown template": (("prompt", "cartpole", "--template", "nope"), "there is no template `nope`"),
     "a prompt that cannot be short enough": (("prompt", "cartpole", "--set", "prompt_tokens=500"), "at its shortest"),
     "an out that is a file": (("run", "cartpole", "--out", "file"), "choose another --out"),
@@ -303,6 +315,18 @@ def test_prompt_of_a_run_is_its_next_one_and_settings_can_be_tried_on_it(lake_ru
     Path("templates/terse.j2").write_text("Just {{ best.text }}")
     assert "Just | row" in line("prompt", lake_run, "--template", "terse").out
     assert {path.name: path.read_bytes() for path in lake_run.iterdir()} == before
+    refused = line("prompt", lake_run, "--ablate", "knowledge")
+    assert refused.code == 2
+    assert "are written with the names it knew; preview the task instead" in refused.err
+
+
+def test_latest_is_the_newest_run_for_a_prompt_and_for_replies(line: Line) -> None:
+    with ChatServer([BEST_LAKE]) as server:
+        first = policygen.run("frozenlake", llm="compatible:m", base_url=server.openai_url, iterations=1)
+    assert line("prompt", "latest").out == line("prompt", first.folder).out
+    assert line("run", "frozenlake", "--llm", "replay:latest", "--iterations", 1).code == 0
+    (again,) = set(Path("results").iterdir()) - {Path(first.folder)}
+    assert f'llm = "replay:{first.folder}"' in (again / "config.toml").read_text()
 
 
 def test_prompt_of_an_unfinished_run_is_the_one_it_would_send_next(line: Line) -> None:

@@ -287,3 +287,16 @@ def test_long_runs_are_thinned_and_keep_their_ends() -> None:
     assert len(band.x) == 200
     assert (band.x[0], band.x[-1]) == (0, 4_999)
     assert (band.centre == band.x).all()
+
+
+def test_a_run_of_which_nothing_can_be_drawn_is_an_empty_picture(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [], random=None, task=replace(LAKE, solved=None, optimum=None))
+    axes = the_axes(runs_figure([folder]))
+    assert axes.get_legend() is None
+
+
+def test_settings_that_differ_between_runs_keep_them_apart(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / f"{n}-{seed}", [0.3], seed=seed, iterations=n) for n in (3, 9) for seed in (0, 1)]
+    labels = the_axes(runs_figure(runs)).get_legend_handles_labels()[1]
+    assert sum("iterations 3: mean of n = 2 runs" in label for label in labels) == 1
+    assert sum("iterations 9: mean of n = 2 runs" in label for label in labels) == 1

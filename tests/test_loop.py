@@ -16,6 +16,7 @@ from support import (
     LEANING,
     NO_POLICY,
     Written,
+    fenced,
     lines_of,
     pole,
     timeless,
@@ -255,3 +256,39 @@ def test_another_seed_gives_other_attempts() -> None:
     one, two = (policygen.run("cartpole", iterations=1, seed=seed, out=Path(str(seed))).attempts for seed in (0, 1))
     assert one[1].score != two[1].score
     assert one[1].policy != two[1].policy
+
+
+# --- what tuning may spend, and what is told -------------------------------------------------------------------------
+
+
+def test_tuning_the_first_candidate_leaves_the_others_the_episodes_of_their_score() -> None:
+    pushes = [fenced(f"left = 0\nright = {weight}*angle + 0.1*spin") for weight in (1, 2)]
+    result = run(
+        pushes, policy="linear", candidates=2, episodes=5, warmup_episodes=2, refine="ars:2000", max_episodes=160
+    )
+    assert [a.score is not None for a in result.attempts[1:]] == [True, True]
+    assert result.attempts[1].refinement.startswith("ars")
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        (ALWAYS_LEFT, {"refine": "cma:300"}),
+        (fenced("left = 0\nright = 2*angle"), {"policy": "linear", "refine": "cma:5"}),
+    ],
+)
+def test_a_proposal_that_was_not_tuned_says_so(text: str, settings: dict[str, Any]) -> None:
+    (attempt,) = run([text], **settings).attempts[1:]
+    assert attempt.refinement == ""
+    assert attempt.verdict.endswith("not tuned: no constant moves, or the episodes do not suffice")
+
+
+def test_what_is_no_finite_number_is_told_and_kept() -> None:
+    broken = fenced("let bad = log(-1 - angle^2)\nlet far = 1/(spin - spin)\nleft = 0\nright = angle + bad + far")
+    result = run([broken, fenced("left = 0\nright = angle")], policy="linear")
+    assert dict(result.attempts[1].undefined) == {"bad": 1.0, "far": 1.0}
+    assert result.attempts[2].undefined == ()
+    _, second = list(lines_of(result.folder / "transcript.jsonl"))
+    asked = second["messages"][-1]["content"]
+    assert "`bad` was no finite number in 100% of the steps, `far` was no finite number in 100% of the steps" in asked
+    assert load_run(result.folder).search.attempts[1].undefined == result.attempts[1].undefined

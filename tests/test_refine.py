@@ -69,6 +69,15 @@ def test_a_policy_at_the_origin_is_the_policy_itself() -> None:
         assert tunable.at(np.zeros(tunable.size)) == policy
 
 
+def test_only_what_moved_is_rounded_and_pi_stays_pi() -> None:
+    policy = policy_of("let wave = sin(2*pi*position)\nleft = 0\nright = 0.1234567*wave + 7.654321*angle")
+    tunable = Tunable(policy)
+    assert tunable.at(np.zeros(tunable.size)) == policy
+    assert tunable.places == ("let wave", "right", "right")
+    moved = tunable.at(np.array([0.0, 0.0, 1.0]))
+    assert moved.to_text() == policy.to_text().replace("7.654321", "15.309")
+
+
 def test_constants_move_in_proportion_to_their_size_and_zeros_stay() -> None:
     policy = policy_of(WEAK)
     tunable = Tunable(policy)
