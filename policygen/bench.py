@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ def _one_at_a_time(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         inner=(calls, calls),
     )
     yield row
-    yield absolute(row.name, row.ours * 1e6, 1.0, "1 microsecond", "us")
+    yield absolute(row.name, [row.ours * 1e6], 1.0, "1 microsecond", "us")
     yield compared(
         "act_one, one observation",
         lambda: policy.act_one(observation),
@@ -317,7 +318,7 @@ def _frozenlake(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             inner=(10, 1),
         )
     yield row
-    yield absolute(row.name, row.ours * 1e3, 1.0, "1 millisecond", "ms")
+    yield absolute(row.name, [row.ours * 1e3], 1.0, "1 millisecond", "ms")
 
 
 def _hopper(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -369,9 +370,9 @@ def _buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     buffer.add(1, [trajectory(i) for i in range(count)])
     one = next(iter(buffer)).trajectory
     size = (one.observations.nbytes + one.actions.nbytes + one.rewards.nbytes) / steps
-    yield absolute("replay buffer, a CartPole transition", size, 32, "32 bytes", "bytes")
-    seconds = np.median([timed(lambda: (buffer.best(4), buffer.worst(4)), 1) for _ in range(repeats)])
-    yield absolute(f"best and worst of {count:,} episodes", float(seconds), 5e-3)
+    yield absolute("replay buffer, a CartPole transition", [size], 32, "32 bytes", "bytes")
+    seconds = [timed(lambda: (buffer.best(4), buffer.worst(4)), 1) for _ in range(repeats)]
+    yield absolute(f"best and worst of {count:,} episodes", seconds, 5e-3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "episodes.npz"
 
@@ -379,14 +380,14 @@ def _buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             buffer.save(path)
             ReplayBuffer.load(path, 10**9)
 
-        seconds = np.median([timed(both, 1) for _ in range(repeats)])
-    yield absolute(f"{buffer.transitions:,} transitions saved and loaded", float(seconds), 1.0)
+        seconds = [timed(both, 1) for _ in range(repeats)]
+    yield absolute(f"{buffer.transitions:,} transitions saved and loaded", seconds, 1.0)
 
 
 def _prompt(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     yield absolute(
         "prompt: four 500-step episodes, a failed one, the best policy, 20 attempts",
-        long_prompt_characters(),
+        [long_prompt_characters()],
         9_000,
         "9,000 characters",
         "characters",
@@ -444,25 +445,34 @@ def long_prompt_characters() -> int:
 
 
 def _overhead(repeats: int, quick: bool) -> Iterator[Row | Missing]:
-    overhead_share(0)  # templates and modules are loaded once a process, not once a run
-    shares = [overhead_share(seed) for seed in range(1, 2 if quick else repeats + 1)]
-    middle = float(np.median(shares))
-    yield Row(
-        "CartPole run of 20 iterations, 100 episodes a score: neither stepping nor waiting",
-        middle,
-        0.10,
-        "10% of the wall time, builtin proposing",
-        middle / 0.10,
-        min(shares) / 0.10,
-        max(shares) / 0.10,
-        "share",
-        "at most 10%",
-        middle <= 0.10,
-    )
+    own_share(0)  # templates and modules are loaded once a process, not once a run
+    runs = [own_share(seed) for seed in range(1, 2 if quick else repeats + 1)]
+    what = "CartPole run of 20 iterations, 100 episodes a score: neither stepping nor proposing"
+    shares = [share.complete for share in runs]
+    yield absolute(what, shares, 0.10, "10% of the wall time, builtin proposing", "share", bar="at most 10%")
+    for name, some in (
+        (f"{what}; the search alone", [share.search for share in runs]),
+        (f"{what}; replies cost no time", [share.without_waiting for share in runs]),
+    ):
+        row = absolute(name, some, 1.0, "the whole, without a bar", "share")
+        yield replace(row, bar="", met=None)
 
 
-def overhead_share(seed: int) -> float:
-    """The share of a run's wall time that is neither environment stepping nor waiting for proposals."""
+@dataclass(frozen=True, slots=True)
+class OwnShare:
+    """The share of a run's wall time that is neither environment stepping nor waiting for proposals.
+
+    `complete` is from the start to the last file and picture; `search` leaves out the final score, the saved buffer
+    and the picture; `without_waiting` is what is left of a complete run where proposals cost no time at all.
+    """
+
+    complete: float
+    search: float
+    without_waiting: float
+
+
+def own_share(seed: int) -> OwnShare:
+    """Measure one run in which `builtin` proposes."""
     from policygen.config import effective_config
     from policygen.runner import start
 
@@ -488,10 +498,14 @@ def overhead_share(seed: int) -> float:
             run = start(task, config, Path(folder))
             for _ in run.attempts():
                 pass
+            search, stepped = time.perf_counter() - started, stepping
+            run.finish()
             whole = time.perf_counter() - started
         finally:
             Simulator.play = original  # type: ignore[method-assign]
-    return (whole - stepping - run.ledger.llm_seconds) / whole
+    waiting = run.ledger.llm_seconds
+    own = whole - stepping - waiting
+    return OwnShare(own / whole, (search - stepped - waiting) / search, own / (whole - waiting))
 
 
 def _help(repeats: int, quick: bool) -> Iterator[Row | Missing]:

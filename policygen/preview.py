@@ -89,7 +89,7 @@ def list_tasks() -> str:
     full = [row for row in rows if row[2]]
     widths = [max(len(row[i]) for row in full) for i in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, "", "Any Gymnasium id works too: policygen run Acrobot-v1"])
+    return "\n".join([*lines, "", "Any Gymnasium id works too: policygen run Blackjack-v1"])
 
 
 def describe_task(name: str) -> str:

@@ -119,10 +119,13 @@ def scaled(row: Row, factor: float, timed_on: str, least: float) -> Row:
     )
 
 
-def absolute(name: str, amount: float, limit: float, against: str = "the bar", unit: str = "s") -> Row:
-    """A row for an amount that has a limit of its own, and nothing beside it to be compared with."""
-    share = amount / limit
-    return Row(name, amount, limit, against, share, share, share, unit, f"at most {limit:,g} {unit}", amount <= limit)
+def absolute(
+    name: str, amounts: Sequence[float], limit: float, against: str = "the bar", unit: str = "s", bar: str = ""
+) -> Row:
+    """A row for repeated measurements of what has a limit of its own, and nothing beside it to be compared with."""
+    middle = float(np.median(amounts))
+    shares = (middle / limit, min(amounts) / limit, max(amounts) / limit)
+    return Row(name, middle, limit, against, *shares, unit, bar or f"at most {limit:,g} {unit}", middle <= limit)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

@@ -67,10 +67,12 @@ def test_an_extrapolated_row_keeps_its_ratio() -> None:
 
 
 def test_an_amount_is_measured_against_its_limit() -> None:
-    row = ratios.absolute("prompt", 8_100, 9_000, "9,000 characters", "characters")
+    row = ratios.absolute("prompt", [8_100], 9_000, "9,000 characters", "characters")
     assert (row.ratio, row.low, row.high, row.met) == (0.9, 0.9, 0.9, True)
     assert row.bar == "at most 9,000 characters"
-    assert (ratios.absolute("x", 0.006, 5e-3).bar, ratios.absolute("x", 0.006, 5e-3).met) == ("at most 0.005 s", False)
+    row = ratios.absolute("x", [0.004, 0.009, 0.006], 5e-3)
+    assert (row.ours, row.bar, row.met) == (0.006, "at most 0.005 s", False)
+    assert (row.ratio, row.low, row.high) == pytest.approx((1.2, 0.8, 1.8))
 
 
 def test_results_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
