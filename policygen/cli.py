@@ -271,6 +271,11 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
     from policygen.compare import repeated_runs
     from policygen.plots import plot_runs
 
+    # `results/*` also names what is no run; a single path that is none is a mistake.
+    folders = [path for path in runs if (path / "config.toml").is_file()]
+    for other in set(runs) - set(folders) if folders else ():
+        click.echo(f"Warning: {other} is not a run folder and is left out", err=True)
+    runs = tuple(folders) or runs
     for folder in repeated_runs(runs):
         click.echo(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
     click.echo(plot_runs(runs, output, x=x))

@@ -26,7 +26,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or choose another --out") from None
+        raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or write elsewhere") from None
 
 
 def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
@@ -50,7 +50,7 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
             if durable:
                 _to_disk(file)
     except OSError as error:
-        raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or choose another --out") from None
+        raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or write elsewhere") from None
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -291,6 +291,14 @@ def test_plot_draws_runs_into_the_file_it_names(lake_run: Path, line: Line) -> N
     assert Path("both.svg").read_text().lstrip().startswith("<?xml")
 
 
+def test_plot_leaves_out_what_is_no_run(lake_run: Path, line: Line) -> None:
+    Path("notes.md").write_text("none")
+    said = line("plot", "notes.md", lake_run, "-o", "curves.png")
+    assert (said.code, said.out.strip()) == (0, "curves.png")
+    assert said.err.strip() == "Warning: notes.md is not a run folder and is left out"
+    assert "notes.md is not a run folder" in line("plot", "notes.md").err
+
+
 def test_prompt_of_a_task_is_what_the_model_is_sent(line: Line) -> None:
     said = line("prompt", "frozenlake", "--episodes", "5")
     assert said.code == 0

@@ -342,10 +342,10 @@ def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(
 
 def test_max_usd_without_a_known_price_refuses_before_any_call() -> None:
     with ChatServer([BEST_LAKE]) as server:
-        result = run(server, iterations=1, max_usd=5.0)
+        with pytest.raises(UsageError, match=r"is unknown; state it with --set price_in=USD --set price_out=USD"):
+            run(server, iterations=1, max_usd=5.0)
         assert server.chats == []
-    assert result.summary["llm_calls"] == 0
-    assert "price is unknown; set price_in and price_out" in result.summary["stopped"]
+    assert not Path("results").exists(), "no dead run is left behind"
 
 
 @pytest.mark.parametrize("limit", [10, 41, 79])
