@@ -273,7 +273,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 
     # `results/*` also names what is no run; a single path that is none is a mistake.
     folders = [path for path in runs if (path / "config.toml").is_file()]
-    for other in set(runs) - set(folders) if folders else ():
+    for other in [path for path in runs if path not in folders] if folders else ():
         click.echo(f"Warning: {other} is not a run folder and is left out", err=True)
     runs = tuple(folders) or runs
     for folder in repeated_runs(runs):

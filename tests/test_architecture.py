@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,15 @@ def test_a_module_imports_only_from_floors_below_it(name):
     below = set(FLOORS[: FLOORS.index(name)])
     above = {other for other in imported(MODULES[name]) if other not in below and other != name}
     assert not above, f"{name} imports {', '.join(sorted(above))} from its own floor or above: move the value down"
+
+
+def test_the_readme_lists_every_module_above_those_that_import_it():
+    text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+    table = text.split("| module | what it does |")[1].split("\n\n")[0]
+    listed = [name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z_/]+)`", row.split("|")[1])]
+    expected = [name for name in FLOORS if "." not in name and name not in ("llm", "__main__")]
+    assert [name for name in listed if name != "llm/"] == expected
+    assert listed.index("prompts") < listed.index("llm/") < listed.index("propose")
 
 
 def test_the_reader_of_imports_sees_what_it_must(tmp_path):
