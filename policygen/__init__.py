@@ -17,29 +17,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from policygen.api import RunResult, parse, run, score
-    from policygen.discovery import load_task
+    from policygen.episodes.score import Score
     from policygen.errors import PolicygenError
-    from policygen.evaluate import Score
-    from policygen.plots import plot_policy, plot_runs
-    from policygen.policies import LinearPolicy, Policy, TablePolicy
-    from policygen.search import Attempt
-    from policygen.tasks import Task
+    from policygen.policies.linear import LinearPolicy
+    from policygen.policies.policy import Policy
+    from policygen.policies.table import TablePolicy
+    from policygen.reports.plots import plot_policy, plot_runs
+    from policygen.runs.state import Attempt
+    from policygen.tasks.load import load_task
+    from policygen.tasks.task import Task
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Attempt": "search",
-    "LinearPolicy": "policies",
-    "Policy": "policies",
+    "Attempt": "runs.state",
+    "LinearPolicy": "policies.linear",
+    "Policy": "policies.policy",
     "PolicygenError": "errors",
     "RunResult": "api",
-    "Score": "evaluate",
-    "TablePolicy": "policies",
-    "Task": "tasks",
-    "load_task": "discovery",
+    "Score": "episodes.score",
+    "TablePolicy": "policies.table",
+    "Task": "tasks.task",
+    "load_task": "tasks.load",
     "parse": "api",
-    "plot_policy": "plots",
-    "plot_runs": "plots",
+    "plot_policy": "reports.plots",
+    "plot_runs": "reports.plots",
     "run": "api",
     "score": "api",
 }

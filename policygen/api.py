@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policygen.config import effective_config
-from policygen.discovery import load_task
+from policygen.episodes.evaluate import evaluate
+from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError
-from policygen.evaluate import Score, episode_seeds, evaluate
-from policygen.language import parse as parse_text
 from policygen.llm import Provider
-from policygen.policies import Policy
-from policygen.runner import start
-from policygen.search import Attempt
-from policygen.tasks import PolicyKind, Task
+from policygen.policies.parse import parse as parse_text
+from policygen.policies.policy import Policy
+from policygen.reports.plots import plot_runs
+from policygen.runs.config import effective_config
+from policygen.runs.state import Attempt
+from policygen.search.run import Run, start
+from policygen.tasks.load import load_task
+from policygen.tasks.task import PolicyKind, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def run(
             `policygen.llm.Provider`.
         out: folder for the run's folder.
         on_attempt: called after every attempt.
-        settings: any setting of `policygen.config.RunConfig`: iterations, episodes, seed, policy, max_calls, ...
+        settings: any setting of `policygen.runs.config.RunConfig`: iterations, episodes, seed, policy, max_calls, ...
 
     Raises:
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
@@ -60,7 +62,7 @@ def run(
     begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm)
     for attempt in begun.attempts():
         on_attempt(attempt)
-    summary = begun.finish()
+    summary = finished(begun)
     best = begun.search.best
     return RunResult(
         best.policy if best is not None else None,
@@ -69,6 +71,14 @@ def run(
         summary,
         begun.folder,
     )
+
+
+def finished(begun: Run) -> dict[str, Any]:
+    """Score the best policy of a run, write what remains of its folder, picture included, and return the summary."""
+    summary = begun.finish()
+    if begun.search.attempts:
+        plot_runs([begun.folder], begun.folder / "learning_curve.png")
+    return summary
 
 
 def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy:

@@ -14,7 +14,7 @@ import click
 
 from policygen import __version__
 from policygen.errors import PolicygenError, UsageError
-from policygen.resources import find_run
+from policygen.files import find_run
 
 GROUPS = {
     "Search for a policy": ("run", "resume"),
@@ -87,7 +87,7 @@ class RunCommand(click.Command):
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the settings."""
-        from policygen.config import RunConfig
+        from policygen.runs.config import RunConfig
 
         with formatter.section("Settings (--set NAME=VALUE, or NAME = VALUE in a config file)"):
             formatter.write_dl([(name, field.description or "") for name, field in RunConfig.model_fields.items()])
@@ -153,9 +153,9 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("results"), help="Folder for the run's folder.")
 def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: Path, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
-    from policygen.config import effective_config
-    from policygen.discovery import load_task
-    from policygen.runner import start
+    from policygen.runs.config import effective_config
+    from policygen.search.run import start
+    from policygen.tasks.load import load_task
 
     loaded = load_task(task)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
@@ -182,7 +182,7 @@ def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: 
 )
 def resume(run_folder: Path, assignments: tuple[str, ...]) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""
-    from policygen.runner import resume as resume_run
+    from policygen.search.resume import resume as resume_run
 
     begun = resume_run(run_folder, assignments=assignments)
     click.echo(f"going on after attempt {len(begun.search.attempts) - 1}")
@@ -190,12 +190,13 @@ def resume(run_folder: Path, assignments: tuple[str, ...]) -> None:
 
 
 def _carry_out(begun: Any) -> None:
-    from policygen.progress import followed
+    from policygen.api import finished
+    from policygen.reports.progress import followed
 
     try:
         for _ in followed(begun, begun.attempts()):
             pass
-        summary = begun.finish()
+        summary = finished(begun)
     except (KeyboardInterrupt, PolicygenError) as error:
         hint = f"Nothing is lost; go on with: policygen resume {begun.folder}"
         if isinstance(error, KeyboardInterrupt):
@@ -220,15 +221,15 @@ def _carry_out(begun: Any) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Also draw the policy into a PNG, SVG or PDF.")
 def show(source: Path, task_name: str | None, output: Path | None) -> None:
     """Print a policy as text, and a map of it. RUN may be `latest`."""
-    from policygen.maps import policy_map
-    from policygen.runner import read_policy
+    from policygen.reports.maps import policy_map
+    from policygen.runs.reading import read_policy
 
     policy = read_policy(source, task_name)
     click.echo(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text()}")
     drawn = policy_map(policy)
     click.echo(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
-        from policygen.plots import plot_policy
+        from policygen.reports.plots import plot_policy
 
         click.echo(f"\npicture: {plot_policy(policy, output)}")
 
@@ -242,7 +243,8 @@ def show(source: Path, task_name: str | None, output: Path | None) -> None:
 def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_json: bool) -> None:
     """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
     from policygen.api import score as score_of
-    from policygen.runner import read_policy, score_record
+    from policygen.runs.reading import read_policy
+    from policygen.search.run import score_record
 
     policy = read_policy(source, task_name)
     score = score_of(policy, episodes=episodes, seed=seed)
@@ -268,8 +270,8 @@ def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_j
 @click.option("--table", "table_file", type=click.Path(path_type=Path), help="Also write a Markdown table of the runs.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of one or many runs, grouped, with intervals."""
-    from policygen.compare import repeated_runs
-    from policygen.plots import plot_runs
+    from policygen.reports.plots import plot_runs
+    from policygen.reports.tables import repeated_runs
 
     # `results/*` also names what is no run; a single path that is none is a mistake.
     folders = [path for path in runs if (path / "config.toml").is_file()]
@@ -280,8 +282,8 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
         click.echo(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
     click.echo(plot_runs(runs, output, x=x))
     if table_file is not None:
-        from policygen.compare import comparison
-        from policygen.storage import write_atomically
+        from policygen.files import write_atomically
+        from policygen.reports.tables import comparison
 
         write_atomically(table_file, comparison(runs))
         click.echo(table_file)
@@ -292,7 +294,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 @run_settings
 def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], **options: Any) -> None:
     """Print the prompt a model would get: the first one of TASK, or the next one of the unfinished or finished RUN."""
-    from policygen.preview import preview
+    from policygen.search.preview import preview
 
     shown = preview(task, config_file, assignments, options)
     for message in shown.prompt.messages:
@@ -304,7 +306,7 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], **
 @click.argument("name", required=False)
 def tasks(name: str | None) -> None:
     """List the tasks, or say all about one: NAME, a task file, or a Gymnasium id."""
-    from policygen.preview import describe_task, list_tasks
+    from policygen.reports.describe import describe_task, list_tasks
 
     click.echo(describe_task(name) if name else list_tasks())
 
@@ -342,8 +344,8 @@ def bench(quick: bool, as_json: bool, out: Path) -> None:
     """Measure how fast lookup, evaluation, prompts and memory are, side by side with other ways of doing the same."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # before numpy loads: lookups are compared on one thread
-    from policygen import ratios
-    from policygen.bench import run_all
+    from policygen.reports.speed import rows as ratios
+    from policygen.reports.speed.bench import run_all
 
     rows = []
     for row in run_all(quick=quick):

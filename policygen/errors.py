@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class PolicygenError(Exception):
     """A mistake or an outside fault that the message explains; the CLI prints it and exits non-zero."""
@@ -56,3 +62,17 @@ class RejectedParameter(ProviderError):
     def __init__(self, message: str, parameter: str) -> None:
         super().__init__(message)
         self.parameter = parameter
+
+
+def explain(error: ValidationError) -> str:
+    """All problems of a validated mapping in one line each, keys first."""
+    parts = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"] if not re.match(r"(list|dict)\[|int$", str(part)))
+        if problem["type"] == "extra_forbidden":
+            parts.append(f"unknown key `{where}`")
+        elif problem["type"] == "missing":
+            parts.append(f"the key `{where}` is missing")
+        else:
+            parts.append(f"`{where}`: {problem['msg'][0].lower()}{problem['msg'][1:]}")
+    return "; ".join(parts)

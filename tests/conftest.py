@@ -1,16 +1,12 @@
-"""What the tests share: their folder on the path, and a workplace without keys, addresses or files from outside."""
+"""What the tests share: a workplace without keys, addresses or files from outside."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for chat_server and support, whatever directory the tests start in
-
 from support import foreign_variables
 
 

@@ -10,15 +10,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from policygen.buffer import ReplayBuffer
-from policygen.config import RunConfig
-from policygen.discovery import load_task
-from policygen.drafts import Problem
-from policygen.evaluate import Score
-from policygen.logbook import Logbook
-from policygen.policies import Policy, TablePolicy
-from policygen.search import Attempt
-from policygen.tasks import Task
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.score import Score
+from policygen.policies.lines import Problem
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.runs.config import RunConfig
+from policygen.runs.logbook import Logbook
+from policygen.runs.state import Attempt
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
 
 LAKE = load_task("frozenlake")
 FAILED = None

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from policygen.expressions import FUNCTIONS, Call, Name, Node, Number, names_in
-from policygen.grid import Dimension, Grid
-from policygen.policies import LinearPolicy, TablePolicy
-from policygen.rules import Rule
-from policygen.tasks import Task, output_names
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.rows import Rule
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.text import FUNCTIONS
+from policygen.quantities.tree import Call, Name, Node, Number, names_in
+from policygen.tasks.task import Task, output_names
 
 BINARY = ("+", "-", "*", "/", "^", "<", "<=", ">", ">=", "==", "!=", "and", "or")
 # Operations that IEEE 754 or their definition fix to the last bit.

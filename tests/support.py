@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import policygen
-from policygen.grid import Dimension, Grid
 from policygen.llm.base import Diagnosis
-from policygen.messages import Prompt, Reply
-from policygen.spaces import Actuator, Observation
-from policygen.tasks import Task
+from policygen.llm.messages import Prompt, Reply
+from policygen.quantities.grid import Dimension, Grid
+from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.task import Task
 
 CHECKOUT = Path(policygen.__file__).parents[1]
 TIMES = {"seconds", "wall_seconds", "llm_seconds"}

@@ -17,7 +17,7 @@ from support import BEST_LAKE, MALFORMED_LAKE, Said, command, environment, fence
 
 import policygen
 from policygen import cli
-from policygen.policies import Policy
+from policygen.policies.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -227,7 +227,7 @@ def test_options_win_over_set_over_config_over_the_task(line: Line) -> None:
     )
     assert done.code == 0, done.err
     (folder,) = Path("results").iterdir()
-    config = policygen.runner.Logbook(folder).config()
+    config = policygen.search.run.Logbook(folder).config()
     chosen = (config.iterations, config.episodes, config.seed, config.warmup_episodes, config.final_episodes)
     assert chosen == (1, 2, 4, 100, 5)
 

@@ -27,7 +27,7 @@ from support import (
 
 import policygen
 from policygen.errors import PolicygenError, ProviderError, UsageError
-from policygen.runner import resume
+from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

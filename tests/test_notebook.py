@@ -8,9 +8,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from policygen.config import effective_config
-from policygen.discovery import load_task
-from policygen.runner import start
+from policygen.runs.config import effective_config
+from policygen.search.run import start
+from policygen.tasks.load import load_task
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 

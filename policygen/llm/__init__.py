@@ -39,7 +39,7 @@ class Entry:
 PROVIDERS: dict[str, Entry] = {
     "builtin": Entry(
         "plain search behind the same interface; needs no key and is not a language model",
-        "policygen.llm.builtin",
+        "policygen.roles.builtin",
         "Builtin",
         takes="none",
     ),

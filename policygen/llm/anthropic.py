@@ -13,8 +13,8 @@ from policygen.errors import PolicygenError, ProviderError, UsageError
 from policygen.llm import faults
 from policygen.llm.base import Diagnosis, LLMOptions, joined, split_thinking
 from policygen.llm.keys import require_key
+from policygen.llm.messages import Prompt, Reply
 from policygen.llm.prices import cost
-from policygen.messages import Prompt, Reply
 
 try:
     import anthropic

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from policygen.errors import UsageError
-from policygen.messages import Prompt, Reply
+from policygen.llm.messages import Prompt, Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from policygen.errors import PolicygenError, ProviderError, RejectedParameter
 from policygen.llm import faults
 from policygen.llm.base import Diagnosis, LLMOptions, joined, split_thinking
 from policygen.llm.keys import find_key, require_key
+from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.prices import cost
-from policygen.messages import Message, Prompt, Reply
 
 _GEMINI_URL = "https://generativelanguage.googleapis.com"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, split_thinking
-from policygen.messages import Prompt, Reply
+from policygen.llm.messages import Prompt, Reply
 
 _END = "END"
 _POLL_SECONDS = 0.25

@@ -20,8 +20,8 @@ from policygen.errors import PolicygenError, ProviderError, RejectedParameter, U
 from policygen.llm import faults
 from policygen.llm.base import Diagnosis, LLMOptions, joined, split_thinking
 from policygen.llm.keys import Key, find_key, require_key
+from policygen.llm.messages import Prompt, Reply
 from policygen.llm.prices import cost
-from policygen.messages import Prompt, Reply
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _OLLAMA_URL = "http://localhost:11434/v1"

@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from policygen.errors import ProviderError, UsageError
+from policygen.files import find_run
 from policygen.llm.base import Diagnosis, LLMOptions
-from policygen.messages import Prompt, Reply
-from policygen.resources import find_run
+from policygen.llm.messages import Prompt, Reply
 
 _TRANSCRIPT = "transcript.jsonl"
 _FIELDS = tuple(field.name for field in fields(Reply))

@@ -10,7 +10,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 
 from policygen.errors import ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm.base import Adaptable, LLMOptions, Provider
-from policygen.messages import Prompt, Reply
+from policygen.llm.messages import Prompt, Reply
 
 LONGEST_WAIT = 300.0
 """Seconds; a server that asks for a longer wait is not waited for."""

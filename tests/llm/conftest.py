@@ -1,22 +1,14 @@
-"""What the provider tests share: a clean environment, the services as a user would reach them, and one way to ask."""
+"""What the tests of providers share: an environment without keys, addresses and proxies, and every service in turn."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for chat_server, whatever directory the tests start in
-
 from chat_server import ChatServer
-
-from policygen.llm import LLMOptions, Provider, connect
-from policygen.llm.retry import ask
-from policygen.messages import Message, Prompt, Reply
+from services import SERVICES, Asked, Service
 
 _VARIABLES = (
     "OPENAI_API_KEY",
@@ -40,61 +32,6 @@ _VARIABLES = (
     "https_proxy",
     "all_proxy",
 )
-
-PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Here is one. Improve it.")))
-
-
-@dataclass(frozen=True)
-class Service:
-    """A provider as the tests reach it; `path` is what its address has beyond the server's."""
-
-    name: str
-    model: str
-    variable: str
-    key: str
-    path: str = ""
-
-    @property
-    def spec(self) -> str:
-        return f"{self.name}:{self.model}"
-
-    def connect(self, url: str, **options: object) -> Provider:
-        return connect(self.spec, LLMOptions(base_url=url + self.path, **options))  # type: ignore[arg-type]
-
-
-OPENAI = Service("openai", "gpt-5-mini", "OPENAI_API_KEY", "sk-proj-abcdefgh12345678WXYZ", "/v1")
-COMPATIBLE = Service("compatible", "qwen3", "OPENAI_COMPATIBLE_API_KEY", "token-abcdefgh12345678WXYZ", "/v1")
-GEMINI = Service("gemini", "gemini-2.5-flash", "GEMINI_API_KEY", "AIzaSyAbcdefgh12345678WXYZ")
-ANTHROPIC = Service("anthropic", "claude-sonnet-4-6", "ANTHROPIC_API_KEY", "sk-ant-abcdefgh12345678WXYZ")
-SERVICES = (OPENAI, COMPATIBLE, GEMINI, ANTHROPIC)
-
-
-@dataclass
-class Asked:
-    """Asks a provider through the retry policy, noting the charges and the waits instead of waiting."""
-
-    charges: int = 0
-    waits: list[float] = field(default_factory=list)
-
-    def charge(self) -> None:
-        self.charges += 1
-
-    def __call__(
-        self,
-        provider: Provider,
-        prompt: Prompt = PROMPT,
-        charge: Callable[[], None] | None = None,
-        **options: object,
-    ) -> Reply:
-        settings = LLMOptions(**options)  # type: ignore[arg-type]
-        return ask(
-            provider,
-            prompt,
-            charge=charge or self.charge,
-            max_output_tokens=settings.max_output_tokens,
-            options=settings,
-            sleep=self.waits.append,
-        )
 
 
 @pytest.fixture(autouse=True)

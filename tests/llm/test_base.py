@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import OPENAI, Asked
+from services import OPENAI, Asked
 
 from policygen.errors import UsageError
 from policygen.llm import PROVIDERS, LLMOptions, connect
@@ -23,7 +23,7 @@ def test_every_provider_of_the_table_loads(name: str) -> None:
 
 
 def test_the_embedded_provider_is_in_the_table() -> None:
-    pytest.importorskip("policygen.llm.builtin")
+    pytest.importorskip("policygen.roles.builtin")
     provider = connect("builtin", LLMOptions())
     assert not provider.is_language_model
 

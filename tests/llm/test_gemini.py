@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chat_server import ChatServer, Scripted
-from conftest import GEMINI, Asked
+from services import GEMINI, Asked
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm import LLMOptions, connect

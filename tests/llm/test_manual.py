@@ -10,17 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Asked
+from services import Asked
 
 import policygen
 from policygen.errors import UsageError
 from policygen.llm import LLMOptions, connect
-from policygen.messages import Message, Prompt
+from policygen.llm.messages import Message, Prompt
 
 TERMINAL = """
 from policygen.errors import ProviderError
 from policygen.llm import LLMOptions, connect
-from policygen.messages import Message, Prompt
+from policygen.llm.messages import Message, Prompt
 
 provider = connect("manual", LLMOptions())
 prompt = Prompt((Message("system", "You improve policies."), Message("user", "Improve this.")))

@@ -6,13 +6,13 @@ import warnings
 
 import pytest
 from chat_server import ChatServer, Scripted
-from conftest import COMPATIBLE, OPENAI, PROMPT, Asked
+from services import COMPATIBLE, OPENAI, PROMPT, Asked
 
 from policygen.errors import ProviderError, TransientProviderError, UsageError
 from policygen.llm import LLMOptions, connect
 from policygen.llm.base import Adaptable
+from policygen.llm.messages import Message, Prompt
 from policygen.llm.openai import _ollama_url
-from policygen.messages import Message, Prompt
 
 
 def _unsupported(name: str, instead: str) -> Scripted:

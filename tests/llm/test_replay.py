@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from conftest import Asked
+from services import Asked
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm import LLMOptions, connect
-from policygen.messages import Reply
+from policygen.llm.messages import Reply
 
 FIRST = Reply("one\u2028 \u00e9", "gpt-5-mini", 100, 20, usd=0.5, seconds=3.0, reasoning="hm", finish_reason="stop")
 SECOND = Reply("two", "gpt-5-mini", 110, 30, truncated=True)

@@ -6,12 +6,12 @@ import email.utils
 import time
 
 import pytest
-from conftest import PROMPT, Asked
+from services import PROMPT, Asked
 
 from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm.base import Diagnosis
 from policygen.llm.faults import rejected_parameter, wait_asked
-from policygen.messages import Prompt, Reply
+from policygen.llm.messages import Prompt, Reply
 
 
 class Failing:

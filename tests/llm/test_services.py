@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, Scripted
-from conftest import ANTHROPIC, COMPATIBLE, GEMINI, OPENAI, PROMPT, SERVICES, Asked, Service
+from services import ANTHROPIC, COMPATIBLE, GEMINI, OPENAI, PROMPT, SERVICES, Asked, Service
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError, UsageError
 from policygen.llm import LLMOptions, connect
+from policygen.llm.messages import Message, Prompt
 from policygen.llm.prices import price
-from policygen.messages import Message, Prompt
 
 
 def test_a_reply_has_text_counts_price_and_time(service: Service, asked: Asked) -> None:

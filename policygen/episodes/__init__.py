@@ -1,0 +1,7 @@
+"""Episodes: played, kept, scored."""
+
+from __future__ import annotations
+
+from policygen.episodes.score import Score
+
+__all__ = ["Score"]

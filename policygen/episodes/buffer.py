@@ -1,0 +1,186 @@
+"""The replay buffer: every episode played, its best and worst, and what was visited; bounded in memory."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import LogbookError
+from policygen.files import write_atomically
+
+DEFAULT_CAPACITY = 1_000_000
+KEPT_EXTREMES = 16  # so many best and worst episodes outlive the bound
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episode:
+    """A trajectory and the number of the attempt that played it (0: random actions)."""
+
+    attempt: int
+    trajectory: Trajectory
+
+
+class ReplayBuffer:
+    """Episodes in the order they were played, at most `capacity` transitions of them.
+
+    When it is full the oldest episodes go first, except the 16 best and the 16 worst.
+    A CartPole transition takes 22 bytes: four float32 observations, an int16 action, a float32 reward.
+    """
+
+    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
+        self.capacity = capacity
+        self._episodes: list[Episode] = []
+        self._returns: list[float] = []
+        self._transitions = 0
+        self._tally: tuple[Hashable, int, npt.NDArray[np.float64]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self._episodes)
+
+    @property
+    def transitions(self) -> int:
+        """Number of steps held."""
+        return self._transitions
+
+    @property
+    def returns(self) -> npt.NDArray[np.float64]:
+        """Return of every episode, in order: shape (episodes,)."""
+        return np.asarray(self._returns)
+
+    def add(self, attempt: int, trajectories: Iterable[Trajectory]) -> None:
+        """Append the episodes of an attempt."""
+        for trajectory in trajectories:
+            self._episodes.append(Episode(attempt, trajectory))
+            self._returns.append(trajectory.episode_return)
+            self._transitions += trajectory.length
+        if self._transitions > self.capacity:
+            self._evict()
+
+    def _evict(self) -> None:
+        self._tally = None
+        order = np.argsort(self.returns, kind="stable")
+        spared = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
+        gone = set()
+        for index, episode in enumerate(self._episodes[:-1]):
+            if self._transitions <= self.capacity:
+                break
+            if index not in spared:
+                gone.add(index)
+                self._transitions -= episode.trajectory.length
+        self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in gone]
+        self._returns = [value for index, value in enumerate(self._returns) if index not in gone]
+
+    def best(self, n: int) -> list[Episode]:
+        """The n episodes of highest return, best first; of equals the later one first."""
+        return self._extreme(n, -1)
+
+    def worst(self, n: int) -> list[Episode]:
+        """The n episodes of lowest return, worst first; of equals the later one first."""
+        return self._extreme(n, 1)
+
+    def _extreme(self, n: int, sign: int) -> list[Episode]:
+        keys = np.lexsort((-np.arange(len(self)), sign * self.returns))
+        return [self._episodes[i] for i in keys[:n].tolist()]
+
+    def of_attempt(self, attempt: int) -> list[Episode]:
+        """The episodes that one attempt played."""
+        return [episode for episode in self._episodes if episode.attempt == attempt]
+
+    def tallied(
+        self, key: Hashable, tally: Callable[[Sequence[Episode]], npt.NDArray[np.float64]]
+    ) -> npt.NDArray[np.float64]:
+        """`tally` of all episodes, for a tally that adds up over episodes and is the same for the same `key`.
+
+        With the key of the call before, only the episodes added since then are counted.
+        """
+        counted, total = 0, None
+        if self._tally is not None and self._tally[0] == key:
+            _, counted, total = self._tally
+        if total is None:
+            total = tally(self._episodes)
+        elif counted < len(self):
+            total = total + tally(self._episodes[counted:])
+        self._tally = (key, len(self), total)
+        return total
+
+    def save(self, path: Path) -> None:
+        """Write all episodes to an `.npz`, atomically.
+
+        Raises:
+            LogbookError: it cannot be written.
+        """
+        data = io.BytesIO()
+        t = [episode.trajectory for episode in self._episodes]
+        terms = list(dict.fromkeys(name for x in t for name, _ in x.terms))
+        np.savez(
+            data,
+            observations=_joined([x.observations for x in t]),
+            actions=_joined([x.actions for x in t]),
+            rewards=_joined([x.rewards for x in t]),
+            lengths=np.array([x.length for x in t], np.int64),
+            returns=self.returns,
+            seeds=np.array([x.seed for x in t], np.int64),
+            terminated=np.array([x.terminated for x in t], np.bool_),
+            truncated=np.array([x.truncated for x in t], np.bool_),
+            attempts=np.array([episode.attempt for episode in self._episodes], np.int64),
+            term_names=np.array(terms, np.str_),
+            terms=np.array([[dict(x.terms).get(name, np.nan) for name in terms] for x in t], np.float64),
+        )
+        write_atomically(path, data.getvalue())
+
+    @classmethod
+    def load(cls, path: Path, capacity: int = DEFAULT_CAPACITY) -> ReplayBuffer:
+        """Read what `save` wrote.
+
+        Raises:
+            LogbookError: there is no such file, or it is damaged.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            steps = int(arrays["lengths"].sum())
+            rows = steps + len(arrays["lengths"])
+            if (len(arrays["rewards"]), len(arrays["actions"]), len(arrays["observations"])) != (steps, steps, rows):
+                raise ValueError("its arrays do not fit together")
+            buffer = cls(capacity)
+            names = arrays["term_names"].tolist() if "term_names" in arrays else []
+            step = state = 0
+            for i, length in enumerate(arrays["lengths"].tolist()):
+                trajectory = Trajectory(
+                    arrays["observations"][state : state + length + 1],
+                    arrays["actions"][step : step + length],
+                    arrays["rewards"][step : step + length],
+                    float(arrays["returns"][i]),
+                    int(arrays["seeds"][i]),
+                    bool(arrays["terminated"][i]),
+                    bool(arrays["truncated"][i]),
+                    tuple(
+                        (name, value)
+                        for name, value in zip(names, arrays["terms"][i].tolist() if names else (), strict=True)
+                        if not math.isnan(value)
+                    ),
+                )
+                buffer._episodes.append(Episode(int(arrays["attempts"][i]), trajectory))
+                buffer._returns.append(trajectory.episode_return)
+                buffer._transitions += length
+                state, step = state + length + 1, step + length
+        except FileNotFoundError:
+            raise LogbookError(f"there is no replay buffer {path}") from None
+        except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise LogbookError(f"{path} is damaged: {error}") from None
+        return buffer
+
+
+def _joined(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
+    return np.concatenate(arrays) if arrays else np.zeros(0)

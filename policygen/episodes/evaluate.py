@@ -1,0 +1,26 @@
+"""A policy's score on fresh episodes, or exactly where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.players import Players
+from policygen.episodes.score import Score, sampled_score
+from policygen.policies.policy import Policy
+from policygen.tasks.task import Task
+
+
+def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) -> Score:
+    """Score a policy: exactly where that is possible, else over one episode per seed.
+
+    Args:
+        policy: any policy; its own task unless `task` is given.
+        seeds: environment seeds; not used when the score is exact.
+    """
+    task = task or policy.task
+    mdp = finite_mdp(task)
+    if mdp is not None:
+        return exact_score(policy, mdp, task.max_steps)
+    with Players(task) as players:
+        return sampled_score(players.play(policy, seeds), players.engine)

@@ -1,0 +1,99 @@
+"""Finite, known MDPs: their transitions, and a policy's return without sampling."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.score import Score
+from policygen.policies.policy import Policy
+from policygen.tasks.environments import make_env
+from policygen.tasks.task import Task
+
+MAX_EXACT_STATES = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteMDP:
+    """Transitions of an environment that publishes them as Gymnasium's toy-text ones do (`env.unwrapped.P`).
+
+    Attributes:
+        next_states, probabilities, rewards: shape (states, actions, branches), padded with probability 0.
+        going_on: same shape, 1.0 where the episode continues after the branch.
+        start: distribution of the first state, shape (states,).
+    """
+
+    next_states: npt.NDArray[np.int64]
+    probabilities: npt.NDArray[np.float64]
+    rewards: npt.NDArray[np.float64]
+    going_on: npt.NDArray[np.float64]
+    start: npt.NDArray[np.float64]
+
+
+def finite_mdp(task: Task) -> FiniteMDP | None:
+    """The task's MDP if it is finite and known, else None."""
+    env = make_env(task)
+    try:
+        return _mdp_of(env)
+    finally:
+        env.close()
+
+
+def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
+    inner = env.unwrapped
+    table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
+    space, actions = env.observation_space, env.action_space
+    if not isinstance(table, dict) or start is None:
+        return None
+    if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` does not say
+        return None
+    if not isinstance(space, gym.spaces.Discrete) or not isinstance(actions, gym.spaces.Discrete):
+        return None
+    n, m = int(space.n), int(actions.n)
+    if n > MAX_EXACT_STATES or int(space.start) or len(table) != n or len(start) != n:
+        return None
+    branches = max(len(table[s][a]) for s in range(n) for a in range(m))
+    shape = (n, m, branches)
+    next_states, probabilities = np.zeros(shape, np.int64), np.zeros(shape)
+    rewards, going_on = np.zeros(shape), np.zeros(shape)
+    for s in range(n):
+        for a in range(m):
+            for k, (probability, after, reward, ended) in enumerate(table[s][a]):
+                next_states[s, a, k], probabilities[s, a, k] = after, probability
+                rewards[s, a, k], going_on[s, a, k] = reward, not ended
+    return FiniteMDP(next_states, probabilities, rewards, going_on, np.asarray(start, np.float64))
+
+
+def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score:
+    """Mean and standard deviation of the undiscounted return within the step limit, without sampling.
+
+    The limit is that of the policy's own task unless `max_steps` is given.
+
+    Backward recursion over the remaining steps for the first and second moment of the return:
+    V'(s) = E[r + V(s')] and M'(s) = E[r^2 + 2 r V(s') + M(s')], with V = M = 0 after the end of an episode
+    (Sobel 1982, "The variance of discounted Markov decision processes").
+    """
+    n = len(mdp.start)
+    states = np.arange(n)
+    chosen = np.asarray(policy.act(states.reshape(-1, 1)))
+    after, p = mdp.next_states[states, chosen], mdp.probabilities[states, chosen]
+    r, on = mdp.rewards[states, chosen], mdp.going_on[states, chosen]
+    # Both moments are one vector of 2 n numbers and a step is one gather and one sum of products per number: with few
+    # states the time is that of the calls, so few calls are fast. V reads only V; its second half weighs nothing.
+    read = np.concatenate([np.hstack([after, after]), np.hstack([after, after + n])])
+    going = p * on
+    weights = np.concatenate([np.hstack([going, np.zeros_like(p)]), np.hstack([2 * r * going, going])])
+    constant = np.concatenate([(p * r).sum(axis=1), (p * r * r).sum(axis=1)])
+    moments = np.zeros(2 * n)
+    for _ in range(max_steps or policy.task.max_steps):
+        moments = np.vecdot(weights, moments[read])
+        moments += constant
+    value, square = moments[:n], moments[n:]
+    mean = float(mdp.start @ value)
+    variance = float(mdp.start @ square) - mean * mean
+    return Score(mean, math.sqrt(max(variance, 0.0)), (mean, mean), True, "exact")

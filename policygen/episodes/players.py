@@ -1,0 +1,140 @@
+"""Episodes on all cores: a simulator in this process and, where it pays, one in each of several worker processes.
+
+An episode depends on its policy and its seed alone, not on what is played beside it, so the number of processes never
+changes a score.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from policygen.episodes.envpool import pool_for
+from policygen.episodes.simulator import Closable, Simulator
+from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.policies.policy import Policy
+from policygen.tasks.task import Task
+
+# Handing work to other processes costs some milliseconds a piece, and starting them takes seconds: less work than this
+# stays here.
+SECONDS_WORTH_SHARING = 0.3
+SECONDS_WORTH_STARTING = 3.0
+TRIED_FIRST = 2  # episodes that tell how long one takes
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def usable_cores() -> int:
+    """The processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Workers:
+    """Whether this process has worker processes already."""
+
+    started = False
+
+
+_workers = _Workers()
+
+
+class Players(Closable):
+    """Plays episodes like a `Simulator`, on `jobs` processes where the work is worth it.
+
+    Args:
+        jobs: number of processes, or of cores that EnvPool may use; by default as many as there are usable cores.
+        use_pool: whether EnvPool may play, where it is installed and has the same environment.
+    """
+
+    def __init__(self, task: Task, jobs: int | None = None, *, use_pool: bool = True) -> None:
+        self.task = task
+        self.jobs = jobs or usable_cores()
+        pool = pool_for(task, self.jobs) if use_pool else None
+        self._here = pool or Simulator(task)
+        # Few episodes of each of many policies: EnvPool would wait for one policy after the other, processes need not.
+        self._for_many = self if pool is None else Players(task, self.jobs, use_pool=False)
+        self._seconds_per_episode: float | None = None
+
+    @property
+    def engine(self) -> str:
+        """What plays the episodes: `vector`, `envpool` or `copies`."""
+        return self._here.engine
+
+    def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+        """One episode per seed, in the order of the seeds.
+
+        Raises:
+            TaskError: the environment itself failed.
+        """
+        if not isinstance(actor, Policy):
+            return self._play_here(actor, seeds)
+        if self._seconds_per_episode is None and self._can_share(len(seeds) - TRIED_FIRST):
+            tried = self._play_here(actor, seeds[:TRIED_FIRST])
+            return tried + self.play(actor, seeds[TRIED_FIRST:])
+        if not self._worth_sharing(len(seeds)):
+            return self._play_here(actor, seeds)
+        parts = [list(seeds[i :: self.jobs]) for i in range(self.jobs)]
+        played = self._shared([(actor, part) for part in parts if part])
+        results: list[Trajectory | None] = [None] * len(seeds)
+        for i, trajectories in enumerate(played):
+            results[i :: self.jobs] = trajectories
+        return [trajectory for trajectory in results if trajectory is not None]
+
+    def play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
+        """Each policy on the same seeds.
+
+        Raises:
+            TaskError: the environment itself failed.
+        """
+        if self._for_many is not self:
+            return self._for_many.play_many(policies, seeds)
+        if self._seconds_per_episode is None and self._can_share((len(policies) - 1) * len(seeds)):
+            return [self._play_here(policies[0], seeds), *self.play_many(policies[1:], seeds)]
+        if not self._worth_sharing(len(policies) * len(seeds)):
+            return [self._play_here(policy, seeds) for policy in policies]
+        return self._shared([(policy, list(seeds)) for policy in policies])
+
+    def close(self) -> None:
+        """Close the environments of this process; idle workers end by themselves."""
+        self._here.close()
+        if self._for_many is not self:
+            self._for_many.close()
+
+    def _play_here(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+        started = time.perf_counter()
+        trajectories = self._here.play(actor, seeds)
+        if seeds and isinstance(actor, Policy):
+            self._seconds_per_episode = (time.perf_counter() - started) / len(seeds)
+        return trajectories
+
+    def _can_share(self, episodes: int) -> bool:
+        return self.jobs > 1 and episodes > 1 and self._here.engine == "copies"
+
+    def _worth_sharing(self, episodes: int) -> bool:
+        known = self._seconds_per_episode
+        if known is None or not self._can_share(episodes):
+            return False
+        return known * episodes > (SECONDS_WORTH_SHARING if _workers.started else SECONDS_WORTH_STARTING)
+
+    def _shared(self, work: Sequence[tuple[Policy, list[int]]]) -> list[list[Trajectory]]:
+        from loky import get_reusable_executor
+
+        executor = get_reusable_executor(max_workers=self.jobs, timeout=60, env=_ONE_THREAD)
+        _workers.started = True
+        started = time.perf_counter()
+        results: list[Any] = list(executor.map(_play_in_worker, *zip(*work, strict=True)))
+        episodes = sum(len(seeds) for _, seeds in work)
+        self._seconds_per_episode = (time.perf_counter() - started) * self.jobs / episodes
+        return results
+
+
+_simulators: dict[str, Simulator] = {}
+
+
+def _play_in_worker(policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
+    """In a worker process: play, with environments that are kept from call to call."""
+    key = repr((policy.task.gym_id, policy.task.kwargs, policy.task.max_steps))
+    if key not in _simulators:
+        _simulators[key] = Simulator(policy.task)
+    return _simulators[key].play(policy, seeds)

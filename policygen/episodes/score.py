@@ -1,0 +1,96 @@
+"""Scores: what episodes show of a policy, how sure that is, and paired comparisons on common seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The return of one policy: how much, how sure, and how it was obtained.
+
+    `std` is the standard deviation of the return of an episode (not of the mean). `ci95` is the 95% interval of the
+    mean: Student's t over the episodes, the point itself when exact, None for a single episode. An exact score has no
+    returns and no seeds.
+    """
+
+    mean: float
+    std: float
+    ci95: tuple[float, float] | None
+    exact: bool
+    engine: str
+    returns: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes behind the score, 0 when exact."""
+        return len(self.returns)
+
+    def __str__(self) -> str:
+        if self.exact:
+            return f"{self.mean:.4f} (exact)"
+        interval = f" [{self.ci95[0]:.4g}, {self.ci95[1]:.4g}]" if self.ci95 else ""
+        return f"{self.mean:.4g}{interval} over {self.episodes} episodes"
+
+
+def episode_seeds(run_seed: int, purpose: str, count: int, first: int = 0) -> tuple[int, ...]:
+    """Seeds number `first` to `first + count - 1` of a run's stream for `purpose`; streams do not overlap by design.
+
+    The same arguments always give the same seeds, and a longer request starts with a shorter one's.
+    """
+    # The purpose is part of the entropy, so that tuning and final scores never share a stream.
+    entropy = [run_seed, *purpose.encode()]
+    return tuple(int(s) for s in np.random.SeedSequence(entropy).generate_state(first + count)[first:])
+
+
+def sampled_score(trajectories: Sequence[Trajectory], engine: str) -> Score:
+    """The score that some episodes show."""
+    returns = np.array([trajectory.episode_return for trajectory in trajectories])
+    return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine)
+
+
+def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], engine: str) -> Score:
+    """Mean, standard deviation and Student's t interval of the returns of independent episodes."""
+    n = len(returns)
+    mean = float(returns.mean())
+    std = float(returns.std(ddof=1)) if n > 1 else 0.0
+    interval = None
+    if n > 1:
+        half = _t_quantile(0.975, n - 1) * std / math.sqrt(n)
+        interval = (mean - half, mean + half)
+    return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds)
+
+
+def _t_quantile(probability: float, degrees: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, probability))
+
+
+def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
+    """Mean gain of the challenger on the same seeds, and the one-sided p-value of Student's paired t-test.
+
+    For exact scores the p-value is 0 or 1.
+    """
+    if challenger.exact or incumbent.exact:
+        gain = challenger.mean - incumbent.mean
+        return gain, 0.0 if gain > 1e-12 else 1.0
+    if challenger.seeds != incumbent.seeds:
+        raise ValueError("a paired comparison needs the same seeds")
+    from scipy.special import stdtr
+
+    differences = np.subtract(challenger.returns, incumbent.returns)
+    gain = float(differences.mean())
+    spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
+    if spread == 0.0:
+        return gain, 0.0 if gain > 0 else 1.0
+    statistic = gain / (spread / math.sqrt(len(differences)))
+    return gain, float(stdtr(len(differences) - 1, -statistic))

@@ -1,0 +1,9 @@
+"""What acts."""
+
+from __future__ import annotations
+
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+
+__all__ = ["LinearPolicy", "Policy", "TablePolicy"]

@@ -1,0 +1,113 @@
+"""What the entries of a table's row say: bins and actions <-> their text.
+
+Whatever is written here reads back as the same; reading also takes what models write instead (`<= 2`, `0..3`,
+`right (1)`), and answers what it cannot take with a sentence on what was expected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Sequence
+
+from policygen.quantities.text import format_number
+from policygen.tasks.spaces import Actuator
+
+MOST_CELL_CHARACTERS = 80  # of an action
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+def ascii_signs(number: str) -> str:
+    """A number with the minus sign and the dash that people write for `-` replaced."""
+    return number.replace("−", "-").replace("–", "-")
+
+
+def bins_text(bins: Sequence[int], size: int) -> str:
+    """A table cell: `*` for all bins, else ranges and single bins: `0-2,4`."""
+    if len(bins) == size:
+        return "*"
+    runs: list[list[int]] = []
+    for index in bins:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a},{b}" for a, b in runs)
+
+
+@functools.lru_cache(maxsize=4_096)  # a table repeats few cells many times
+def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
+    """The bins a cell names, or what is wrong with it."""
+    text = ascii_signs(cell.lower()).replace("—", "-").strip("{}[] ")
+    if text in ("*", "any", "all"):
+        return tuple(range(size))
+    if match := re.fullmatch(r"(>=|<=|>|<|!=|=|==|≥|≤)\s*(\d{1,7})", text):
+        bound = int(match[2])
+        if bound >= size:
+            return "is out of range"
+        tests = {
+            ">": range(bound + 1, size),
+            "<": range(bound),
+            ">=": range(bound, size),
+            "<=": range(bound + 1),
+            "!=": [i for i in range(size) if i != bound],
+        }
+        tests.update({"≥": tests[">="], "≤": tests["<="]})
+        chosen = tuple(tests.get(match[1], (bound,)))
+        return chosen or "names no bin"
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,7})(?:\s*(?:-|\.\.|to)\s*(\d{1,7}))?\s*", part)
+        if match is None:
+            return "is not a bin"
+        first, last = int(match[1]), int(match[2] or match[1])
+        if max(first, last) >= size:
+            return "is out of range"
+        if last < first:
+            return "runs backwards"
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def action_text(actuator: Actuator, value: float) -> str:
+    """An action in the task's words: a label, a named level, or a number."""
+    if actuator.is_choice:
+        return actuator.labels[round(value)]
+    named = next((name for name, level in actuator.levels if level == value), None)
+    return named or format_number(value)
+
+
+def read_action(cell: str, actuator: Actuator) -> float | str:
+    """The number an action cell means, or what was expected."""
+    text = cell.strip("*`\"' ")
+    value = _single_action(text, actuator)
+    # `right (1)` and `1 (right)`: both parts must agree.
+    match = re.fullmatch(r"(\S+?)\s*[(\[:=]\s*(\S+?)\s*[)\]]?", text[:MOST_CELL_CHARACTERS])
+    if isinstance(value, str) and match is not None:
+        one, other = _single_action(match[1], actuator), _single_action(match[2], actuator)
+        if isinstance(one, float) and one == other:
+            return one
+    return value
+
+
+def _single_action(text: str, actuator: Actuator) -> float | str:
+    names = actuator.labels if actuator.is_choice else tuple(name for name, _ in actuator.levels)
+    values = list(range(len(names))) if actuator.is_choice else [value for _, value in actuator.levels]
+    by_name = {name.lower(): float(value) for name, value in zip(names, values, strict=True)}
+    expected = f"expected one of {', '.join(names)}" if names else ""
+    if text.lower() in by_name:
+        return by_name[text.lower()]
+    number = ascii_signs(text)
+    if actuator.is_choice:
+        if number.isdigit() and number.isascii() and len(number) < 9 and int(number) < len(names):
+            return float(number)
+        near = difflib.get_close_matches(text[:MOST_CELL_CHARACTERS], names, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return f"{expected}, or its number 0 to {len(names) - 1}{hint}"
+    if NUMBER.fullmatch(number):
+        value = float(number)
+        if actuator.low <= value <= actuator.high:
+            return value
+    bounds = f"a number from {actuator.low:g} to {actuator.high:g}"
+    return f"{expected} or {bounds}" if expected else f"expected {bounds}"

@@ -1,0 +1,226 @@
+"""Linear policies: one equation per output, linear in named features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from policygen.errors import PolicyError
+from policygen.policies.policy import Actions, Columns, Lets, Policy, let_lines
+from policygen.quantities.compiled import (
+    BatchFunction,
+    ScalarFunction,
+    compile_batch,
+    compile_scalar,
+    finite,
+    finite_scalar,
+)
+from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import Call, Name, Node, linear_terms, names_in
+from policygen.tasks.task import Task, output_names
+
+# A matrix product rounds differently with the number of its rows. Batches below this size are added up term by term, so
+# that an episode does not depend on which others are played beside it.
+MATRIX_PRODUCT_FROM = 4_096
+# Larger batches are worked on in parts whose numbers stay in the processor's cache from the product to the clipping.
+ROWS_AT_A_TIME = 65_536
+
+
+@dataclass(frozen=True)
+class LinearPolicy(Policy):
+    """One equation per output, linear in named features: `torque = -10*angle - 2*spin + 0.5`.
+
+    A choice takes the label with the highest score, the first of equals; a number is clipped to the action space.
+    Non-linear terms of an equation are features of their own (`terms`), so the map from terms to outputs is a matrix.
+
+    Raises:
+        PolicyError: the equations are not exactly one per output, in order.
+    """
+
+    equations: tuple[tuple[str, Node], ...]
+
+    kind: ClassVar[str] = "linear"
+
+    def __post_init__(self) -> None:
+        expected = output_names(self.task)
+        if tuple(name for name, _ in self.equations) != expected:
+            raise PolicyError(f"a linear policy needs one equation each for {', '.join(expected)}")
+
+    @cached_property
+    def terms(self) -> tuple[Node, ...]:
+        """The features that the outputs are linear in, in order of first use."""
+        seen: dict[Node, None] = {}
+        for _, node in self.equations:
+            seen.update(dict.fromkeys(term for term in linear_terms(node) if term is not None))
+        return tuple(seen)
+
+    @cached_property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """Coefficients, shape (terms, outputs)."""
+        per_output = [linear_terms(node) for _, node in self.equations]
+        return np.array([[terms.get(term, 0.0) for terms in per_output] for term in self.terms]).reshape(
+            len(self.terms), len(self.equations)
+        )
+
+    @cached_property
+    def bias(self) -> npt.NDArray[np.float64]:
+        """Constants, shape (outputs,)."""
+        return np.array([linear_terms(node).get(None, 0.0) for _, node in self.equations])
+
+    def _read(self) -> frozenset[str]:
+        return frozenset().union(*(names_in(node) for _, node in self.equations))
+
+    def _equations(self) -> list[tuple[str, Node]]:
+        return list(self.equations)
+
+    @cached_property
+    def _raw_weights(self) -> npt.NDArray[np.float64] | None:
+        """Weights of shape (d, outputs) on the raw observations, or None where a term is a feature."""
+        names = self.task.observation_names
+        weights = np.zeros((len(names), len(self.equations)))
+        for term, row in zip(self.terms, self.weights, strict=True):
+            if not (isinstance(term, Name) and term.name in names):
+                return None
+            weights[names.index(term.name)] = row
+        return weights
+
+    @cached_property
+    def _batch_terms(self) -> tuple[BatchFunction, ...]:
+        return tuple(compile_batch(term, self.quantity_names) for term in self.terms)
+
+    @cached_property
+    def _scalar_terms(self) -> tuple[ScalarFunction, ...]:
+        return tuple(compile_scalar(term, self.quantity_names) for term in self.terms)
+
+    @cached_property
+    def _scalar_weights(self) -> tuple[tuple[float, tuple[tuple[int, float], ...]], ...]:
+        """Per output the constant, and index and coefficient of the terms it has."""
+        columns = zip(self.bias.tolist(), self.weights.T.tolist(), strict=True)
+        return tuple((bias, tuple((i, w) for i, w in enumerate(column) if w != 0.0)) for bias, column in columns)
+
+    def outputs(self, columns: Columns) -> npt.NDArray[Any]:
+        """Scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""
+        if self._raw_weights is not None and len(columns[0]) >= MATRIX_PRODUCT_FROM:
+            rows = columns.T if isinstance(columns, np.ndarray) else np.stack(columns, axis=1)
+            dtype = rows.dtype if np.issubdtype(rows.dtype, np.floating) else np.float64
+            with np.errstate(all="ignore"):
+                raw: npt.NDArray[Any] = rows @ self._raw_weights.astype(dtype)
+                if self.bias.any():
+                    raw += self._each_row(self.bias, raw)
+                # A NaN or infinity spoils all outputs of its row, also those that do not read it.
+                if not np.isfinite(raw).all():
+                    strange = ~np.isfinite(raw).all(axis=1)
+                    raw[strange] = finite(self._outputs_of_terms(list(rows[strange].T)))
+            return raw
+        return finite(self._outputs_of_terms(list(columns)))
+
+    def _outputs_of_terms(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        n = len(columns[0])
+        quantities = [np.asarray(column, np.float64) for column in self.quantities(columns)]
+        features = np.empty((len(self.terms), n))
+        with np.errstate(all="ignore"):
+            for row, function in zip(features, self._batch_terms, strict=True):
+                row[:] = finite(np.asarray(function(quantities)))
+            if n >= MATRIX_PRODUCT_FROM:
+                large: npt.NDArray[np.float64] = features.T @ self.weights + self.bias
+                return large
+            result = np.tile(self.bias, (n, 1))
+            for column, weights in zip(features, self.weights, strict=True):
+                result += column[:, None] * weights
+        return result
+
+    def act_columns(self, columns: Columns) -> Actions:
+        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+        n = len(columns[0])
+        if n <= ROWS_AT_A_TIME:
+            return self._act_block(columns)
+        whole = isinstance(columns, np.ndarray)
+        actions = None
+        for start in range(0, n, ROWS_AT_A_TIME):
+            s = slice(start, start + ROWS_AT_A_TIME)
+            block = self._act_block(columns[:, s] if whole else [c[s] for c in columns])  # type: ignore[call-overload]
+            if actions is None:
+                actions = np.empty((n, *block.shape[1:]), block.dtype)
+            actions[s] = block
+        assert actions is not None
+        return actions
+
+    def _act_block(self, columns: Columns) -> Actions:
+        outputs = self.outputs(columns)
+        if self.task.action_space == "box":
+            low, high = (self._each_row(bound, outputs) for bound in self._bounds)
+            np.clip(outputs, low, high, out=outputs)
+            return outputs.astype(np.float32, copy=False)
+        choices = []
+        start = 0
+        for actuator in self.task.actuators:
+            choices.append(np.argmax(outputs[:, start : start + len(actuator.labels)], axis=1))
+            start += len(actuator.labels)
+        return choices[0] if self.task.action_space == "discrete" else np.stack(choices, axis=1)
+
+    def _each_row(self, values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """One number per output, to be combined with an array of shape (n, outputs)."""
+        one = values.astype(like.dtype)
+        if (one == one[0]).all():
+            return one[0]  # type: ignore[no-any-return]
+        # Combining n rows of three numbers with one such row is ten times slower than with as many rows.
+        return np.tile(one, (len(like), 1)) if len(like) >= MATRIX_PRODUCT_FROM else one
+
+    @cached_property
+    def _limits(self) -> tuple[tuple[float, float], ...]:
+        return tuple((actuator.low, actuator.high) for actuator in self.task.actuators)
+
+    @cached_property
+    def _bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        return (
+            np.array([actuator.low for actuator in self.task.actuators]),
+            np.array([actuator.high for actuator in self.task.actuators]),
+        )
+
+    def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
+        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+        row = self.quantities_one(observation)
+        terms = [finite_scalar(function(row)) for function in self._scalar_terms]
+        values = [
+            finite_scalar(sum([weight * terms[i] for i, weight in weights]) + bias)
+            for bias, weights in self._scalar_weights
+        ]
+        if self.task.action_space == "box":
+            inside = [min(max(v, low), high) for v, (low, high) in zip(values, self._limits, strict=True)]
+            return np.array(inside, np.float32)
+        choices = []
+        start = 0
+        for actuator in self.task.actuators:
+            scores = values[start : start + len(actuator.labels)]
+            choices.append(scores.index(max(scores)))
+            start += len(actuator.labels)
+        return choices[0] if self.task.action_space == "discrete" else np.array(choices)
+
+    def to_text(self) -> str:
+        """The policy in the policy language."""
+        return "\n".join(let_lines(self.lets) + [f"{name} = {to_text(node)}" for name, node in self.equations])
+
+    def _to_record(self) -> dict[str, Any]:
+        return {"equations": {name: to_text(node) for name, node in self.equations}}
+
+    @classmethod
+    def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> LinearPolicy:
+        read = _LinearRecord.model_validate(record)
+        return cls(task, lets, tuple((name, parse_expression(text, names)) for name, text in read.equations.items()))
+
+
+class _LinearRecord(BaseModel):
+    equations: dict[str, str]
+
+
+def reader_of_all(task: Task, lets: Lets = ()) -> LinearPolicy:
+    """A linear policy that reads every quantity, so that it computes all of them; its equations are never used."""
+    names = [*task.quantity_names, *(name for name, _ in lets)]
+    everything = Call("+", tuple(map(Name, names)))
+    return LinearPolicy(task, lets, tuple((name, everything) for name in output_names(task)))

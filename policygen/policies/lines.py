@@ -1,0 +1,267 @@
+"""Text -> a draft: what the lines of the last policy in it say, and what is wrong with them.
+
+Reading is tolerant of what surrounds a policy (prose, code fences, headings) and of how its lines are decorated.
+Whether the lines make a whole policy is not asked here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from policygen.errors import ExpressionError, UsageError
+from policygen.policies.cells import NUMBER, ascii_signs
+from policygen.quantities.grid import Dimension
+from policygen.quantities.text import parse_expression, unknown_name
+from policygen.quantities.tree import Node, Number
+from policygen.tasks.task import Task, is_name, output_names
+
+MAX_CHARACTERS = 400_000
+MAX_LINE = 4_000
+MOST_FEATURES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a reply: where, what was found, what was expected."""
+
+    line: int | None
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line is not None else ""
+        return f"{where}{self.found}; {self.expected}"
+
+
+@dataclass
+class Draft:
+    """What has been read so far; a number beside a value is that of its line."""
+
+    lets: dict[str, Node] = field(default_factory=dict)
+    bins: dict[str, tuple[int, Dimension]] = field(default_factory=dict)
+    header: tuple[int, list[str]] | None = None
+    rows: list[tuple[int, list[str]]] = field(default_factory=list)
+    equations: dict[str, Node] = field(default_factory=dict)
+    params: dict[int, tuple[int, float]] = field(default_factory=dict)
+    bare: dict[str, int] = field(default_factory=dict)  # features written without `let`, and their lines
+    problems: list[Problem] = field(default_factory=list)
+
+    def problem(self, line: int | None, found: str, expected: str) -> None:
+        """Note one more thing that is wrong."""
+        self.problems.append(Problem(line, found, expected))
+
+
+_FENCE = re.compile(r"^\s*(```+|~~~+)")
+# Prose may start with `Let`: only `let NAME =` and a lower-case `let` are taken for a feature.
+_LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
+_BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
+_ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
+_PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_RULE_LINE = re.compile(r"[\s|:+=-]*")
+
+
+def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
+    """What the lines of the last policy in `text` say.
+
+    Args:
+        text: a reply or a hand-written file.
+        task: gives the names of quantities and actions.
+        features: may be used without a definition in the text.
+    """
+    draft = Draft()
+    if len(text) > MAX_CHARACTERS:
+        draft.problem(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
+    else:
+        _read_lines(_policy_lines(text), task, list(task.quantity_names), features, draft)
+    return draft
+
+
+# --- finding the policy in the text ----------------------------------------------------------------------------------
+
+
+def _policy_lines(text: str) -> list[tuple[int, str]]:
+    """Numbered lines of the last fenced block that holds policy lines; without such a block, of the whole text."""
+    blocks: list[list[tuple[int, str]]] = []
+    current: list[tuple[int, str]] | None = None
+    everything: list[tuple[int, str]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if _FENCE.match(line):
+            if current is None:
+                current = []
+                blocks.append(current)
+            else:
+                current = None
+            continue
+        everything.append((number, line))
+        if current is not None:
+            current.append((number, line))
+    for block in reversed(blocks):
+        if any("|" in line or "=" in line or _PARAM.search(line[:MAX_LINE]) for _, line in block):
+            return block
+    return everything
+
+
+def _cleaned(line: str) -> str:
+    """A line without comments, list bullets and emphasis around it."""
+    # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
+    line = re.sub(r"^\s*(?:#|//).*$|\s#[^|]*$", "", line).strip()
+    line = re.sub(r"^(?:(?:[-•+]\s+|\d+[.)]\s+)(?=\D)|\*\s+(?=[^\d|]))", "", line)
+    line = re.sub(r"^(\*\*|`)([\w() \[\]]+)\1", r"\2", line)  # **left** = ...
+    line = line.strip("`").strip()
+    if line.startswith("**") and line.endswith("**"):
+        line = line[2:-2].strip()
+    return line.rstrip(";").rstrip()
+
+
+# --- reading lines ---------------------------------------------------------------------------------------------------
+
+
+def _read_lines(
+    lines: Sequence[tuple[int, str]], task: Task, base: list[str], features: Mapping[str, Node], draft: Draft
+) -> None:
+    outputs = output_names(task)
+    action_names = {"action", *(a.name.lower() for a in task.actuators)}
+    known = base + [name for name in features if name not in base]
+    for number, raw in lines:
+        if len(raw) > MAX_LINE:
+            if "|" in raw or "=" in raw:
+                draft.problem(number, f"the line has {len(raw):,} characters", f"write at most {MAX_LINE:,} a line")
+            continue
+        line = _cleaned(raw)
+        if not line:
+            continue
+        if _PARAM.search(line) and not line.startswith("|"):
+            for index, value in _PARAM.findall(line):
+                draft.params[int(index)] = (number, float(ascii_signs(value)))
+                if math.isinf(float(ascii_signs(value))):
+                    draft.problem(number, f"params[{index}] is too large", "write a smaller number")
+        elif match := _LET.match(line):
+            _read_let(number, match[1], known, base, outputs, draft)
+        elif match := _BINS.match(line):
+            _read_bins(number, match[1], match[2], known, draft)
+        elif line.startswith("|") or ("|" in line and not _ASSIGN.match(line)):
+            _read_row(number, line, action_names, known, draft)
+        elif match := _ASSIGN.match(line):
+            _read_assignment(number, match[1], match[2], outputs, task, known, base, draft)
+        known += [name for name in list(draft.lets)[-1:] if name not in known]
+        if len(draft.lets) > MOST_FEATURES:
+            draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {MOST_FEATURES}")
+            return
+
+
+def _read_let(number: int, text: str, known: list[str], base: list[str], outputs: Sequence[str], draft: Draft) -> None:
+    name, equals, expression = text.partition("=")
+    name = name.strip().rstrip(": ")
+    if not equals or not is_name(name):
+        draft.problem(number, f"found `let {text[:60]}`", "write `let NAME = EXPRESSION`")
+    elif taken := _taken(name, base, outputs, known):
+        draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
+    else:
+        # A feature that cannot be read still has its name: what uses it is not wrong for that.
+        draft.lets[name] = read_expression(number, expression, known, draft) or Number(0.0)
+
+
+def _taken(name: str, base: Sequence[str], outputs: Sequence[str], known: Sequence[str]) -> str:
+    """What else has the name, if anything: a table's header does not tell capitals apart. Redefining is allowed."""
+    if name.lower() in {output.lower() for output in outputs}:
+        return "an action"
+    if name.lower() in {quantity.lower() for quantity in base}:
+        return "a quantity of the task"
+    return next((f"a feature, `{other}`" for other in known if other != name and other.lower() == name.lower()), "")
+
+
+def read_expression(number: int, text: str, known: Sequence[str], draft: Draft) -> Node | None:
+    """The expression on a line, or None where the draft has a new problem."""
+    try:
+        return parse_expression(text, known)
+    except ExpressionError as error:
+        found, _, expected = str(error).partition("; ")
+        draft.problem(number, found, expected or "correct the expression")
+        return None
+
+
+def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: Draft) -> None:
+    if name not in known:
+        found, _, expected = unknown_name(name, known).partition("; ")
+        draft.problem(number, found, expected)
+        return
+    edges = [part.strip() for part in text.strip("[] ").split(",") if part.strip()]
+    bad = [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]
+    # Bins that cannot be read are still so many bins: rows that use them are not wrong for that.
+    draft.bins[name] = (number, Dimension(name, tuple(map(float, range(len(edges))))))
+    if bad:
+        draft.problem(number, f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")
+        return
+    try:
+        draft.bins[name] = (number, Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges)))
+    except UsageError as error:
+        draft.problem(number, str(error), "write the inner edges in increasing order")
+
+
+def _read_row(number: int, line: str, action_names: set[str], known: Sequence[str], draft: Draft) -> None:
+    if _RULE_LINE.fullmatch(line):
+        return
+    cells = [_plain(cell) for cell in line.strip().strip("|").split("|")]
+    lowered = [cell.lower() for cell in cells]
+    names = {name.lower() for name in known} | action_names
+    if not line.startswith("|") and lowered[0] not in names and not _looks_like_bins(lowered[0]):
+        return  # prose with a pipe in it, such as |angle|
+    if any(cell in names for cell in lowered) and not any(_looks_like_bins(cell) for cell in lowered[:-1]):
+        draft.header = (number, cells)
+        draft.rows.clear()  # a second table replaces the first: models restate the old one before they improve it
+    else:
+        draft.rows.append((number, cells))
+
+
+def _plain(cell: str) -> str:
+    """A cell without emphasis: `**right**`, `*right*` and code quotes."""
+    match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
+    return match[2].strip() if match else cell.strip()
+
+
+def _looks_like_bins(cell: str) -> bool:
+    return cell == "*" or bool(re.match(r"[<>=!]*\s*\d", cell))
+
+
+def _read_assignment(
+    number: int,
+    left: str,
+    right: str,
+    outputs: Sequence[str],
+    task: Task,
+    known: list[str],
+    base: list[str],
+    draft: Draft,
+) -> None:
+    name = _output_called(left, outputs, task)
+    if name is not None:
+        node = read_expression(number, right, known, draft)
+        if node is not None:
+            draft.equations[name] = node
+    elif is_name(left) and not _taken(left, base, outputs, known):
+        # `let` left out: taken as a feature if it reads as one and something uses it.
+        try:
+            node = parse_expression(right, known)
+        except ExpressionError:
+            draft.bare.setdefault(left, number)
+            return
+        draft.bare[left] = number
+        draft.lets[left] = node
+
+
+def _output_called(left: str, outputs: Sequence[str], task: Task) -> str | None:
+    """The output that a left-hand side means: `left`, `score_left`, `score(left)`, `action[0]`, `action_0`."""
+    words = [word for word in re.split(r"[\s\[\]()]+", left) if word]
+    candidates = ["_".join(words), words[-1]]
+    for prefix in ("score_", "score"):
+        candidates += [c.removeprefix(prefix) for c in candidates if c.lower().startswith(prefix)]
+    lowered = {output.lower(): output for output in outputs}
+    if len(task.actuators) == 1 and task.actuators[0].is_choice:
+        actuator = task.actuators[0]
+        for index, output in enumerate(outputs):
+            lowered.setdefault(f"{actuator.name}_{actuator.labels[index]}".lower(), output)
+            lowered.setdefault(f"action_{index}", output)
+    return next((lowered[c.lower()] for c in candidates if c.lower() in lowered), None)

@@ -1,0 +1,93 @@
+"""Quantities as `n_NAME`, minus their mean and over their spread, written as ordinary features of a linear policy.
+
+This is the observation normalisation of augmented random search (V2 in Mania, Guy and Recht, arXiv 1803.07055): means
+and standard deviations run over everything observed so far. Here they are numbers in the policy's own text, such as
+`let n_angle = (angle - 0.0123)/0.456`, so that a policy needs nothing else to act and a person can edit them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.policies.linear import reader_of_all
+from policygen.quantities.compiled import finite
+from policygen.quantities.tree import Call, Name, Node, Number
+from policygen.tasks.task import Task, is_name, output_names
+
+PREFIX = "n_"
+SIGNIFICANT_DIGITS = 4
+LEAST_SPREAD = 1e-8  # what varies less is a constant: it is centred, and keeps its unit
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What `n_QUANTITY` stands for: (QUANTITY - mean)/spread, both numbers as they are written."""
+
+    quantity: str
+    mean: float
+    spread: float
+
+    @property
+    def name(self) -> str:
+        """The feature's name."""
+        return PREFIX + self.quantity
+
+    @property
+    def node(self) -> Node:
+        """The feature as a reply would have written it: `(angle - 0.0123)/0.456`, `(angle + 0.0123)/0.456`."""
+        sign = "+" if self.mean < 0 else "-"
+        return Call("/", (Call(sign, (Name(self.quantity), Number(abs(self.mean)))), Number(self.spread)))
+
+
+def definitions(
+    task: Task, observations: Sequence[npt.NDArray[np.generic]], quantities: Sequence[str]
+) -> tuple[Definition, ...]:
+    """The definitions of `quantities` over all rows of `observations`: means and spreads to 4 significant digits.
+
+    Args:
+        observations: flattened observations, one array of shape (rows, d) per episode. Without any row, means are 0
+            and spreads 1: the quantities themselves.
+        quantities: observations and features of the task.
+    """
+    if not quantities:
+        return ()
+    rows = np.concatenate(observations) if observations else np.zeros((1, len(task.observations)), np.float32)
+    reader = reader_of_all(task)
+    columns = dict(zip(reader.quantity_names, reader.quantities(rows.T), strict=True))
+    return tuple(_definition(name, np.asarray(columns[name], np.float64)) for name in quantities)
+
+
+def _definition(quantity: str, values: npt.NDArray[np.float64]) -> Definition:
+    with np.errstate(all="ignore"):
+        values = finite(values)
+        mean, spread = float(values.mean()), float(values.std())
+    return Definition(
+        quantity,
+        _rounded(mean) if math.isfinite(mean) else 0.0,
+        _rounded(spread) if LEAST_SPREAD < spread < math.inf else 1.0,
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+def normalisable(task: Task) -> tuple[str, ...]:
+    """The quantities of a task whose `n_NAME` is free: no other quantity and no output has that name."""
+    taken = {name.lower() for name in (*task.quantity_names, *output_names(task))}
+    return tuple(
+        name for name in task.quantity_names if is_name(PREFIX + name) and (PREFIX + name).lower() not in taken
+    )
+
+
+def is_definition(name: str, node: Node) -> bool:
+    """Whether a feature is written as a `Definition` is: its two numbers set a scale for what weighs the feature."""
+    match node:
+        case Call("/", (Call("-" | "+", (Name(quantity), Number())), Number())):
+            return name == PREFIX + quantity
+    return False

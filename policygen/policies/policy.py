@@ -1,0 +1,261 @@
+"""What every policy kind can do: act on one observation or a million, print itself, save itself.
+
+Policies read the flattened observation and may derive features with `let`."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ValidationError
+
+from policygen.errors import ExpressionError, PolicyError, UsageError, explain
+from policygen.files import write_atomically
+from policygen.quantities.compiled import (
+    BatchFunction,
+    ScalarFunction,
+    compile_batch,
+    compile_scalar,
+    finite,
+    finite_scalar,
+)
+from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import Node, names_in
+from policygen.tasks.records import task_from_record, task_to_record
+from policygen.tasks.task import Task, is_name
+
+Actions = npt.NDArray[Any]
+Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
+Lets = tuple[tuple[str, Node], ...]
+
+FORMAT = "policygen-policy/1"
+# Every kind of policy by its name; a class enters itself when it is defined.
+KINDS: dict[str, type[Policy]] = {}
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """What every policy kind can do.
+
+    Attributes:
+        task: the environment's interface; names in the policy are its names.
+        lets: features the policy defines itself, after those of the task, each over quantities before it.
+    """
+
+    task: Task
+    lets: Lets
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.kind] = cls
+
+    @abstractmethod
+    def act_columns(self, columns: Columns) -> Actions:
+        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+
+    @abstractmethod
+    def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
+        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+
+    @abstractmethod
+    def to_text(self) -> str:
+        """The policy in the policy language."""
+
+    @abstractmethod
+    def _to_record(self) -> dict[str, Any]:
+        """What a saved file holds beside the task."""
+
+    @classmethod
+    @abstractmethod
+    def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> Policy:
+        """What `_to_record` wrote, over the quantities `names`."""
+
+    def act(self, observations: npt.ArrayLike) -> Actions:
+        """Actions for a batch.
+
+        Args:
+            observations: flattened observations, shape (n, d), or (d,) for a single one.
+
+        Returns:
+            Discrete: int64 of shape (n,). MultiDiscrete: int64 (n, m). Box: float32 (n, m), inside the action space.
+            Without the leading n for a single observation.
+
+        Raises:
+            PolicyError: the observations do not have d numbers each.
+        """
+        rows = np.asarray(observations)
+        expected = len(self.task.observations)
+        if rows.ndim == 1 and len(rows) == expected:
+            return np.asarray(self.act_one(rows))
+        if rows.ndim != 2 or rows.shape[1] != expected:
+            raise PolicyError(f"expected observations of shape (n, {expected}), got {rows.shape}")
+        return self.act_columns(rows.T)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled functions are cached on the object and cannot be pickled; they are made again where they are needed.
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+    @cached_property
+    def features(self) -> Lets:
+        """The task's features and the policy's own, in order of definition."""
+        return self.task.parsed_features + self.lets
+
+    @cached_property
+    def quantity_names(self) -> tuple[str, ...]:
+        """Everything the policy may read, observations first."""
+        return self.task.observation_names + tuple(name for name, _ in self.features)
+
+    @cached_property
+    def _needed(self) -> frozenset[str]:
+        """Names of the quantities that are computed at all."""
+        needed = set(self._read())
+        for name, node in reversed(self.features):
+            if name in needed:
+                needed |= names_in(node)
+        return frozenset(needed)
+
+    @abstractmethod
+    def _read(self) -> frozenset[str]:
+        """Names of the quantities the decision reads directly."""
+
+    @cached_property
+    def _batch_features(self) -> tuple[tuple[int, BatchFunction | None], ...]:
+        d = len(self.task.observations)
+        return tuple(
+            (d + i, compile_batch(node, self.quantity_names) if name in self._needed else None)
+            for i, (name, node) in enumerate(self.features)
+        )
+
+    @cached_property
+    def _scalar_features(self) -> tuple[ScalarFunction | None, ...]:
+        return tuple(
+            compile_scalar(node, self.quantity_names) if name in self._needed else None for name, node in self.features
+        )
+
+    def quantities(self, columns: Columns) -> list[npt.NDArray[Any]]:
+        """Columns of all quantities that the policy needs; features it does not need are zeros of shape (1,)."""
+        if not self.features:
+            return list(columns)
+        wide = [np.asarray(column, np.float64) for column in columns]
+        n = len(columns[0])
+        with np.errstate(all="ignore"):
+            for _, function in self._batch_features:
+                if function is None:
+                    wide.append(np.zeros(1))
+                else:
+                    wide.append(np.ascontiguousarray(np.broadcast_to(finite(np.asarray(function(wide))), (n,))))
+        # Observations keep their own dtype: a bin must not depend on whether another quantity is a feature.
+        return [*columns, *wide[len(columns) :]]
+
+    def quantities_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> list[float]:
+        """`quantities` for one observation, as plain floats."""
+        row: list[float] = observation.tolist() if isinstance(observation, np.ndarray) else list(observation)
+        for function in self._scalar_features:
+            row.append(0.0 if function is None else finite_scalar(function(row)))
+        return row
+
+    def undefined(self, observations: npt.NDArray[Any]) -> tuple[tuple[str, float], ...]:
+        """Features and outputs whose value was no finite number, and in which share of the observations (n, d).
+
+        Such a value counts as 0 if it is not a number, and as -1,000,000 or 1,000,000 if it is infinite.
+        """
+        formulas = [(name, node) for name, node in self.features if name in self._needed] + self._equations()
+        if not formulas or not len(observations):
+            return ()
+        columns = [np.asarray(column, np.float64) for column in self.quantities(observations.T)]
+        found = []
+        with np.errstate(all="ignore"):
+            for name, node in formulas:
+                share = float(np.mean(~np.isfinite(np.asarray(compile_batch(node, self.quantity_names)(columns)))))
+                if share > 0:
+                    found.append((name, share))
+        return tuple(found)
+
+    def _equations(self) -> list[tuple[str, Node]]:
+        """What the decision computes beside the features."""
+        return []
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy, its task's interface and its text to a JSON file, atomically.
+
+        Raises:
+            LogbookError: the file cannot be written.
+        """
+        write_atomically(Path(path), json.dumps(self.to_record(), indent=1))
+
+    def to_record(self) -> dict[str, Any]:
+        """The saved form: plain JSON values."""
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "task": task_to_record(self.task),
+            "lets": {name: to_text(node) for name, node in self.lets},
+            **self._to_record(),
+            "text": self.to_text().splitlines(),
+        }
+
+    @staticmethod
+    def load(path: str | Path) -> Policy:
+        """Read a policy saved with `save`.
+
+        Raises:
+            PolicyError: there is no such file, or it is not a policy.
+        """
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise PolicyError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, RecursionError):
+            raise PolicyError(f"{path} is not a saved policy (it is not JSON)") from None
+        try:
+            return from_record(record)
+        except PolicyError as error:
+            raise PolicyError(f"{path}: {error}") from None
+
+
+def let_lines(lets: Lets) -> list[str]:
+    """The definitions of features, a line each."""
+    return [f"let {name} = {to_text(node)}" for name, node in lets]
+
+
+class _PolicyRecord(BaseModel):
+    kind: str
+    task: dict[str, Any] = {}  # not needed where the task is known
+    lets: dict[str, str]
+
+
+def from_record(record: Any, task: Task | None = None) -> Policy:
+    """The policy of a saved form, bound to the task in it unless one is given.
+
+    Raises:
+        PolicyError: it is not one, or an inconsistent one.
+    """
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        found = record.get("format") if isinstance(record, dict) else None
+        raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {found})" if found else ""))
+    try:
+        read = _PolicyRecord.model_validate(record)
+        if read.kind not in KINDS:
+            raise PolicyError(f"damaged policy: there is no kind `{read.kind}`; known are {', '.join(KINDS)}")
+        task = task or task_from_record(read.task)
+        names = list(task.quantity_names)
+        _ = task.parsed_features
+        lets: list[tuple[str, Node]] = []
+        for name, text in read.lets.items():
+            if not is_name(name) or name in names:
+                raise PolicyError(f"damaged policy: `{name}` cannot name a feature")
+            lets.append((name, parse_expression(text, names)))
+            names.append(name)
+        return KINDS[read.kind]._from_record(record, task, tuple(lets), names)
+    except ValidationError as error:
+        raise PolicyError(f"damaged policy: {explain(error)}") from None
+    except (ExpressionError, UsageError) as error:
+        raise PolicyError(f"damaged policy: {error}") from None

@@ -1,0 +1,173 @@
+"""Table policies: an action for every cell of a grid, looked up by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field
+
+from policygen.errors import PolicyError
+from policygen.policies.cells import action_text, bins_text
+from policygen.policies.policy import Actions, Columns, Lets, Policy, let_lines
+from policygen.policies.rows import Rule, compressed, dense_table
+from policygen.quantities.grid import Grid
+from policygen.quantities.text import format_number, unknown_name
+from policygen.tasks.records import grid_from_record, grid_to_record
+from policygen.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class TablePolicy(Policy):
+    """A table over a grid; of the rows that cover a cell the first one counts.
+
+    Raises:
+        PolicyError: a cell has no row, a row does not fit the grid or the action space, or the grid bins a quantity
+            that there is not.
+    """
+
+    grid: Grid
+    rules: tuple[Rule, ...]
+
+    kind: ClassVar[str] = "table"
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.grid.names if name not in self.quantity_names]
+        if unknown:
+            raise PolicyError(unknown_name(unknown[0], self.quantity_names))
+        for number, rule in enumerate(self.rules, start=1):
+            self._check(number, rule)
+        if not self.covered.all():
+            missing = self.grid.bins_of(int(np.argmin(self.covered)))
+            raise PolicyError(
+                f"{int((~self.covered).sum()):,} of {self.grid.size:,} cells have no row, "
+                f"the first is {', '.join(f'{n} {b}' for n, b in zip(self.grid.names, missing, strict=True))}"
+            )
+
+    def _check(self, number: int, rule: Rule) -> None:
+        if len(rule.bins) != len(self.grid.shape) or len(rule.action) != len(self.task.actuators):
+            raise PolicyError(f"row {number} does not have one entry per quantity and actuator")
+        for name, bins, size in zip(self.grid.names, rule.bins, self.grid.shape, strict=True):
+            whole = all(type(index) is int for index in bins)
+            if not (whole and bins and bins[0] >= 0 and bins[-1] < size and list(bins) == sorted(set(bins))):
+                raise PolicyError(f"row {number}: the bins of {name} are 0 to {size - 1} in increasing order")
+        for actuator, value in zip(self.task.actuators, rule.action, strict=True):
+            if actuator.is_choice and value not in range(len(actuator.labels)):
+                raise PolicyError(f"row {number}: {actuator.name} is 0 to {len(actuator.labels) - 1}, here {value:g}")
+            if not actuator.is_choice and not actuator.low <= value <= actuator.high:
+                raise PolicyError(
+                    f"row {number}: {actuator.name} lies in {actuator.low:g} to {actuator.high:g}, here {value:g}"
+                )
+
+    @classmethod
+    def from_actions(cls, task: Task, actions: npt.ArrayLike, grid: Grid | None = None, lets: Lets = ()) -> TablePolicy:
+        """The table with `actions[cell]` in each cell, in as few rows as a greedy decision tree finds.
+
+        Args:
+            actions: shape (cells,) or (cells, actuators).
+            grid: the task's own unless given.
+        """
+        grid = grid or task.grid
+        if grid is None:
+            raise PolicyError(f"task {task.name} has no grid; give one")
+        dense = np.asarray(actions, dtype=np.float64).reshape(grid.size, -1)
+        return cls(task, lets, grid, tuple(compressed(dense, grid.shape)))
+
+    @cached_property
+    def _dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        return dense_table(self.rules, self.grid.shape, len(self.task.actuators))
+
+    @property
+    def covered(self) -> npt.NDArray[np.bool_]:
+        """Which cells have a row, shape (cells,)."""
+        return self._dense[1]
+
+    @cached_property
+    def actions(self) -> Actions:
+        """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
+        actions = _as_actions(self.task, self._dense[0])
+        actions.setflags(write=False)  # `act_one` hands out its rows
+        return actions
+
+    @cached_property
+    def _action_list(self) -> list[Any]:
+        return self.actions.tolist() if self.task.action_space == "discrete" else list(self.actions)
+
+    @cached_property
+    def _positions(self) -> tuple[int, ...]:
+        return tuple(self.quantity_names.index(name) for name in self.grid.names)
+
+    def _read(self) -> frozenset[str]:
+        return frozenset(self.grid.names)
+
+    def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Cell indices of flattened observations of shape (n, d)."""
+        quantities = self.quantities(observations.T)
+        return self.grid.cells([quantities[i] for i in self._positions])
+
+    def act_columns(self, columns: Columns) -> Actions:
+        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+        quantities = self.quantities(columns)
+        return self.grid.look_up([quantities[i] for i in self._positions], self.actions)
+
+    def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
+        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+        return self._decide(observation.tolist() if isinstance(observation, np.ndarray) else observation)
+
+    @cached_property
+    def _decide(self) -> Callable[[Sequence[float]], Any]:
+        """The action for one row of plain floats."""
+        actions, where = self._action_list, self.grid.cell_function(self._positions)
+        if not self.features:
+            return lambda row: actions[where(row)]
+        return lambda row: actions[where(self.quantities_one(row))]
+
+    def to_text(self) -> str:
+        """The policy in the policy language."""
+        lines = let_lines(self.lets)
+        if self.grid != self.task.grid:
+            for dimension in self.grid.dimensions:
+                lines.append(f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}")
+        rows = [[*self.grid.names, *(actuator.name for actuator in self.task.actuators)]]
+        for rule in self.rules:
+            cells = [bins_text(bins, size) for bins, size in zip(rule.bins, self.grid.shape, strict=True)]
+            cells += [action_text(a, v) for a, v in zip(self.task.actuators, rule.action, strict=True)]
+            rows.append(cells)
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        rows.insert(1, ["-" * width for width in widths])
+        lines += ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows]
+        return "\n".join(lines)
+
+    def _to_record(self) -> dict[str, Any]:
+        return {
+            "grid": grid_to_record(self.grid),
+            "rules": [[*map(list, rule.bins), list(rule.action)] for rule in self.rules],
+        }
+
+    @classmethod
+    def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> TablePolicy:
+        read = _TableRecord.model_validate(record)
+        # The table itself refuses bins that are not whole.
+        rules = tuple(
+            Rule(tuple(tuple(bins) for bins in row[:-1]), tuple(row[-1]))  # type: ignore[arg-type]
+            for row in read.rules
+        )
+        return cls(task, lets, grid_from_record(read.grid), rules)
+
+
+class _TableRecord(BaseModel):
+    grid: dict[str, list[float]]
+    rules: list[Annotated[list[list[int | float]], Field(min_length=1)]]
+
+
+def _as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:
+    """Numbers of shape (n, actuators) as actions of the environment's own shape and dtype."""
+    if task.action_space == "box":
+        low, high = (np.array([getattr(a, side) for a in task.actuators]) for side in ("low", "high"))
+        return np.clip(numbers, low, high).astype(np.float32)
+    whole = np.rint(numbers).astype(np.int64)
+    return whole[:, 0] if task.action_space == "discrete" else whole

@@ -1,0 +1,3 @@
+"""What a model is shown."""
+
+from __future__ import annotations

@@ -1,0 +1,87 @@
+"""Where the points are: in which part of an episode they are made, what early ends cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.prompts.signals import Column
+
+OUTSTANDING = 5.0  # times the highest other reward, that a last reward must be to mark a success
+PARTS = 5  # of an episode, for the reward over time
+
+
+def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
+    """Whether the environment ended an episode for its success rather than for a failure.
+
+    It counts as one when steps cost and the last one is not dearer than the others, when the last one pays like no
+    other, or when the return is one that counts as solved.
+    """
+    if not t.terminated:
+        return False
+    last, others = float(t.rewards[-1]), t.rewards[:-1]
+    if solved is not None and t.episode_return >= solved:
+        return True
+    if not len(others):
+        return last > 0
+    highest, mean = float(others.max()), float(others.mean())
+    return (mean < 0 and last >= highest) or (last > highest and (mean <= 0 or last > OUTSTANDING * highest))
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where a policy's points come from, over its episodes.
+
+    Attributes:
+        terms: mean sum of each of the reward's terms, where the environment names them.
+        parts: mean reward of a step in each fifth of an episode, by the episode's own length.
+        reached, failed: episodes that the environment ended for a success, or before the time limit for a failure;
+            `reached_steps` and `failed_steps` are the shortest and the longest of them.
+        lost: what an episode loses on average by such failures, at the usual reward of a step (0 where a step pays
+            nothing or costs).
+    """
+
+    episodes: int
+    terms: tuple[tuple[str, float], ...]
+    parts: tuple[float, ...]
+    reached: int
+    reached_steps: tuple[int, int]
+    failed: int
+    failed_steps: tuple[int, int]
+    lost: float
+
+
+def _mean_by_part(t: Trajectory) -> Column:
+    """Mean reward in each fifth of an episode of at least five steps: shape (5,)."""
+    starts = np.arange(PARTS) * t.length // PARTS
+    return np.asarray(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length), np.float64)
+
+
+def account(trajectories: Sequence[Trajectory], max_steps: int, solved: float | None = None) -> Account | None:
+    """The account of a policy's own episodes; None without any. `solved` is the return that counts as solved."""
+    if not trajectories:
+        return None
+    sums = [dict(t.terms) for t in trajectories]
+    names = dict.fromkeys(name for terms in sums for name in terms)
+    terms = tuple((name, float(np.mean([s.get(name, 0.0) for s in sums]))) for name in names)
+    parts = np.mean([_mean_by_part(t) for t in trajectories if t.length >= PARTS] or np.zeros((1, 0)), axis=0)
+    reached: list[int] = []
+    failed: list[int] = []
+    for t in trajectories:
+        if t.terminated and t.length < max_steps:
+            (reached if reached_its_goal(t, solved) else failed).append(t.length)
+    steps = sum(t.length for t in trajectories)
+    per_step = sum(t.episode_return for t in trajectories) / max(1, steps)
+    return Account(
+        len(trajectories),
+        terms,
+        tuple(parts.tolist()),
+        len(reached),
+        (min(reached, default=0), max(reached, default=0)),
+        len(failed),
+        (min(failed, default=0), max(failed, default=0)),
+        sum(max_steps - length for length in failed) * max(0.0, per_step) / len(trajectories),
+    )

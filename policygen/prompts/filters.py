@@ -1,0 +1,141 @@
+"""The filters of the templates: plain data in, fewer or shorter plain data out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from policygen.prompts.signals import turning_points
+from policygen.prompts.traces import EpisodeView, first_and_last
+from policygen.quantities.text import format_number
+
+
+def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
+    """`rows` consecutive steps of an episode as records: its `end`, `start`, `middle`, or around what went wrong.
+
+    `fault` is the first anomaly, a third of the rows before it; without one the end of an episode that ended early, and
+    the stretch of least reward of one that did not.
+    """
+    last = episode.length - rows
+    first = {"start": 0, "middle": last // 2, "end": last, "fault": last}[where]
+    if where == "fault" and episode.anomaly is not None:
+        first = min(last, episode.anomaly.step - rows // 3)
+    elif where == "fault" and episode.ending.startswith("cut") and last > 0:
+        summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
+        first = int(np.argmin(summed[rows:] - summed[:-rows]))
+    first = max(0, first)
+    chosen = range(first, min(episode.length, first + rows))
+    return [{name: column[i] for name, column in episode.columns.items()} for i in chosen]
+
+
+def _sample(items: Sequence[Any], n: int) -> list[Any]:
+    """`n` of the items, evenly spaced, the first and last among them."""
+    if len(items) <= n:
+        return list(items)
+    if n <= 1:
+        return list(items[-1:])
+    return [items[round(i * (len(items) - 1) / (n - 1))] for i in range(n)]
+
+
+def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
+    """Up to `rows` steps at which the slowest swinging signal turns, evenly chosen, with its name as `turns`."""
+    candidates = []
+    for name in episode.traced:
+        steps = turning_points(np.asarray(episode.columns[name]))
+        if len(steps) >= 3:
+            candidates.append((len(steps), name, steps))
+    if not candidates:
+        return []
+    _, name, steps = min(candidates, key=lambda candidate: candidate[0])
+    records = [{column: values[i] for column, values in episode.columns.items()} for i in _sample(steps, rows)]
+    return [{**record, "turns": name} for record in records]
+
+
+def _columns(episode: EpisodeView, most: int) -> list[str]:
+    """The columns of a trace: step, at most so many observations and features, actions, reward.
+
+    The quantity of the first anomaly is among them.
+    """
+    kept = {*first_and_last(episode.traced, most), *([episode.anomaly.name] if episode.anomaly else [])}
+    return ["step", *(name for name in episode.traced if name in kept), *episode.outputs, "reward"]
+
+
+def _within(lines: Sequence[str], characters: int) -> list[str]:
+    """The first of the lines, at most so many characters of them together; the last may be cut short."""
+    kept: list[str] = []
+    for line in lines:
+        if characters <= 0:
+            break
+        kept.append(line if len(line) <= characters else f"{line[:characters].rstrip()} ...")
+        characters -= len(line)
+    return kept
+
+
+def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+    """Consecutive records that agree in `names` become one: its `steps` are `7` or `7-12`, `count` says how many."""
+    merged: list[dict[str, Any]] = []
+    for row in rows:
+        if merged and all(merged[-1][name] == row[name] for name in names):
+            merged[-1]["count"] += 1
+            merged[-1]["last"] = row["step"]
+        else:
+            merged.append({**row, "count": 1, "first": row["step"], "last": row["step"]})
+    for row in merged:
+        row["steps"] = f"{row['first']}" if row["count"] == 1 else f"{row['first']}-{row['last']}"
+    return merged
+
+
+def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
+    """Records as a Markdown table of the named fields."""
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_brief(row[name], digits) for name in names) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
+    """Records as bare lines of the named fields, a space between columns: half the characters of a table.
+
+    A column of numbers is rounded to one place, at which its largest number has `digits` significant digits.
+    """
+    columns = []
+    for name in names:
+        values = [row[name] for row in rows]
+        finite = [abs(value) for value in values if isinstance(value, float) and np.isfinite(value)]
+        if len(finite) == len(values) and any(finite):
+            places = digits - 1 - math.floor(math.log10(max(finite)))
+            values = [round(value, places) for value in values]
+        columns.append([_brief(value, digits) for value in values])
+    return "\n".join(map(" ".join, zip(*columns, strict=True)))
+
+
+def _brief(value: Any, digits: int = 3) -> str:
+    """A value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
+    if type(value) is float and math.isfinite(value):
+        return format_number(float(f"{value:.{digits}g}"))
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, tuple | list):
+        return ",".join(_brief(item, digits) for item in value)
+    if isinstance(value, int | np.integer):
+        return str(value)
+    if isinstance(value, float | np.floating):
+        return format_number(float(f"{value:.{digits}g}")) if np.isfinite(value) else str(value)
+    return str(value)
+
+
+FILTERS = {
+    "window": _window,
+    "within": _within,
+    "sample": _sample,
+    "turns": _turns,
+    "columns": _columns,
+    "runs": _runs,
+    "table": _table,
+    "lines": _lines,
+    "brief": _brief,
+}

@@ -1,0 +1,185 @@
+"""Prompts: what a model is shown, within a budget of tokens."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from policygen.errors import TemplateError
+from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
+from policygen.policies.lines import Problem
+from policygen.policies.table import TablePolicy
+from policygen.prompts.account import account
+from policygen.prompts.history import attempt_views, best_view
+from policygen.prompts.templates import load_template, render_template
+from policygen.prompts.traces import episode_view, reader_for, usual_of
+from policygen.prompts.visits import count_visits, visit_views
+from policygen.runs.config import RunConfig
+from policygen.runs.state import Context
+from policygen.tasks.task import output_names
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """How much of everything a template shows; lowered step by step until the prompt fits its budget."""
+
+    best: int = 2
+    worst: int = 3
+    rows: int = 24
+    trace: int = 50
+    columns: int = 40  # quantities of a trace
+    changes: int = 1_500  # characters of what one attempt changed
+    history: int = 20
+    visits: int = 16
+    policy_rows: int = 200
+    facts: int = 4_000  # characters
+    prose: int = 6_000
+    example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
+
+
+_FULL = Show()
+# One round of shrinking, least useful first; numbers are the least that is kept.
+_SHRINK = (
+    ("visits", 4),
+    ("history", 4),
+    ("example", 0),
+    ("rows", 8),
+    ("changes", 200),
+    ("trace", 16),
+    ("policy_rows", 24),
+    ("facts", 400),
+    ("prose", 800),
+    ("best", 1),
+    ("worst", 1),
+)
+_FEWEST_COLUMNS = 8  # quantities that a trace keeps where nothing else is left to shrink: a policy may be very long
+
+
+def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
+    """Everything a template may use, by name; the README documents them."""
+    task, incumbent = context.task, context.incumbent
+    grid = incumbent.grid if isinstance(incumbent, TablePolicy) else task.grid
+    if context.kind == "linear":
+        grid = None
+    reader = reader_for(task, grid, incumbent)
+    best, highest = context.best, context.buffer.best(_FULL.best)
+    # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
+    own = context.buffer.of_attempt(best.number) if best is not None else list(context.buffer)
+    own.sort(key=lambda e: e.trajectory.episode_return)
+    worst = [e for e in own if e not in highest][: _FULL.worst]
+    if config.ablate == "knowledge":  # the names of the reward's terms are knowledge too
+        best = replace(best, played=tuple(replace(p, terms=()) for p in best.played)) if best is not None else None
+        highest, own, worst = (
+            [replace(e, trajectory=replace(e.trajectory, terms=())) for e in some] for some in (highest, own, worst)
+        )
+    usual = where_points_are = None
+    if context.kind == "linear":
+        trajectories = [e.trajectory for e in own]
+        usual = usual_of(trajectories, task, reader)
+        where_points_are = account(trajectories, task.max_steps, task.solved) if best is not None else None
+    viewed = functools.partial(episode_view, task=task, reader=reader, best=incumbent, usual=usual)
+    visits, seen = None, []
+    if isinstance(reader, TablePolicy):
+        kinds, counts = count_visits(context.buffer, reader)
+        visits, seen = counts[0].sum(axis=1), visit_views(reader, kinds, counts, _FULL.visits)
+    return {
+        "task": task,
+        "example": context.example,
+        "kind": context.kind,
+        "outputs": output_names(task),
+        "grid": [
+            {"name": d.name, "bins": [{"index": i, "label": d.label(i)} for i in range(d.bins)]}
+            for d in (grid.dimensions if grid is not None else ())
+        ],
+        "grid_is_free": config.grid == "free",
+        "number": context.number,
+        "iterations": config.iterations,
+        "planned": config.iterations * config.candidates,
+        "best": best_view(best, context.best_score),
+        "best_episodes": [viewed(e) for e in highest],
+        "worst_episodes": [viewed(e) for e in worst],
+        "account": where_points_are,
+        "refining": context.refining,
+        "attempts": attempt_views(context.attempts, context.best, visits),
+        "random": next((a for a in context.attempts if a.number == 0), None),
+        "visits": seen,
+        "normalised": [
+            {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
+        ],
+    }
+
+
+def improve_template(config: RunConfig) -> str:
+    """The name of the template that asks for the next policy."""
+    return config.template or f"improve_{config.policy}"
+
+
+def check_templates(config: RunConfig) -> None:
+    """Find a missing or malformed template before anything is played or paid for.
+
+    Raises:
+        TemplateError: the message names it.
+    """
+    for name in ("system", improve_template(config), "repair"):
+        load_template(name)
+
+
+def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message] = ()) -> Prompt:
+    """The prompt for the next attempt, within `config.prompt_tokens`.
+
+    Args:
+        earlier: turns of a continued conversation, oldest first; the oldest are left out first.
+
+    Raises:
+        TemplateError: a template is broken, or the prompt does not fit even at its shortest.
+    """
+    variables = template_variables(context, config)
+    show = _FULL
+    while True:
+        variables["show"] = show
+        system = Message("system", render_template("system", variables))
+        request = Message("user", render_template(improve_template(config), variables))
+        prompt = Prompt((system, request), context)
+        if prompt.estimated_tokens <= config.prompt_tokens:
+            break
+        smaller = _shrunk(show)
+        if smaller == show:
+            raise TemplateError(
+                f"the prompt has about {prompt.estimated_tokens:,} tokens at its shortest and may have "
+                f"{config.prompt_tokens:,}; raise --set prompt_tokens=N or show less in the template"
+            )
+        show = smaller
+    room = (config.prompt_tokens - prompt.estimated_tokens) * CHARACTERS_PER_TOKEN
+    turns: list[Message] = []
+    for asked, answered in reversed(list(zip(earlier[::2], earlier[1::2], strict=True))):
+        room -= len(asked.content) + len(answered.content)
+        if room < 0:
+            break
+        turns[:0] = [asked, answered]
+    return Prompt((system, *turns, request), context)
+
+
+def _shrunk(show: Show) -> Show:
+    """The next smaller amount: the first field that is furthest above its least loses three tenths of its excess."""
+    excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
+    worst = max(excess)
+    if worst <= 0:
+        return replace(show, columns=max(_FEWEST_COLUMNS, show.columns * 3 // 4))
+    name, least = _SHRINK[excess.index(worst)]
+    return replace(show, **{name: max(least, int(least + (getattr(show, name) - least) * 0.7))})
+
+
+def render_repair(
+    prompt: Prompt, reply: str, problems: Sequence[Problem], context: Context, config: RunConfig
+) -> Prompt:
+    """The prompt that follows a malformed reply: the same conversation, the reply, and every problem in it."""
+    variables = {
+        **template_variables(context, config),
+        "show": _FULL,
+        "problems": problems,
+        "reply_lines": reply.splitlines(),
+    }
+    request = render_template("repair", variables)
+    return prompt.followed_by(Message("assistant", reply or "(empty)"), Message("user", request))

@@ -1,0 +1,170 @@
+"""What signals do: their ranges, rhythms, turning points, and the first moment out of the usual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Column = npt.NDArray[np.float64]
+
+LONGEST_LOOK = 800  # steps of an episode that are searched for a rhythm
+LEAST_CORRELATION = 0.5  # of a signal with itself one period later, below which it has no rhythm
+NEARLY = 0.8  # of the highest peak, that an earlier one must reach to be the period
+SAME_PERIOD = 0.15  # difference of two periods, as a share, up to which they count as one rhythm
+LEAST_PERIODS = 2.5  # that must fit into the look
+LAST_MOMENTS = 60  # steps before an early end that do not count as usual, at most a third of the episode
+LEAST_USUAL = 50  # steps that make a usual range
+USUAL_QUANTILES = (0.005, 0.995)
+MARGIN = 0.25  # of the usual range, on either side
+PROMINENCE = 0.1  # of a signal's range, that makes a turning point
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One quantity over one episode.
+
+    Attributes:
+        low, mean, high: over the episode.
+        saturated: share of the steps at a limit of the actuator; None for what has no limit.
+        period: steps from one swing to the next, None without a rhythm.
+        lag: steps by which it trails the reference signal, None without a common rhythm.
+    """
+
+    name: str
+    low: float
+    mean: float
+    high: float
+    saturated: float | None = None
+    period: int | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """The first quantity to leave its usual range for good: at which step, and what was usual."""
+
+    name: str
+    step: int
+    low: float
+    high: float
+
+
+def ranges(columns: Mapping[str, Column]) -> tuple[Signal, ...]:
+    """The range of each column of shape (T,)."""
+    return tuple(
+        Signal(name, float(values.min()), float(values.mean()), float(values.max())) for name, values in columns.items()
+    )
+
+
+def rhythms(columns: Mapping[str, Column], limits: Mapping[str, tuple[float, float]]) -> tuple[tuple[Signal, ...], str]:
+    """Range, saturation and rhythm of each column of shape (T,), and the name of the signal that lags refer to.
+
+    The period is the lag of the first peak of the autocorrelation; the lag behind the most rhythmic signal that of the
+    peak of the cross-correlation within half a period. The first fifth of the episode is left out as a start.
+    """
+    periods = {name: _period(values) for name, values in columns.items()}
+    reference = max(periods, key=lambda name: periods[name][1], default="")
+    common = periods[reference][0] if reference else None
+    found = []
+    for signal in ranges(columns):
+        values, own = columns[signal.name], periods[signal.name][0]
+        lag = saturated = None
+        if common is not None and own is not None and abs(own - common) <= SAME_PERIOD * common:
+            lag = _lag(columns[reference], values, common)
+        if signal.name in limits:
+            low, high = limits[signal.name]
+            saturated = float(np.mean((values <= low) | (values >= high)))
+        found.append(replace(signal, saturated=saturated, period=own, lag=lag))
+    return tuple(found), reference if common is not None else ""
+
+
+def _steady(values: Column) -> Column:
+    """The part of a signal that is searched for a rhythm, without its linear trend."""
+    part = values[len(values) // 5 :][-LONGEST_LOOK:]
+    steps = np.arange(len(part))
+    if len(part) < 4:
+        return np.asarray(part - part.mean(), np.float64)
+    slope, offset = np.polyfit(steps, part, 1)
+    return np.asarray(part - slope * steps - offset, np.float64)
+
+
+def _period(values: Column) -> tuple[int | None, float]:
+    """Steps of the period and the autocorrelation there; (None, 0) without a rhythm."""
+    part = _steady(values)
+    n = len(part)
+    power = float(part @ part)
+    if n < 8 or power < 1e-12 * n:
+        return None, 0.0
+    spectrum = np.fft.rfft(part, 2 * n)
+    correlation = np.fft.irfft(np.abs(spectrum) ** 2)[: int(n / LEAST_PERIODS) + 2]
+    # Fewer products are summed at a longer lag.
+    correlation = correlation / power * n / (n - np.arange(len(correlation)))
+    below = np.flatnonzero(correlation < 0)
+    if not len(below):
+        return None, 0.0
+    later = correlation[below[0] :]
+    peaks = np.flatnonzero((later[1:-1] >= later[:-2]) & (later[1:-1] > later[2:])) + 1
+    if not len(peaks) or later[peaks].max() < LEAST_CORRELATION:
+        return None, 0.0
+    # The first peak that is nearly the highest: the later ones are multiples of it.
+    peak = int(peaks[later[peaks] >= NEARLY * later[peaks].max()][0])
+    return int(below[0]) + peak, float(later[peak])
+
+
+def _lag(reference: Column, values: Column, period: int) -> int:
+    """Steps by which `values` trails `reference`, from minus to plus half a period."""
+    a, b = _steady(reference), _steady(values)
+    half = period // 2
+    inner = a[half : len(a) - half]
+    products = [float(inner @ b[half + k : len(b) - half + k]) for k in range(-half, half + 1)]
+    return int(np.argmax(products)) - half
+
+
+def first_anomaly(columns: Mapping[str, Column], usual: Mapping[str, tuple[float, float]]) -> Anomaly | None:
+    """The first quantity that leaves its usual range and does not come back before the end of the episode."""
+    found: Anomaly | None = None
+    for name, (low, high) in usual.items():
+        inside = np.flatnonzero((columns[name] >= low) & (columns[name] <= high))
+        step = int(inside[-1]) + 1 if len(inside) else 0
+        if step < len(columns[name]) and (found is None or step < found.step):
+            found = Anomaly(name, step, low, high)
+    return found
+
+
+def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[str, tuple[float, float]]:
+    """The range of each quantity over episodes (columns, whether it failed), without the moments before a failure.
+
+    Empty where too little is left to call anything usual.
+    """
+    kept = [
+        {
+            name: values[: len(values) - min(LAST_MOMENTS, len(values) // 3)] if failed else values
+            for name, values in columns.items()
+        }
+        for columns, failed in episodes
+    ]
+    usual = {}
+    for name in kept[0] if kept else ():
+        values = np.concatenate([columns[name] for columns in kept])
+        if len(values) < LEAST_USUAL:
+            return {}
+        if not np.isfinite(values).all():
+            continue  # no range is usual for what is not a number
+        low, high = np.quantile(values, USUAL_QUANTILES)
+        margin = MARGIN * (high - low)
+        usual[name] = (float(low - margin), float(high + margin))
+    return usual
+
+
+def turning_points(values: Column) -> list[int]:
+    """Steps at which a signal turns, swings below a tenth of its range left out."""
+    from scipy.signal import find_peaks
+
+    prominence = PROMINENCE * float(np.ptp(values))
+    if prominence == 0:
+        return []
+    peaks = [find_peaks(sign * values, prominence=prominence)[0].tolist() for sign in (1, -1)]
+    return sorted(peaks[0] + peaks[1])

@@ -1,0 +1,94 @@
+"""Jinja templates: found, sandboxed, rendered, with sentences that name file and line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from policygen.errors import TemplateError
+from policygen.files import find_resource, list_resources, resource_folders
+from policygen.prompts.filters import FILTERS
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    """Which file it is and when it was written."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+class _Loader(jinja2.BaseLoader):
+    """Finds templates as every other project file is found: a local file overrides a shipped one, at any time."""
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Any]:
+        path = find_resource("templates", template, ".j2")
+        if path is None:
+            raise jinja2.TemplateNotFound(template)
+
+        def unchanged() -> bool:
+            found = find_resource("templates", template, ".j2")
+            return found is not None and _version(found) == version
+
+        try:
+            version = _version(path)
+            return path.read_text(encoding="utf-8"), str(path), unchanged
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"cannot read the template {path}: {error}") from None
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=_Loader(), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
+    environment.filters.update(FILTERS)
+    return environment
+
+
+def render_template(name: str, variables: Mapping[str, Any]) -> str:
+    """One template as text.
+
+    Raises:
+        TemplateError: it does not exist or cannot be rendered; the message names the file and the line.
+    """
+    return _explained(name, lambda: _environment().get_template(name).render(variables).strip() + "\n")
+
+
+def load_template(name: str) -> None:
+    """Read and compile a template, without rendering it."""
+    _explained(name, lambda: _environment().get_template(name).name or name)
+
+
+def _explained(name: str, work: Callable[[], str]) -> str:
+    """The result of `work`, with whatever goes wrong in template `name` as one sentence that names file and line."""
+    try:
+        return work()
+    except jinja2.TemplateNotFound as error:
+        known = ", ".join(sorted(list_resources("templates", ".j2")))
+        where = f"{_place(error)}: " if _place(error) else ""
+        raise TemplateError(f"{where}there is no template `{error.name}`; known are {known}") from None
+    except jinja2.TemplateSyntaxError as error:
+        file = error.filename or find_resource("templates", error.name or name, ".j2") or name
+        raise TemplateError(f"{_short(str(file))}, line {error.lineno}: {error.message}") from None
+    except RecursionError as error:
+        raise TemplateError(f"{_place(error) or name}: a template includes or calls itself without end") from None
+    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise TemplateError(f"{_place(error) or name}: {error}") from None
+
+
+def _place(error: BaseException) -> str:
+    """The file and line of the innermost template in which the error arose; empty outside any template."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
+    return f"{_short(frames[-1].filename)}, line {frames[-1].lineno}" if frames else ""
+
+
+def _short(filename: str) -> str:
+    path = Path(filename)
+    return (
+        str(Path("templates") / path.name) if any(path.parent == f for f in resource_folders("templates")) else filename
+    )

@@ -1,0 +1,168 @@
+"""One episode as a template sees it: a column per quantity, what is worth a look, rhythms, the first anomaly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.buffer import Episode
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.cells import action_text
+from policygen.policies.linear import LinearPolicy, reader_of_all
+from policygen.policies.normalise import is_definition
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.prompts.account import reached_its_goal
+from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rhythms, usual_ranges
+from policygen.quantities.grid import Grid
+from policygen.quantities.tree import names_in
+from policygen.tasks.task import Task
+
+OWN_COLUMNS = ("step", "cell", "action", "reward")  # of a trace; a feature of such a name is not traced
+MOST_READ = 40  # quantities of a trace, of those that the best policy reads: the first and the last of them
+MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeView:
+    """One episode: its outcome, and a list per quantity with one entry per step.
+
+    `columns` has `step`, every observation and feature (of the task and of the best policy), `cell` (bins, in the order
+    of the grid) for tables, `action` in the task's words, each continuous actuator by its name, and `reward`. `traced`
+    names the observations and features worth a look, `outputs` the columns of the actions. `signals` has the range of
+    each quantity, and for linear policies its rhythm; `reference` is the signal that lags refer to. `terms` splits the
+    return, where the environment does.
+    """
+
+    attempt: int
+    episode_return: float
+    length: int
+    ending: str
+    columns: Mapping[str, Sequence[Any]]
+    traced: tuple[str, ...]
+    outputs: tuple[str, ...]
+    signals: tuple[Signal, ...]
+    reference: str
+    anomaly: Anomaly | None
+    terms: Mapping[str, float]
+
+
+def episode_view(
+    episode: Episode,
+    task: Task,
+    reader: Policy | None,
+    best: Policy | None,
+    usual: Mapping[str, tuple[float, float]] | None = None,
+) -> EpisodeView:
+    """One episode as the quantities of `reader`; `usual` ranges, where given, ask for rhythms and the first anomaly."""
+    t = episode.trajectory
+    arrays = _quantities(t, task, reader)
+    columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
+    columns.update((name, values.tolist()) for name, values in arrays.items())
+    if isinstance(reader, TablePolicy):
+        # An episode meets few different cells: one tuple for each of them, not one a step.
+        cells, which = np.unique(reader.cells(t.observations[:-1]), return_inverse=True)
+        bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
+        columns["cell"] = list(map(bins.__getitem__, which.tolist()))
+    columns["action"] = _actions_in_words(task, t)
+    columns["reward"] = t.rewards.tolist()
+    limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
+    anomaly, reference = None, ""
+    if usual is None:
+        found = ranges(arrays)
+    else:
+        found, reference = rhythms(arrays, limits)
+        anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
+    traced = _worth_a_look(arrays, task, best)
+    return EpisodeView(
+        attempt=episode.attempt,
+        episode_return=t.episode_return,
+        length=t.length,
+        ending="terminated by the environment" if t.terminated else "cut by the time limit",
+        columns=columns,
+        traced=tuple(traced),
+        outputs=tuple(limits) if task.action_space == "box" else ("action",),
+        signals=tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
+        if usual is not None
+        else found,
+        reference=reference,
+        anomaly=anomaly,
+        terms=dict(t.terms),
+    )
+
+
+def _quantities(t: Trajectory, task: Task, reader: Policy | None) -> dict[str, npt.NDArray[np.float64]]:
+    """Every observation, feature that `reader` computes, and continuous action, each of shape (T,)."""
+    observations = t.observations[:-1]
+    names: Sequence[str] = task.observation_names
+    values: Sequence[npt.NDArray[Any]] = list(observations.T)
+    if reader is not None:
+        names, values = reader.quantity_names, reader.quantities(observations.T)
+    arrays = {
+        name: np.asarray(column, np.float64)
+        for name, column in zip(names, values, strict=True)
+        if len(column) == t.length and name not in OWN_COLUMNS  # else a feature nothing reads
+    }
+    if task.action_space == "box":
+        for actuator, column in zip(task.actuators, t.actions.T, strict=True):
+            arrays[actuator.name] = column.astype(np.float64)
+    return arrays
+
+
+def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Policy | None) -> dict[str, tuple[float, float]]:
+    """The usual range of every quantity, within what the task says is possible."""
+    episodes = [
+        (_quantities(t, task, reader), t.terminated and not reached_its_goal(t, task.solved)) for t in trajectories
+    ]
+    usual = usual_ranges(episodes)
+    for actuator in task.actuators:
+        usual.pop(actuator.name, None)  # what the policy does about it is no sign of it
+    for o in task.observations:
+        if o.name in usual:
+            low, high = usual[o.name]
+            usual[o.name] = (max(low, o.low), min(high, o.high))
+    return usual
+
+
+def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
+    """Names of the observations and features that change; of many, only those that the best policy reads."""
+    actions = {a.name for a in task.actuators}
+    copies = {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
+    names = [n for n, values in arrays.items() if n not in actions and n not in copies and np.ptp(values) > 0]
+    if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
+        return names[:MOST_COLUMNS]
+    read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))
+    return first_and_last([name for name in names if name in read], MOST_READ) or names[:MOST_COLUMNS]
+
+
+def first_and_last(names: Sequence[str], most: int) -> list[str]:
+    """At most so many of the names: what is observed comes first, what decides last."""
+    kept = min(most, len(names))
+    return [*names[: kept // 2], *names[len(names) - (kept - kept // 2) :]]
+
+
+def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Policy | None:
+    """Any policy that computes what is worth seeing: all features of a linear one, or the cells of a table."""
+    if isinstance(policy, TablePolicy):
+        return policy
+    if grid is None:
+        lets = policy.lets if policy is not None else ()
+        return reader_of_all(task, lets)
+    lowest = [0.0 if a.is_choice else a.low for a in task.actuators]
+    return TablePolicy.from_actions(task, np.tile(lowest, (grid.size, 1)), grid)
+
+
+def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:
+    alone = len(task.actuators) == 1
+    keys: list[Any] = (
+        trajectory.actions.reshape(-1).tolist() if alone else list(map(tuple, trajectory.actions.tolist()))
+    )
+    words = {}
+    for key in set(keys):
+        row = key if isinstance(key, tuple) else (key,)
+        words[key] = ", ".join(action_text(a, float(f"{v:.3g}")) for a, v in zip(task.actuators, row, strict=True))
+    return list(map(words.__getitem__, keys))

@@ -1,0 +1,199 @@
+"""Quantities <-> cell indices: the grid behind a table policy, and its hot path.
+
+A grid has one dimension per binned quantity. A dimension with k edges has k + 1 bins; bin 0 lies below the first edge,
+and a value equal to an edge belongs to the bin above it. NaN belongs to the top bin. Cells are numbered in C order.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import UsageError
+from policygen.quantities.text import format_number
+
+MAX_CELLS = 1_000_000
+MAX_DIMENSIONS = 32
+# Rows handled at a time: the columns, counts and indices of one block stay in the processor's cache.
+BLOCK = 32_768
+# Up to here, comparing with every edge is faster than a binary search, because comparisons are vectorised.
+COMPARE_AT_MOST = 40
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One binned quantity and its inner edges, strictly increasing."""
+
+    name: str
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, self.cuts)):
+            raise UsageError(f"the bin edges of {self.name} must be finite numbers below 3e38")
+        if any(b <= a for a, b in zip(self.cuts[:-1], self.cuts[1:], strict=True)):
+            raise UsageError(f"the bin edges of {self.name} must increase: {', '.join(map(str, self.edges))}")
+
+    @cached_property
+    def cuts(self) -> tuple[float, ...]:
+        """The edges rounded to single precision, so that a float32 observation equals the edge it was rounded to."""
+        with np.errstate(over="ignore"):
+            return tuple(float(np.float32(edge)) for edge in self.edges)
+
+    @property
+    def bins(self) -> int:
+        """Number of bins."""
+        return len(self.edges) + 1
+
+    @cached_property
+    def counts_integers(self) -> bool:
+        """Whether bin i holds exactly the integer i (edges 0.5, 1.5, ...)."""
+        return bool(self.edges) and self.edges == tuple(i + 0.5 for i in range(len(self.edges)))
+
+    def label(self, index: int) -> str:
+        """The values of a bin in words: `3`, `below -0.8`, `-0.8 to 0.8`, `0.8 and above`."""
+        if self.counts_integers:
+            return str(index)
+        edges = [format_number(edge) for edge in self.edges]
+        if not edges:
+            return "any value"
+        if index == 0:
+            return f"below {edges[0]}"
+        if index == len(edges):
+            return f"{edges[-1]} and above"
+        return f"{edges[index - 1]} to {edges[index]}"
+
+
+def integers(name: str, count: int) -> Dimension:
+    """A dimension whose bin i holds the integer i, for 0 <= i < count."""
+    return Dimension(name, tuple(i + 0.5 for i in range(count - 1)))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a table policy: the product of its dimensions' bins.
+
+    Raises:
+        UsageError: there is no dimension or more than 32, two share a name, or there are more than a million cells.
+    """
+
+    dimensions: tuple[Dimension, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.dimensions) <= MAX_DIMENSIONS:
+            raise UsageError(f"a grid bins 1 to {MAX_DIMENSIONS} quantities, here {len(self.dimensions)}")
+        if len(set(self.names)) != len(self.names):
+            raise UsageError(f"the grid bins a quantity twice: {', '.join(self.names)}")
+        if self.size > MAX_CELLS:
+            raise UsageError(f"the grid has {self.size:,} cells; the most is {MAX_CELLS:,}: use fewer bins")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The binned quantities, in order."""
+        return tuple(dimension.name for dimension in self.dimensions)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Number of bins per dimension."""
+        return tuple(dimension.bins for dimension in self.dimensions)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of cells."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+    @cached_property
+    def _index_dtype(self) -> np.dtype[Any]:
+        """The narrowest unsigned integers that number the cells: a vector instruction handles more of them."""
+        return np.min_scalar_type(self.size - 1)
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[tuple[float, ...], Any], ...]:
+        """The edges and the stride of each dimension."""
+        strides = np.array(self._strides).astype(self._index_dtype)
+        return tuple((dimension.cuts, stride) for dimension, stride in zip(self.dimensions, strides, strict=True))
+
+    def cells(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
+        """Cell indices of n states.
+
+        Args:
+            columns: one array of shape (n,) per dimension, real-valued; contiguous columns are fastest.
+
+        Returns:
+            Array of shape (n,), dtype int32.
+        """
+        out = np.empty(len(columns[0]), np.int32)
+        for block, cells in self._blocks(columns):
+            out[block] = cells
+        return out
+
+    def look_up(self, columns: Sequence[npt.NDArray[Any]], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What `values` of shape (cells, ...) hold for each of n states: `values[cells(columns)]`, shape (n, ...)."""
+        out = np.empty((len(columns[0]), *values.shape[1:]), values.dtype)
+        for block, cells in self._blocks(columns):
+            # Indices are in range by construction; the default mode would write through a buffer to make sure.
+            values.take(cells.astype(np.intp), axis=0, out=out[block], mode="clip")
+        return out
+
+    def _blocks(self, columns: Sequence[npt.NDArray[Any]]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """One block of rows after another, and its cell indices: an array that the next block overwrites."""
+        n = len(columns[0])
+        cells, part = np.empty((2, min(n, BLOCK)), self._index_dtype)
+        flags, count = np.empty((2, min(n, BLOCK)), np.bool_)
+        for start in range(0, n, BLOCK):
+            block = slice(start, min(start + BLOCK, n))
+            if block.stop - start < len(cells):  # the last block
+                cells, part, flags, count = (buffer[: block.stop - start] for buffer in (cells, part, flags, count))
+            cells.fill(self.size - 1)
+            for (cuts, stride), column in zip(self._steps, columns, strict=True):
+                if cuts:
+                    above = _edges_above(column[block], cuts, flags, count)
+                    cells -= np.multiply(above, stride, out=part, casting="unsafe")
+            yield block, cells
+
+    def cell(self, values: Sequence[float]) -> int:
+        """The cell index of one state given as plain floats, one per dimension."""
+        return self.cell_function(range(len(self.dimensions)))(values)
+
+    def cell_function(self, positions: Sequence[int]) -> Callable[[Sequence[float]], int]:
+        """`cell` for rows whose entry `positions[i]` is the value of dimension i; for calling many times."""
+        parts = tuple((p, d.cuts, s) for p, d, s in zip(positions, self.dimensions, self._strides, strict=True))
+
+        def cell(row: Sequence[float]) -> int:
+            index = 0
+            for position, cuts, stride in parts:
+                index += stride * bisect_right(cuts, row[position])
+            return index
+
+        return cell
+
+    def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
+        """Bin per dimension of the given cells: shape (..., dimensions)."""
+        return np.stack(np.unravel_index(np.asarray(cells), self.shape), axis=-1)
+
+
+def _edges_above(
+    column: npt.NDArray[Any], cuts: Sequence[float], flags: npt.NDArray[np.bool_], count: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any]:
+    """The number of edges above each value; `flags` and `count` are room to work in, of the column's length."""
+    if column.dtype == np.float16:  # too coarse to hold the edges
+        column = column.astype(np.float32)
+    column = np.ascontiguousarray(column)  # read once for every edge: one copy is cheaper than many strides
+    if len(cuts) > COMPARE_AT_MOST:
+        return len(cuts) - np.searchsorted(np.array(cuts), column, side="right")
+    many, ones = count.view(np.uint8), flags.view(np.uint8)
+    np.less(column, cuts[0], out=count)
+    for cut in cuts[1:]:
+        np.less(column, cut, out=flags)
+        np.add(many, ones, out=many)
+    return many

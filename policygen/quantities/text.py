@@ -1,0 +1,286 @@
+"""Expressions as text: safe arithmetic over named quantities, read and written.
+
+An expression is parsed by Python's own parser and copied node by node through a whitelist into the tree of `tree`.
+Nothing is ever evaluated by the interpreter, and size and depth are bounded first.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import re
+from collections.abc import Sequence
+
+from policygen.errors import ExpressionError
+from policygen.quantities.tree import Call, Name, Node, Number
+
+MAX_CHARACTERS = 2_000
+MAX_NODES = 400
+MAX_DEPTH = 50
+
+CONSTANTS = {"pi": math.pi}
+
+
+_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "^",
+    ast.Mod: "mod",
+}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+# What people and models type for operators that ASCII spells otherwise.
+_SPELLINGS = str.maketrans(
+    {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "²": "^2", "³": "^3"}
+)
+# A long sum or conjunction groups to the left; it is bounded by its terms, not by its depth.
+_GROUPS_LEFT = ("+", "-", "and", "or")
+_TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
+# name -> (fewest, most) arguments
+# `fixed(x)` is x: it keeps the numbers inside from a numerical search.
+FUNCTIONS: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(
+        ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "sign", "floor", "atan", "fixed"), (1, 1)
+    ),
+    **dict.fromkeys(("atan2", "mod"), (2, 2)),
+    **dict.fromkeys(("clip", "where"), (3, 3)),
+    **dict.fromkeys(("min", "max"), (2, 8)),
+}
+_GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
+_ALIASES = {"arctan2": "atan2", "arctan": "atan", "fabs": "abs", "pow": "^", "if": "where", "ln": "log"}
+
+
+def parse_expression(text: str, names: Sequence[str]) -> Node:
+    """Read `text` as an expression over the quantities `names`.
+
+    Raises:
+        ExpressionError: the text is too long, too deep, not arithmetic, or names something unknown.
+    """
+    _check_length(text)
+    source = text.strip().translate(_SPELLINGS)
+    if not source:
+        raise ExpressionError("there is no expression; write for example `2*x + 0.5`")
+    odd = next((c for c in source if not (c.isascii() and (c.isprintable() or c in "\t "))), None)
+    if odd is not None:
+        raise ExpressionError(f"the character {odd!r} is not allowed; write names and operators in plain ASCII")
+    if glued := _GLUED.search(source):
+        raise ExpressionError(f"`{_shown(glued[0])}` is not a number; write a product with `*`, such as `2*x`")
+    _check_length(source)
+    try:
+        tree = ast.parse(source.replace("^", "**"), mode="eval").body
+    except SyntaxError as error:
+        raise ExpressionError(f"cannot read `{_shown(text.strip(), 80)}` as arithmetic ({error.msg})") from None
+    except (RecursionError, MemoryError, ValueError):
+        raise ExpressionError("the expression is too large to read; split it with `let`") from None
+    converter = _Converter(names)
+    node = converter.convert(tree, 0)
+    if converter.unknown:
+        raise ExpressionError(unknown_names(converter.unknown, names))
+    # A saved policy must read back: what the text stands for keeps the same bounds as the text.
+    _check_size(node)
+    _check_length(to_text(node))
+    return node
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise ExpressionError(
+            f"the expression has {len(text):,} characters; the most is {MAX_CHARACTERS:,}: split it with `let`"
+        )
+    depth = deepest = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    if deepest > MAX_DEPTH:
+        raise ExpressionError(f"parentheses are nested {deepest} deep; the most is {MAX_DEPTH}")
+
+
+def _check_size(root: Node) -> None:
+    nodes = deepest = 0
+    open_nodes = [(root, 0)]
+    while open_nodes:
+        node, depth = open_nodes.pop()
+        nodes, deepest = nodes + 1, max(deepest, depth)
+        if isinstance(node, Call):
+            first = depth + (node.function not in _GROUPS_LEFT)
+            open_nodes += [(argument, depth + 1 if i else first) for i, argument in enumerate(node.arguments)]
+    if nodes > MAX_NODES or deepest > MAX_DEPTH:
+        raise ExpressionError(_TOO_LARGE)
+
+
+def _shown(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+class _Converter:
+    """Copies Python's syntax tree into ours, refusing every node that is not in the language."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.nodes = 0
+        self.unknown: list[str] = []  # all of them, to be reported at once
+
+    def convert(self, tree: ast.expr, depth: int) -> Node:
+        self.nodes += 1
+        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise ExpressionError(_TOO_LARGE)
+        match tree:
+            case ast.Constant(value=literal):
+                return self._number(literal)
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=literal)):
+                return Number(-self._number(literal).value)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inner = self.convert(operand, depth + 1)
+                return Number(-inner.value) if isinstance(inner, Number) else Call("neg", (inner,))
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self.convert(operand, depth + 1)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return Call("not", (self.convert(operand, depth + 1),))
+            case ast.BinOp(op=ast.FloorDiv(), left=left, right=right):
+                pair = (self.convert(left, depth + 1), self.convert(right, depth + 1))
+                return Call("floor", (Call("/", pair),))
+            case ast.BinOp(op=op, left=left, right=right) if type(op) in _BINARY:
+                symbol = _BINARY[type(op)]
+                left_depth = depth + (symbol not in _GROUPS_LEFT)
+                return Call(symbol, (self.convert(left, left_depth), self.convert(right, depth + 1)))
+            case ast.BoolOp(op=op, values=values):
+                word = "and" if isinstance(op, ast.And) else "or"
+                result = self.convert(values[0], depth)
+                for value in values[1:]:
+                    result = Call(word, (result, self.convert(value, depth + 1)))
+                return result
+            case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in _COMPARE for op in ops):
+                # `a < b < c` says b twice, so b is counted twice: nested chains would grow without bound.
+                pairs = [
+                    Call(_COMPARE[type(op)], (self.convert(a, depth + 1), self.convert(b, depth + 1)))
+                    for op, a, b in zip(ops, [left, *rights[:-1]], rights, strict=True)
+                ]
+                chained: Node = pairs[0]
+                for pair_ in pairs[1:]:
+                    chained = Call("and", (chained, pair_))
+                return chained
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return Call("where", tuple(self.convert(part, depth + 1) for part in (test, body, orelse)))
+            case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
+                return self._call(function, arguments, depth)
+        raise ExpressionError(
+            f"`{type(tree).__name__}` is not arithmetic; allowed are numbers, names, + - * / ^, comparisons and the "
+            f"functions {', '.join(sorted(FUNCTIONS))}"
+        )
+
+    def _number(self, value: object) -> Number:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ExpressionError(f"`{_shown(str(value))}` is not a number; write for example `0.5`")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise ExpressionError("a number is too large; the largest is about 1e308")
+        return Number(number)
+
+    def _name(self, name: str) -> Node:
+        if name in self.names:
+            return Name(name)
+        if name in CONSTANTS:
+            return Number(CONSTANTS[name])
+        if name not in self.unknown:
+            self.unknown.append(name)
+        return Name(name)
+
+    def _call(self, function: str, arguments: list[ast.expr], depth: int) -> Node:
+        function = _ALIASES.get(function, function)
+        if function == "^" and len(arguments) == 2:
+            return Call("^", tuple(self.convert(argument, depth + 1) for argument in arguments))
+        if function not in FUNCTIONS:
+            raise ExpressionError(unknown_name(function, sorted(FUNCTIONS), what="function"))
+        fewest, most = FUNCTIONS[function]
+        if not fewest <= len(arguments) <= most:
+            expected = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+            raise ExpressionError(f"{function}() takes {expected} arguments, here it has {len(arguments)}")
+        return Call(function, tuple(self.convert(argument, depth + 1) for argument in arguments))
+
+
+def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
+    """One sentence for a name that is not in `known`, the nearest known names first."""
+    nearest = difflib.get_close_matches(name[:60], known, n=3, cutoff=0.5)
+    others = [other for other in known if other not in nearest]
+    listed = nearest + others[: 24 - len(nearest)]
+    more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
+    return f"unknown {what} `{_shown(name)}`; known are {', '.join(listed)}{more}"
+
+
+def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
+    """One sentence for one or several unknown names, each with the nearest known one."""
+    if len(names) == 1:
+        return unknown_name(names[0], known)
+    shown = []
+    for name in names[:8]:
+        near = difflib.get_close_matches(name[:60], known, n=1, cutoff=0.5)
+        shown.append(f"`{_shown(name)}`" + (f" (did you mean {near[0]}?)" if near else ""))
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    _, _, listed = unknown_name(names[0], known).partition("; ")
+    return f"unknown names {', '.join(shown)}{more}; {listed}"
+
+
+_PRECEDENCE = {
+    "or": 1,
+    "and": 2,
+    "not": 3,
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 4),
+    **dict.fromkeys(("+", "-"), 5),
+    **dict.fromkeys(("*", "/"), 6),
+    "neg": 7,
+    "^": 8,
+}
+_ATOM = 9
+
+
+def format_number(value: float) -> str:
+    """The shortest text that reads back as the same double: `3`, `0.02`, `1e-07`."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def to_text(node: Node) -> str:
+    """The expression in the policy language; `parse_expression` reads it back to an equal tree."""
+    return _text(node)[0]
+
+
+def _text(node: Node) -> tuple[str, int]:
+    match node:
+        case Number(value):
+            return format_number(value), (_ATOM if value >= 0 else _PRECEDENCE["neg"])
+        case Name(name):
+            return name, _ATOM
+        case Call("neg" | "not" as function, (operand,)):
+            level = _PRECEDENCE[function]
+            inner = _wrapped(operand, level + (function == "neg"))
+            return (f"-{inner}" if function == "neg" else f"not {inner}"), level
+        case Call(function, (left, right)) if function in _PRECEDENCE:
+            level = _PRECEDENCE[function]
+            # `^` groups to the right, comparisons do not group at all, the others group to the left.
+            left_level = level + (function == "^" or level == 4)
+            right_level = level + (function != "^")
+            if function == "^":
+                right_level = _PRECEDENCE["neg"]
+            space = "" if function in "*/^" else " "
+            return f"{_wrapped(left, left_level)}{space}{function}{space}{_wrapped(right, right_level)}", level
+        case Call(function, arguments):
+            return f"{function}({', '.join(to_text(argument) for argument in arguments)})", _ATOM
+    raise AssertionError(node)
+
+
+def _wrapped(node: Node, at_least: int) -> str:
+    text, level = _text(node)
+    return text if level >= at_least else f"({text})"

@@ -1,0 +1,112 @@
+"""The syntax tree of an expression: its nodes, the quantities it reads, its linear terms, its constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A literal constant."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A quantity: an observation or an earlier feature."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or function and its arguments; operators carry their symbol as name, `neg` is unary minus."""
+
+    function: str
+    arguments: tuple[Node, ...]
+
+
+Node = Number | Name | Call
+
+
+def names_in(node: Node) -> frozenset[str]:
+    """The quantities an expression reads."""
+    match node:
+        case Name(name):
+            return frozenset((name,))
+        case Call(_, arguments):
+            return frozenset().union(*(names_in(argument) for argument in arguments))
+    return frozenset()
+
+
+@cache
+def linear_terms(node: Node) -> Mapping[Node | None, float]:
+    """The expression as a sum of coefficient times term; the key None holds the constant.
+
+    A term is a quantity, or a whole non-linear sub-expression that a linear policy lifts into a feature:
+    `3*(lean - 0.02) - tanh(rate)` gives {lean: 3, None: -0.06, tanh(rate): -1}.
+    """
+    match node:
+        case Number(value):
+            return {None: value}
+        case Call("neg", (operand,)):
+            return _scaled(linear_terms(operand), -1.0)
+        case Call("+", (left, right)):
+            return _summed(linear_terms(left), linear_terms(right))
+        case Call("-", (left, right)):
+            return _summed(linear_terms(left), _scaled(linear_terms(right), -1.0))
+        case Call("*", (left, right)):
+            for one, other in ((left, right), (right, left)):
+                terms = linear_terms(one)
+                if not terms.keys() - {None}:
+                    return _scaled(linear_terms(other), terms.get(None, 0.0))
+        case Call("/", (left, right)):
+            terms = linear_terms(right)
+            if not terms.keys() - {None} and terms.get(None, 0.0) != 0.0:
+                return _scaled(linear_terms(left), 1.0 / terms[None])
+    return {node: 1.0}
+
+
+def _scaled(terms: Mapping[Node | None, float], factor: float) -> dict[Node | None, float]:
+    return {term: factor * coefficient for term, coefficient in terms.items()}
+
+
+def _summed(left: Mapping[Node | None, float], right: Mapping[Node | None, float]) -> dict[Node | None, float]:
+    total = dict(left)
+    for term, coefficient in right.items():
+        total[term] = total.get(term, 0.0) + coefficient
+    return total
+
+
+def constants(node: Node) -> tuple[float, ...]:
+    """The numbers of an expression that a numerical search may change, from left to right.
+
+    Exponents are structure, not size, and stay as they are, as does what stands in `fixed(...)`.
+    """
+    match node:
+        case Number(value):
+            return (value,)
+        case Call("fixed", _):
+            return ()
+        case Call("^", (base, _)):
+            return constants(base)
+        case Call(_, arguments):
+            return tuple(value for argument in arguments for value in constants(argument))
+    return ()
+
+
+def with_constants(node: Node, values: Iterator[float]) -> Node:
+    """The expression with its `constants` replaced, taken from `values` in the same order."""
+    match node:
+        case Number():
+            return Number(next(values))
+        case Call("fixed", _):
+            return node
+        case Call("^" as function, (base, exponent)):
+            return Call(function, (with_constants(base, values), exponent))
+        case Call(function, arguments):
+            return Call(function, tuple(with_constants(argument, values) for argument in arguments))
+    return node

@@ -1,0 +1,3 @@
+"""What can be shown."""
+
+from __future__ import annotations

@@ -1,0 +1,52 @@
+"""Tasks in words: the list of all, and all about one."""
+
+from __future__ import annotations
+
+from policygen.errors import TaskError
+from policygen.files import list_resources
+from policygen.tasks.load import load_task
+from policygen.tasks.task import output_names
+
+
+def list_tasks() -> str:
+    """One line per task file that is found, and how to use others."""
+    rows = [("task", "environment", "policy", "cells", "solved")]
+    for name in sorted(list_resources("envs", ".toml")):
+        try:
+            task = load_task(name)
+        except TaskError as error:
+            rows.append((name, str(error), "", "", ""))
+            continue
+        cells = str(task.grid.size) if task.grid is not None else "-"
+        solved = f"{task.solved:g}" if task.solved is not None else "-"
+        rows.append((name, task.gym_id, task.default_policy, cells, solved))
+    full = [row for row in rows if row[2]]
+    widths = [max(len(row[i]) for row in full) for i in range(5)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, "", "Any Gymnasium id works too: policygen run Blackjack-v1"])
+
+
+def describe_task(name: str) -> str:
+    """All that a task says, in plain text."""
+    task = load_task(name)
+    lines = [f"{task.name}: {task.gym_id}" + (f" with {dict(task.kwargs)}" if task.kwargs else ""), "", task.about, ""]
+    for o in task.observations:
+        unit = f" [{o.unit}]" if o.unit else ""
+        lines.append(f"observation {o.name}{unit}: {o.low:g} to {o.high:g}{'; ' + o.about if o.about else ''}")
+    lines += [f"feature {feature} = {text}" for feature, text in task.features]
+    for a in task.actuators:
+        choices = ", ".join(a.labels) if a.is_choice else f"{a.low:g} to {a.high:g}"
+        lines.append(f"action {a.name}: {choices}{'; ' + a.about if a.about else ''}")
+    if task.grid is not None:
+        for d in task.grid.dimensions:
+            lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")
+    lines.append(f"linear outputs: {', '.join(output_names(task))}")
+    lines.append(f"at most {task.max_steps} steps, discount {task.discount:g} (used by builtin only)")
+    if task.solved is not None:
+        lines.append(f"counts as solved from {task.solved:g}")
+    if task.optimum is not None:
+        lines.append(f"best known: {task.optimum.value:g} ({task.optimum.source})")
+    lines += [f"fact: {fact}" for fact in task.facts]
+    lines += [f"hint: {hint}" for hint in task.hints]
+    lines += [f"assumed: {sentence}" for sentence in task.assumed]
+    return "\n".join(lines)

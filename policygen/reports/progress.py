@@ -1,0 +1,104 @@
+"""What a run shows while it works: a live panel on a terminal, a plain line per attempt elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from policygen.runs.state import Attempt
+from policygen.search.run import Run
+
+
+def followed(run: Run, attempts: Iterable[Attempt], *, live: bool | None = None) -> Iterator[Attempt]:
+    """Pass the attempts on, showing each.
+
+    Args:
+        live: whether to draw the panel; by default when standard output is a terminal.
+    """
+    console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is no emoji
+    if live if live is not None else console.is_terminal:
+        yield from _live(run, attempts, console)
+        return
+    for attempt in attempts:
+        click.echo(attempt_line(run, attempt))
+        yield attempt
+
+
+def attempt_line(run: Run, attempt: Attempt) -> str:
+    """One attempt in one line of plain text."""
+    number = f"{attempt.number:>3}/{_planned(run)}"
+    if attempt.number == 0:
+        return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
+    if attempt.policy is None:
+        return f"{number}  no policy: {attempt.problems[0] if attempt.problems else attempt.verdict}"
+    if attempt.score is None:
+        return f"{number}  {attempt.verdict}"
+    mark = "  best so far" if attempt.accepted else ""
+    tuned = f", tuned from {attempt.proposed_score.mean:.4g}" if attempt.proposed_score is not None else ""
+    return f"{number}  {attempt.score}{tuned}{mark}  ({attempt.verdict}){_spending(run)}"
+
+
+def _planned(run: Run) -> int:
+    return run.config.iterations * run.config.candidates
+
+
+def _spending(run: Run) -> str:
+    if not run.provider.is_language_model:
+        return ""
+    return f"  [{run.ledger.calls} calls, {run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
+
+
+def _cost(run: Run) -> str:
+    return "cost unknown" if run.ledger.usd is None else f"${run.ledger.usd:.4f}"
+
+
+def _live(run: Run, attempts: Iterable[Attempt], console: Console) -> Iterator[Attempt]:
+    started = time.monotonic()
+    done: list[Attempt] = []
+    with Live(
+        console=console, refresh_per_second=4, get_renderable=lambda: _panel(run, done, time.monotonic() - started)
+    ) as view:
+        for attempt in attempts:
+            done.append(attempt)
+            if attempt.accepted or attempt.number == 0:
+                view.console.print(Text(attempt_line(run, attempt), no_wrap=True, overflow="ellipsis"))
+            yield attempt
+
+
+def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
+    planned = _planned(run)
+    number = done[-1].number if done else 0
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(style="bold", width=9, no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # long lines are cut, and squeeze nothing
+    table.add_row("done", ProgressBar(total=planned, completed=number, width=60))
+    best = run.search.best
+    table.add_row("best", f"attempt {best.number}: {run.search.best_score}" if best is not None else "none yet")
+    table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
+    if run.provider.is_language_model:
+        table.add_row(
+            "model",
+            f"{run.config.llm}: {run.ledger.calls} calls, {run.ledger.tokens_in:,} tokens in, "
+            f"{run.ledger.tokens_out:,} out, {_cost(run)}",
+        )
+    else:
+        table.add_row("proposals", f"{run.config.llm} (search without a language model)")
+    counted = [attempt for attempt in done if attempt.number > 0]
+    left = f", about {_duration(elapsed / len(counted) * (planned - number))} left" if counted else ""
+    table.add_row("time", f"{_duration(elapsed)}{left}")
+    return table
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,184 @@
+"""Speed of playing: CartPole, FrozenLake, Hopper, the replay buffer."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.players import Players
+from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.reports.speed.rows import Missing, Row, absolute, compared, installed, scaled, timed
+from policygen.tasks.environments import make_env
+from policygen.tasks.load import load_task
+from policygen.tasks.spaces import flatten
+from policygen.tasks.task import Task
+
+
+def plain_loop(task: Task, policy: Policy, seeds: Sequence[int]) -> list[float]:
+    """What one would write first: one environment, one observation at a time."""
+    env = make_env(task)
+    returns = []
+    for seed in seeds:
+        observation, _ = env.reset(seed=int(seed))
+        total, done = 0.0, False
+        while not done:
+            action = policy.act_one(flatten(env.observation_space, observation))
+            observation, reward, terminated, truncated, _ = env.step(action)
+            total += float(reward)
+            done = terminated or truncated
+        returns.append(total)
+    env.close()
+    return returns
+
+
+_LEAN = """
+let lean = angle + 0.25*spin + 0.04*position + 0.08*velocity
+bins lean: 0
+| lean | action |
+| 0 | left |
+| * | right |
+"""
+
+
+def cartpole(repeats: int, quick: bool) -> Iterator[Row | Missing]:
+    """A thousand CartPole episodes."""
+    task = load_task("cartpole")
+    policy = parse(_LEAN, task).policy
+    assert policy is not None
+    episodes, few = (200, 4) if quick else (1_000, 20)
+    seeds = episode_seeds(0, "bench", episodes)
+    repeats = min(repeats, 5) if quick else repeats
+    with Simulator(task) as simulator:
+        assert all(t.length == task.max_steps for t in simulator.play(policy, seeds[:20]))
+
+        def ours() -> list[Trajectory]:
+            return simulator.play(policy, seeds)
+
+        row = compared(
+            f"CartPole, {episodes:,} episodes of 500 steps",
+            ours,
+            lambda: plain_loop(task, policy, seeds[:few]),
+            "a plain loop",
+            repeats,
+            least=40,
+        )
+        yield scaled(row, episodes / few, f"{few} episodes, per step", 40)
+        try:
+            from stable_baselines3 import PPO
+            from stable_baselines3.common.evaluation import evaluate_policy
+        except ImportError:
+            yield Missing("CartPole against Stable-Baselines3", 'it is not installed; pip install "policygen[bench]"')
+            return
+        env = gym.make("CartPole-v1")
+        model = PPO("MlpPolicy", env, seed=0, device="cpu")
+        # An untrained network falls early; the cost is compared per step, which is what an episode of 500 steps has.
+        lengths: list[int] = []
+
+        def theirs() -> None:
+            _, steps = evaluate_policy(model, model.get_env(), n_eval_episodes=few * 10, return_episode_rewards=True)
+            lengths.append(sum(steps))
+
+        row = compared(
+            f"CartPole, {episodes:,} episodes of 500 steps",
+            ours,
+            theirs,
+            "SB3 evaluate_policy, MLP",
+            repeats,
+            least=150,
+        )
+        yield scaled(row, episodes * 500 / float(np.median(lengths)), f"{few * 10} episodes, per step", 150)
+
+
+def frozenlake(repeats: int, quick: bool) -> Iterator[Row | Missing]:
+    """FrozenLake scored exactly."""
+    task = load_task("frozenlake")
+    assert task.grid is not None
+    policy = TablePolicy.from_actions(task, [0, 3, 3, 3, 0, 0, 0, 0, 3, 1, 0, 0, 0, 2, 1, 0])
+    mdp = finite_mdp(task)
+    assert mdp is not None
+    seeds = episode_seeds(0, "bench", 100 if quick else 1_000)
+    with Simulator(task) as simulator:
+        row = compared(
+            "FrozenLake, exact score",
+            lambda: exact_score(policy, mdp),
+            lambda: simulator.play(policy, seeds),
+            f"{len(seeds):,} sampled episodes",
+            repeats,
+            least=20 if quick else 200,
+            inner=(10, 1),
+        )
+    yield row
+    yield absolute(row.name, [row.ours * 1e3], 1.0, "1 millisecond", "ms")
+
+
+def hopper(repeats: int, quick: bool) -> Iterator[Row | Missing]:
+    """Hopper episodes on all cores."""
+    if not installed("mujoco"):
+        yield Missing("Hopper-v5, 64 episodes", 'MuJoCo is not installed; pip install "policygen[mujoco]"')
+        return
+    task = load_task("Hopper-v5")
+    names = task.observation_names
+    text = "\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}" for i in range(3))
+    policy = parse(text, task, "linear").policy
+    assert policy is not None
+    seeds = episode_seeds(0, "bench", 16 if quick else 64)
+    yield _hopper_row(task, policy, seeds, repeats, use_pool=False, least=1.6)
+    if installed("envpool"):
+        yield _hopper_row(task, policy, seeds, repeats, use_pool=True, least=2.2)
+    else:
+        yield Missing("Hopper-v5 with EnvPool", 'it is not installed; pip install "policygen[envpool]"')
+
+
+def _hopper_row(task: Task, policy: Policy, seeds: Sequence[int], repeats: int, *, use_pool: bool, least: float) -> Row:
+    with Players(task, use_pool=use_pool) as players:
+        how = "EnvPool's threads" if use_pool else f"{players.jobs} processes"
+        for _ in range(2):  # the first call learns how long an episode takes, the second starts the processes
+            players.play(policy, episode_seeds(0, "warm-up", 64))
+        return compared(
+            f"Hopper-v5, {len(seeds)} episodes, {how}",
+            lambda: players.play(policy, seeds),
+            lambda: plain_loop(task, policy, seeds),
+            "a plain loop",
+            repeats,
+            least=least,
+        )
+
+
+def buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
+    """The replay buffer."""
+    rng = np.random.default_rng(0)
+    steps, count = 100, 1_000 if quick else 10_000
+
+    def trajectory(i: int) -> Trajectory:
+        observations = rng.normal(size=(steps + 1, 4)).astype(np.float32)
+        return Trajectory(
+            observations, np.zeros(steps, np.int16), np.ones(steps, np.float32), float(rng.normal()), i, True, False
+        )
+
+    buffer = ReplayBuffer(capacity=10**9)
+    buffer.add(1, [trajectory(i) for i in range(count)])
+    one = next(iter(buffer)).trajectory
+    size = (one.observations.nbytes + one.actions.nbytes + one.rewards.nbytes) / steps
+    yield absolute("replay buffer, a CartPole transition", [size], 32, "32 bytes", "bytes")
+    seconds = [timed(lambda: (buffer.best(4), buffer.worst(4)), 1) for _ in range(repeats)]
+    yield absolute(f"best and worst of {count:,} episodes", seconds, 5e-3)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "episodes.npz"
+
+        def both() -> None:
+            buffer.save(path)
+            ReplayBuffer.load(path, 10**9)
+
+        seconds = [timed(both, 1) for _ in range(repeats)]
+    yield absolute(f"{buffer.transitions:,} transitions saved and loaded", seconds, 1.0)

@@ -1,0 +1,3 @@
+"""What a model may be to a policy."""
+
+from __future__ import annotations

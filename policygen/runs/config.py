@@ -1,0 +1,204 @@
+"""What a run is told: one frozen record, from the task file, a config file, `--set` and options, in this order."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from policygen.errors import UsageError, explain
+from policygen.tasks.task import PolicyKind, Task
+
+RefineMethod = Literal["auto", "cma", "ars", "coordinate"]
+
+
+class RunConfig(BaseModel):
+    """The settings of one run. Every field can be given by `--set NAME=VALUE`, a config file or the task's `[run]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: str = Field(description="task name, task file or Gymnasium id")
+    llm: str = Field("builtin", description="provider and model, such as openai:gpt-5-mini")
+    policy: PolicyKind = Field("table", description="kind of policy")
+    iterations: int = Field(20, ge=1, description="rounds of asking")
+    candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
+    episodes: int = Field(20, ge=2, description="episodes per score while searching")
+    warmup_episodes: int = Field(20, ge=0, description="episodes of random actions before the first prompt")
+    final_episodes: int = Field(100, ge=2, description="fresh episodes of the final score")
+    seed: int = Field(0, ge=0, description="seed of every random draw")
+    stop_at: float | None = Field(
+        None, description="stop when the best score reaches this (default: the known optimum)"
+    )
+    repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
+    conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
+    template: str | None = Field(None, description="improve template: a name in templates/ or a path")
+    example: str | None = Field(
+        None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
+    )
+    refine: str = Field("none", description="numerical search around each proposal: METHOD[:EPISODES]")
+    normalise: bool = Field(
+        False,
+        description="offer observations as n_NAME, minus their running mean and over their spread (linear policies)",
+    )
+    ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
+    jobs: int | None = Field(None, ge=1, description="processes that play episodes (default: all cores)")
+    grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
+    prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
+    max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
+    temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature (default: the model's own)")
+    base_url: str | None = Field(None, description="address of a compatible or local server")
+    timeout_seconds: float = Field(300, gt=0, description="longest wait for one reply")
+    price_in: float | None = Field(None, ge=0, description="USD per million prompt tokens, where not known")
+    price_out: float | None = Field(None, ge=0, description="USD per million reply tokens, where not known")
+    max_calls: int | None = Field(None, ge=0, description="requests to the model, failures and repairs included")
+    max_tokens: int | None = Field(None, ge=1, description="tokens in and out")
+    max_usd: float | None = Field(None, ge=0, description="cost")
+    max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
+    buffer_steps: int = Field(1_000_000, ge=1_000, description="transitions the replay buffer holds")
+
+    @field_validator("example", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        # The library hands out run folders as paths.
+        return str(value) if isinstance(value, Path) else value
+
+
+def effective_config(
+    task: Task,
+    name: str,
+    *,
+    base: RunConfig | None = None,
+    file: Path | None = None,
+    assignments: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """The settings of a run, later sources over earlier ones: task file, config file, `--set`, options.
+
+    Where knowledge is withheld (`ablate`), an example that only the task file names is withheld as well: an example is
+    knowledge too. One that the user names is shown whole, names and all.
+
+    Args:
+        base: settings of an earlier run, to start from instead of the task file's.
+
+    Raises:
+        UsageError: an unknown key or a value out of range, with the source it came from; or settings that contradict
+            each other.
+    """
+    merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
+    if base is not None:
+        merged = base.model_dump(exclude_none=True)
+    else:
+        _merge(merged, dict(task.run), f"task {task.name}, [run]")
+    of_the_task = merged.pop("example", None) if base is None else None
+    if file is not None:
+        _merge(merged, _read(file), file.name)
+    _merge(merged, dict(_assignment(text) for text in assignments), "--set")
+    _merge(merged, {key: value for key, value in (options or {}).items() if value is not None}, "the options")
+    if of_the_task is not None and merged.get("ablate") != "knowledge":
+        merged.setdefault("example", of_the_task)
+    config = RunConfig(**merged)
+    if config.normalise and config.policy != "linear":
+        raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
+    if parse_method(config.refine)[0] == "coordinate" and config.policy == "linear":
+        raise UsageError(f"--refine {config.refine} is for tables; a linear policy is tuned by cma, ars or auto")
+    return config
+
+
+# What a resumed run may change: no score made so far depends on it.
+CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds")
+
+
+def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:
+    """The settings of a run that goes on, with some of the `CHANGEABLE` ones changed.
+
+    Raises:
+        UsageError: another setting, or a value out of range.
+    """
+    fixed = sorted({text.partition("=")[0].strip() for text in assignments} - set(CHANGEABLE))
+    if fixed:
+        raise UsageError(f"--set {fixed[0]}: a run that goes on can change {', '.join(CHANGEABLE)} and nothing else")
+    return effective_config(task, config.task, base=config, assignments=assignments)
+
+
+def parse_method(text: str) -> tuple[RefineMethod | None, int]:
+    """`METHOD[:EPISODES]` of `--refine`; None is `none`. Without a number the budget is 500 episodes a proposal.
+
+    Raises:
+        UsageError: an unknown method or a budget that is not a number.
+    """
+    name, colon, budget = text.partition(":")
+    if name not in ("none", "auto", "cma", "ars", "coordinate"):
+        raise UsageError(f"--refine {text}: methods are none, auto, cma, ars and coordinate, as in --refine cma:500")
+    if colon and not (budget.isdigit() and int(budget) > 0):
+        raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
+    if name == "none":
+        return None, 0
+    return name, int(budget or 500)  # type: ignore[return-value]
+
+
+def provider_label(llm: str) -> str:
+    """The provider and model of a run as tables and legends show them."""
+    return "builtin (no language model)" if llm == "builtin" else llm
+
+
+# Settings that always tell runs apart where they are not the default ...
+_TELLING = frozenset(("template", "example", "refine", "normalise", "ablate", "grid", "conversation"))
+# ... and those that never do: who is asked and for what is said anyway, and the rest changes no score that is reached.
+_SAID = frozenset(("task", "llm", "policy", "seed"))
+_SILENT = frozenset(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))) | {
+    *("jobs", "base_url", "timeout_seconds", "final_episodes", "buffer_steps")
+}
+
+
+def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> str:
+    """What else than provider, kind of policy and seed keeps runs apart: `, refine cma:4000`, or nothing.
+
+    Args:
+        among: the runs of the same task it is compared with: what any of them has otherwise tells it apart.
+    """
+    words = [""]
+    for name, field in RunConfig.model_fields.items():
+        value = getattr(config, name)
+        if name in _SAID | _SILENT:
+            continue
+        if value != field.default and (name in _TELLING or any(getattr(other, name) != value for other in among)):
+            words.append(name if value is True else f"{name} {value}")
+    return ", ".join(words)
+
+
+def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
+    for key in new:
+        if key not in RunConfig.model_fields:
+            near = difflib.get_close_matches(key, RunConfig.model_fields, n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(RunConfig.model_fields)}"
+            raise UsageError(f"{source}: there is no setting `{key}`{meant}")
+    if new.get("task", merged["task"]) != merged["task"]:
+        raise UsageError(f"{source}: these settings are for task `{new['task']}`, this run is of `{merged['task']}`")
+    merged.update(new)
+    try:
+        RunConfig(**merged)
+    except ValidationError as error:
+        raise UsageError(f"{source}: {explain(error)}") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file.name} is not valid TOML: {error}") from None
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set {text}: write --set NAME=VALUE")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()

@@ -1,0 +1,131 @@
+"""A policy of another task as a worked example: what a prompt says of it, frozen when the run starts."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from policygen.errors import PolicyError, explain
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.text import to_text
+from policygen.quantities.tree import names_in
+from policygen.tasks.spaces import Actuator
+
+ABOUT_CHARACTERS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What a name in the policy stands for: an observation, or a feature of its task with its `formula`."""
+
+    name: str
+    unit: str = ""
+    about: str = ""
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What the policy scored on its own task.
+
+    `episodes` is 0 where the score is exact. `fresh` says that its search never saw these episodes; else the policy was
+    chosen by them. `ci95` is the 95% interval of the mean.
+    """
+
+    mean: float
+    ci95: tuple[float, float] | None
+    episodes: int
+    exact: bool
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A policy of another task, and all that is needed to read it without that task.
+
+    Attributes:
+        about: the first paragraph about the task, shortened.
+        quantities: what the policy reads, directly or through features; no others.
+        lines: the policy in the policy language; a table's bins are always among them.
+        rows: how many of the last `lines` are rows of a table; 0 for a linear policy.
+        worth: None where only the policy itself was saved.
+    """
+
+    task: str
+    gym_id: str
+    about: str
+    kind: Literal["table", "linear"]
+    quantities: tuple[Quantity, ...]
+    actuators: tuple[Actuator, ...]
+    lines: tuple[str, ...]
+    rows: int = 0
+    solved: float | None = None
+    worth: Worth | None = None
+
+
+def example_of(policy: Policy, worth: Worth | None = None) -> Example:
+    """What a prompt may say of `policy`."""
+    task, read = policy.task, _read(policy)
+    quantities = [Quantity(o.name, o.unit, o.about) for o in task.observations if o.name in read]
+    quantities += [Quantity(n, formula=to_text(node)) for n, node in task.parsed_features if n in read]
+    # A table leaves out the bins of its own task, which the reader of an example does not know.
+    written = replace(policy, task=replace(task, grid=None)) if isinstance(policy, TablePolicy) else policy
+    paragraph = task.about.strip().split("\n\n")[0]
+    return Example(
+        task.name,
+        task.gym_id,
+        textwrap.shorten(paragraph, ABOUT_CHARACTERS, placeholder=" ..."),
+        "table" if isinstance(policy, TablePolicy) else "linear",
+        tuple(quantities),
+        task.actuators,
+        tuple(written.to_text().splitlines()),
+        len(policy.rules) if isinstance(policy, TablePolicy) else 0,
+        task.solved,
+        worth,
+    )
+
+
+def _read(policy: Policy) -> set[str]:
+    """Names of the quantities that occur in the text of a policy, or in a feature of the task that does."""
+    found: set[str] = set()
+    if isinstance(policy, TablePolicy):
+        found |= set(policy.grid.names)
+    elif isinstance(policy, LinearPolicy):
+        found = found.union(*(names_in(node) for _, node in policy.equations))
+    # The policy's own features are all in its text, whether anything reads them or not.
+    found |= {name for name, _ in policy.lets}
+    for name, node in reversed(policy.features):
+        if name in found:
+            found |= names_in(node)
+    return found
+
+
+def example_to_record(example: Example) -> dict[str, Any]:
+    """The saved form: plain JSON values."""
+    return asdict(example)
+
+
+_ADAPTER = TypeAdapter(Example)
+
+
+def example_from_record(record: Any) -> Example:
+    """What `example_to_record` wrote.
+
+    Raises:
+        PolicyError: it is damaged; the message says where.
+    """
+    if not isinstance(record, Mapping):
+        raise PolicyError("it is not the record of an example")
+    try:
+        example = _ADAPTER.validate_python(record)
+    except ValidationError as error:
+        raise PolicyError(explain(error)) from None
+    if not example.lines or not 0 <= example.rows <= len(example.lines):
+        raise PolicyError("it holds no whole policy")
+    return example

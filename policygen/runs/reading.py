@@ -1,0 +1,93 @@
+"""Policies from anywhere: a run folder, a saved file, a text in the policy language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from policygen.errors import LogbookError, PolicyError, UsageError
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.runs.example import Example, Worth, example_of
+from policygen.runs.logbook import Logbook
+from policygen.tasks.load import load_task
+
+
+def best_policy(path: Path) -> Policy:
+    """The policy of a run folder or of a saved file.
+
+    Raises:
+        PolicyError: there is none.
+    """
+    if path.is_dir():
+        if not (path / "best.json").exists():
+            raise PolicyError(f"{path} has no best.json: it is not a run folder, or no policy has been found yet")
+        path = path / "best.json"
+    return Policy.load(path)
+
+
+def read_example(path: Path) -> Example:
+    """The policy of a run folder or of a saved file as a worked example, with its score where a run says it.
+
+    Raises:
+        PolicyError: there is no such policy.
+        LogbookError: the run is damaged.
+    """
+    try:
+        policy = best_policy(path)
+    except PolicyError as error:
+        raise PolicyError(f"there is no example to show: {error}") from None
+    folder = path if path.is_dir() else path.parent  # a run's own best.json is worth what the run says
+    known = path.is_dir() or (path.name == "best.json" and (folder / "config.toml").exists())
+    return example_of(policy, _worth(folder) if known else None)
+
+
+def _worth(folder: Path) -> Worth | None:
+    """What the best policy of a run scored: on fresh seeds once the run is finished, until then on its search's own."""
+    logbook = Logbook(folder)
+    summary = logbook.summary()
+    if summary is not None:
+        try:
+            final = summary["final"]
+            interval = (final["ci95"][0], final["ci95"][1]) if final["ci95"] is not None else None
+            return Worth(final["mean"], interval, final["episodes"], final["exact"], fresh=True)
+        except (KeyError, IndexError, TypeError) as error:
+            raise LogbookError(f"{folder / 'summary.json'} is damaged: it has no final score ({error})") from None
+    if not (folder / "attempts.jsonl").exists():
+        return None
+    best = next((attempt for attempt in reversed(logbook.attempts()) if attempt.accepted), None)
+    if best is None or best.score is None:
+        return None
+    return Worth(best.score.mean, best.score.ci95, best.score.episodes, best.score.exact, fresh=False)
+
+
+def read_policy(path: Path, task_name: str | None = None) -> Policy:
+    """The policy of a run folder, of a saved file, or of a text file in the policy language.
+
+    Args:
+        task_name: the task of a text file; another task than its own for a saved policy.
+
+    Raises:
+        PolicyError: there is none, or the text has problems; all are listed with their lines.
+        UsageError: a text file without a task.
+    """
+    if not path.exists():
+        raise PolicyError(f"cannot read {path}: there is no such file or folder")
+    saved = path.is_dir() or path.suffix == ".json"
+    if saved and task_name is None:
+        return best_policy(path)
+    if task_name is None:
+        raise UsageError(f"{path.name} does not say which task it is for; add --task TASK")
+    task = load_task(task_name)
+    if saved:
+        text = best_policy(path).to_text()
+    else:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PolicyError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    parsed = parse(text, task)
+    if parsed.policy is None:
+        raise PolicyError(
+            f"{path.name} is not a policy for {task.name}:\n" + "\n".join(f"  {p}" for p in parsed.problems)
+        )
+    return parsed.policy

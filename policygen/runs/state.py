@@ -1,0 +1,143 @@
+"""What a run has so far: its attempts, the best of them, the replay buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.exact import FiniteMDP
+from policygen.episodes.score import Score
+from policygen.llm.messages import Message
+from policygen.policies.lines import Problem
+from policygen.policies.normalise import Definition, definitions, normalisable
+from policygen.policies.policy import Policy
+from policygen.runs.config import RunConfig, parse_method
+from policygen.runs.example import Example
+from policygen.tasks.task import PolicyKind, Task
+
+Ending = Literal["terminated", "cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One episode in short: its return, its steps, whether the environment or the time limit ended it, its terms."""
+
+    episode_return: float
+    length: int
+    ending: Ending
+    terms: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One proposal and what became of it; a failed one has problems instead of a policy.
+
+    Attributes:
+        number: 1 for the first; 0 is random actions, before any proposal.
+        score: on the seeds that all attempts share. None for a failed attempt.
+        played: the episodes behind the score, in short.
+        accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
+        coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
+        proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how, `spread`
+            how far each constant could still move (see `refine.Refined`).
+        undefined: features and outputs that were no finite number, and in which share of the steps.
+        calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
+        usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
+        episodes, env_steps: totals of the run after this attempt.
+        stopped: the budget that this attempt, unrepaired or unscored, used up; the run ends with its round.
+        best_mean, best_episodes: the best score after this attempt, and the episodes it rests on (0 when exact).
+        seconds: time spent on this attempt, the model's share included; `wall_seconds`: the run's time up to its end.
+    """
+
+    number: int
+    policy: Policy | None
+    score: Score | None
+    played: tuple[Played, ...] = ()
+    accepted: bool = False
+    verdict: str = ""
+    problems: tuple[Problem, ...] = ()
+    coverage: float = 0.0
+    proposed: Policy | None = None
+    proposed_score: Score | None = None
+    refinement: str = ""
+    spread: tuple[tuple[str, float], ...] = ()
+    undefined: tuple[tuple[str, float], ...] = ()
+    calls: int = 0
+    repairs: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = 0.0
+    llm_seconds: float = 0.0
+    episodes: int = 0
+    env_steps: int = 0
+    best_mean: float | None = None
+    best_episodes: int = 0
+    stopped: str = ""
+    seconds: float = 0.0
+    wall_seconds: float = 0.0
+
+
+@dataclass
+class Search:
+    """What the loop has so far; the one mutable record of the house.
+
+    `best_score` may rest on more episodes than the best attempt's own score: close comparisons are prolonged.
+    `example` is a policy of another task to show. `turns` are the requests and last replies of a continued
+    conversation. `stopped` says why the loop ended.
+    """
+
+    task: Task
+    buffer: ReplayBuffer
+    mdp: FiniteMDP | None = None
+    example: Example | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    best: Attempt | None = None
+    best_score: Score | None = None
+    turns: list[Message] = field(default_factory=list)
+    stopped: str = ""
+
+    def context(self, number: int, config: RunConfig) -> Context:
+        """A snapshot for the prompt of attempt `number`."""
+        observations = [episode.trajectory.observations for episode in self.buffer] if config.normalise else []
+        return Context(
+            self.task,
+            config.policy,
+            number,
+            config.seed,
+            self.best,
+            self.best_score,
+            tuple(self.attempts),
+            self.buffer,
+            parse_method(config.refine)[0] is not None,
+            definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
+            self.example,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a prompt is rendered from, and what the `builtin` provider searches with.
+
+    The buffer is the run's own: read it at once, do not keep it. `refining` says that a numerical search tunes every
+    proposal. `definitions` say what `n_NAME` stands for, over all
+    that the buffer holds; empty unless the run normalises. They depend on nothing else, so that a resumed run reads
+    recorded replies as they were read.
+    """
+
+    task: Task
+    kind: PolicyKind
+    number: int
+    seed: int
+    best: Attempt | None
+    best_score: Score | None
+    attempts: tuple[Attempt, ...]
+    buffer: ReplayBuffer
+    refining: bool = False
+    definitions: tuple[Definition, ...] = ()
+    example: Example | None = None
+
+    @property
+    def incumbent(self) -> Policy | None:
+        """The best policy so far."""
+        return self.best.policy if self.best is not None else None

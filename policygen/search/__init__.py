@@ -1,0 +1,3 @@
+"""The loop."""
+
+from __future__ import annotations

@@ -1,0 +1,75 @@
+"""What `policygen prompt` prints: a prompt without a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from policygen.episodes.players import Players
+from policygen.errors import UsageError
+from policygen.files import find_run
+from policygen.llm.messages import Prompt
+from policygen.llm.prices import cost
+from policygen.prompts.render import improve_template, render_prompt
+from policygen.runs.budget import Ledger
+from policygen.runs.config import effective_config
+from policygen.runs.correspondence import llm_options
+from policygen.runs.reading import read_example
+from policygen.search.judge import Judge
+from policygen.search.loop import new_search
+from policygen.search.resume import load_run
+from policygen.tasks.ablation import without_knowledge
+from policygen.tasks.load import load_task
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A rendered prompt and a remark on its size and cost."""
+
+    prompt: Prompt
+    remark: str
+
+
+def preview(name: str, config_file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> Preview:
+    """The first prompt of a task, or the next prompt of a run, exactly as a model would get it.
+
+    Raises:
+        PolicygenError: wrong input, or a broken template.
+    """
+    folder = find_run(name) if name == "latest" else Path(name)
+    if (folder / "config.toml").is_file():
+        loaded = load_run(folder)
+        search = loaded.search
+        config = effective_config(
+            search.task,
+            loaded.config.task,
+            base=loaded.config,
+            file=config_file,
+            assignments=assignments,
+            options=options,
+        )
+        if config.ablate != loaded.config.ablate:
+            raise UsageError(f"the policies of {folder} are written with the names it knew; preview the task instead")
+        if config.example != loaded.config.example:
+            search.example = read_example(find_run(config.example)) if config.example else None
+    else:
+        task = load_task(name)
+        config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
+        if config.ablate == "knowledge":
+            task = without_knowledge(task)
+        search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)
+        with Players(task, config.jobs) as players:
+            Judge(search, config, Ledger(config), players).random_actions()
+    context = search.context(len(search.attempts), config)
+    earlier = search.turns if config.conversation == "continued" else []
+    prompt = render_prompt(context, config, earlier)
+    provider, _, model = config.llm.partition(":")
+    usd = cost(llm_options(config), provider, (model,), prompt.estimated_tokens, 0)
+    price = "" if provider == "builtin" else ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
+    remark = (
+        f"--- {prompt.characters:,} characters, about {prompt.estimated_tokens:,} tokens{price}; "
+        f"template {improve_template(config)} ---"
+    )
+    return Preview(prompt, remark)

@@ -1,0 +1,129 @@
+"""A policy as a vector of its constants, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.normalise import is_definition
+from policygen.policies.policy import Policy
+from policygen.policies.rows import Rule
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.tree import Node, constants, with_constants
+
+Method = Literal["cma", "ars", "coordinate"]
+Vector = npt.NDArray[np.float64]
+FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
+SIGNIFICANT_DIGITS = 5
+
+
+class Returns(Protocol):
+    """Plays each policy on each seed: mean returns, shape (policies,); charges the episodes before it plays."""
+
+    def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
+        """Mean return of each policy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """A tuned policy, how many episodes it took, what was tuned, and how flat the optimum is.
+
+    `spread` is the search distribution's final standard deviation per constant, relative to the tuned constant, with
+    the place it stands in (`let x`, an output, `bins x`, `levels`): large where the return hardly depends on it.
+    """
+
+    policy: Policy
+    episodes: int
+    method: Method
+    constants: int
+    spread: tuple[tuple[str, float], ...] = ()
+
+
+class Tunable:
+    """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself."""
+
+    def __init__(self, policy: Policy, floor: float = 0.0) -> None:
+        self.policy = policy
+        self.floor = floor
+        # What standardises quantities for the equations to weigh is fixed; with a floor, that is every feature.
+        self._moving = {name for name, node in policy.lets if floor == 0.0 and not is_definition(name, node)}
+        named: list[tuple[str, Node]] = [(f"let {n}", node) for n, node in policy.lets if n in self._moving]
+        edges: list[float] = []
+        levels: list[float] = []
+        places: list[str] = []
+        if isinstance(policy, LinearPolicy):
+            named += policy.equations
+        elif isinstance(policy, TablePolicy):
+            # The grid of the task is the task's; only bins that the policy chose itself move.
+            if policy.grid != policy.task.grid:
+                edges = [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
+                places = [f"bins {dimension.name}" for dimension in policy.grid.dimensions for _ in dimension.edges]
+            if not any(actuator.is_choice for actuator in policy.task.actuators):
+                levels = [value for rule in policy.rules for value in rule.action]
+        in_nodes = [value for _, node in named for value in constants(node)]
+        places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
+        self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
+        sizes = np.maximum(np.abs(self._values), floor)
+        # A zero edge or level has no size of its own: the others of its kind lend it theirs.
+        for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
+            part = sizes[start:stop]
+            part[part == 0] = float(part.mean()) if part.any() else 0.1
+        # A 1 in a feature is mostly structure: a limit of `clip`, a side, what a share is taken from; and pi is pi.
+        structure = [
+            value == math.pi or (abs(value) == 1 and place.startswith("let "))
+            for value, place in zip(self._values, places, strict=True)
+        ]
+        self._free = np.flatnonzero((sizes > 0) & ~np.array(structure, np.bool_))
+        self._sizes = sizes[self._free]
+        self.places = tuple(places[i] for i in self._free)
+
+    @property
+    def size(self) -> int:
+        """Number of constants that move."""
+        return len(self._free)
+
+    def relative(self, deviations: Vector, z: Vector) -> list[float]:
+        """Standard deviations of z as shares of the constants' sizes at z, to 3 significant digits."""
+        sizes = np.maximum(np.abs(self._values[self._free] + self._sizes * z), 0.01 * self._sizes)
+        return [float(f"{value:.3g}") for value in deviations * self._sizes / sizes]
+
+    def at(self, z: Vector) -> Policy:
+        """The policy at z, the constants that moved rounded to a readable number of digits."""
+        values = self._values.copy()
+        values[self._free] += self._sizes * z
+        for i in np.flatnonzero(values != self._values):
+            values[i] = float(f"{values[i]:.{SIGNIFICANT_DIGITS}g}")
+        rounded = iter(values.tolist())
+        lets = tuple(
+            (name, with_constants(node, rounded) if name in self._moving else node) for name, node in self.policy.lets
+        )
+        if isinstance(self.policy, LinearPolicy):
+            equations = tuple((name, with_constants(node, rounded)) for name, node in self.policy.equations)
+            return LinearPolicy(self.policy.task, lets, equations)
+        assert isinstance(self.policy, TablePolicy)
+        grid, rules = self.policy.grid, self.policy.rules
+        if grid != self.policy.task.grid:
+            grid = Grid(tuple(Dimension(d.name, _increasing(rounded, len(d.edges))) for d in grid.dimensions))
+        if not any(actuator.is_choice for actuator in self.policy.task.actuators):
+            limits = [(a.low, a.high) for a in self.policy.task.actuators]
+            rules = tuple(
+                Rule(rule.bins, tuple(min(max(next(rounded), low), high) for low, high in limits)) for rule in rules
+            )
+        return TablePolicy(self.policy.task, lets, grid, rules)
+
+
+def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:
+    """The next edges, sorted and kept apart: a search may move one past another."""
+    edges = sorted(next(values) for _ in range(count))
+    for i in range(1, count):
+        step = 1e-5 * max(1.0, abs(edges[i - 1]))
+        edges[i] = max(edges[i], edges[i - 1] + step)
+    return tuple(edges)

@@ -1,0 +1,116 @@
+"""An interrupted run, ready to go on as if it had not been."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.exact import exact_score
+from policygen.episodes.players import Players
+from policygen.episodes.score import episode_seeds, sampled_score
+from policygen.episodes.trajectory import RandomActor
+from policygen.errors import LogbookError
+from policygen.llm import Provider, connect
+from policygen.llm.base import Ordered
+from policygen.llm.messages import Message
+from policygen.roles.builtin import Builtin
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig, changed_config
+from policygen.runs.correspondence import Exchange, FailedExchange, llm_options
+from policygen.runs.logbook import Logbook
+from policygen.runs.state import Attempt, Search
+from policygen.search.judge import seeds_of_attempt
+from policygen.search.loop import new_search
+from policygen.search.run import Run
+
+
+def resume(folder: Path, provider: Provider | None = None, assignments: Sequence[str] = ()) -> Run:
+    """An interrupted run, ready to go on as if it had not been.
+
+    Args:
+        assignments: settings to go on with, `NAME=VALUE`, of those that change no score (`config.CHANGEABLE`).
+
+    Raises:
+        LogbookError: it is not a run folder, it is damaged, or the run is finished.
+        UsageError: a setting that cannot be changed.
+    """
+    loaded = load_run(folder)
+    if loaded.logbook.summary() is not None:
+        raise LogbookError(f"{folder} is finished; see it with: policygen show {folder}")
+    if assignments:
+        loaded.config = changed_config(loaded.task, loaded.config, assignments)
+        loaded.logbook.write_settings(loaded.config)
+    loaded.provider = provider or connect(loaded.config.llm, llm_options(loaded.config))
+    if isinstance(loaded.provider, Ordered):
+        loaded.provider.skip(sum(isinstance(exchange, Exchange) for exchange in loaded.logbook.exchanges()))
+    loaded.logbook.keep_only(loaded.search.attempts)
+    if loaded.search.best is not None:
+        loaded.logbook.save_best(loaded.search.best)
+    return loaded
+
+
+def load_run(folder: Path) -> Run:
+    """A run as it stood after its last whole round, with `builtin` in the place of its provider; changes no file.
+
+    Attempts of an unfinished round are left out: they are assessed again, from their recorded replies (`unused`).
+    Episodes that the saved buffer lacks are played again from their seeds.
+
+    Raises:
+        LogbookError: it is not a run folder, or it is damaged.
+    """
+    logbook = Logbook(folder)
+    config = logbook.config()
+    search = new_search(logbook.task(), config, logbook.example())
+    recorded = logbook.attempts()
+    left_over = (len(recorded) - 1) % config.candidates if recorded and logbook.summary() is None else 0
+    attempts = recorded[: len(recorded) - left_over]
+    exchanges = logbook.exchanges()
+    used = [exchange for exchange in exchanges if exchange.attempt < max(1, len(attempts))]
+    unused = tuple(exchange for exchange in exchanges if exchange.attempt >= max(1, len(attempts)))
+    ledger = Ledger(config)
+    for exchange in used:
+        ledger.calls += exchange.requests
+        if isinstance(exchange, Exchange):
+            ledger.charge_reply(exchange.prompt, exchange.reply)
+    if attempts:
+        ledger.episodes, ledger.env_steps = attempts[-1].episodes, attempts[-1].env_steps
+        _restore(search, attempts, logbook, config)
+    search.turns = _turns(used, config)
+    return Run(config, Builtin(), logbook, search, ledger, unused)
+
+
+def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> None:
+    """Bring back the buffer and the best score, playing again from the seeds what the disk does not hold."""
+    search.attempts = list(attempts)
+    saved = logbook.buffer(config.buffer_steps)
+    last_saved = max((episode.attempt for episode in saved), default=-1)
+    if last_saved >= len(attempts):
+        # It holds episodes of a round that is assessed again, and may have dropped others for them.
+        saved, last_saved = ReplayBuffer(config.buffer_steps), -1
+    search.buffer = saved
+    with Players(search.task, config.jobs) as players:
+        for attempt in attempts[last_saved + 1 :]:
+            if attempt.number == 0 and config.warmup_episodes:
+                seeds = episode_seeds(config.seed, "warm-up", config.warmup_episodes)
+                search.buffer.add(0, players.play(RandomActor(search.task, config.seed), seeds))
+            elif attempt.policy is not None and attempt.score is not None:
+                seeds = seeds_of_attempt(attempt.number, config, exact=search.mdp is not None)
+                search.buffer.add(attempt.number, players.play(attempt.policy, seeds))
+        search.best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+        if search.best is not None and search.best.policy is not None:
+            if search.mdp is not None:
+                search.best_score = exact_score(search.best.policy, search.mdp)
+            else:
+                seeds = episode_seeds(config.seed, "search", attempts[-1].best_episodes)
+                search.best_score = sampled_score(players.play(search.best.policy, seeds), players.engine)
+
+
+def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:
+    """What a continued conversation remembers: of each round's first candidate the request and the last reply."""
+    turns: list[Message] = []
+    for number in sorted({e.attempt for e in exchanges}):
+        own = [e for e in exchanges if isinstance(e, Exchange) and e.attempt == number]
+        if own and (number - 1) % config.candidates == 0:
+            turns += [own[0].prompt.messages[-1], Message("assistant", own[-1].reply.text or "(empty)")]
+    return turns

@@ -1,0 +1,154 @@
+"""A run from start to finish."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from policygen.episodes.score import Score
+from policygen.errors import UsageError
+from policygen.files import find_run
+from policygen.llm import Provider, connect
+from policygen.llm.prices import cost
+from policygen.prompts.render import check_templates
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig
+from policygen.runs.correspondence import Correspondent, Exchange, FailedExchange, llm_options
+from policygen.runs.logbook import Logbook
+from policygen.runs.reading import read_example
+from policygen.runs.state import Attempt, Search
+from policygen.search.judge import final_score
+from policygen.search.loop import new_search, optimize
+from policygen.tasks.ablation import without_knowledge
+from policygen.tasks.task import Task
+
+
+@dataclass
+class Run:
+    """One run: iterate over `attempts()`, then `finish()`."""
+
+    config: RunConfig
+    provider: Provider
+    logbook: Logbook
+    search: Search
+    ledger: Ledger
+    unused: tuple[Exchange | FailedExchange, ...] = ()
+    final: Score | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's files are."""
+        return self.logbook.folder
+
+    @property
+    def task(self) -> Task:
+        """What is being controlled."""
+        return self.search.task
+
+    def attempts(self) -> Iterator[Attempt]:
+        """Go on with the loop; every attempt is on the disk before it is yielded."""
+        correspondent = Correspondent(
+            self.provider, self.ledger, recorded=self.unused, on_exchange=self.logbook.record_exchange
+        )
+        for attempt in optimize(self.search, self.config, correspondent):
+            self.logbook.record_attempt(attempt, self.search.buffer)
+            yield attempt
+
+    def finish(self) -> dict[str, Any]:
+        """Score the best policy on fresh seeds, write the remaining files, and return the summary."""
+        started = time.perf_counter()
+        self.final = final_score(self.search, self.config)
+        self.logbook.save_buffer(self.search.buffer)
+        self.logbook.write_curve(self.search.attempts)
+        summary = summarise(self, time.perf_counter() - started)
+        self.logbook.write_summary(summary)
+        return summary
+
+
+def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = None) -> Run:
+    """A new run in a new folder under `out`.
+
+    Raises:
+        UsageError: the provider cannot be used as given, or a template is missing or malformed.
+        PolicyError: the example cannot be read.
+        LogbookError: the folder cannot be written.
+    """
+    if config.llm == "replay:latest":  # tomorrow `latest` is another run
+        config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
+    provider = provider or connect(config.llm, llm_options(config))
+    if config.ablate == "knowledge":
+        task = without_knowledge(task)
+    _check_usable(task, config, provider)
+    check_templates(config)
+    example = None
+    if config.example:
+        source = find_run(config.example)
+        example = read_example(source)
+        config = config.model_copy(update={"example": str(source)})
+    search = new_search(task, config, example)
+    return Run(config, provider, Logbook.create(out, task, config, example), search, Ledger(config))
+
+
+def _check_usable(task: Task, config: RunConfig, provider: Provider) -> None:
+    """Refuse what could only fail later, after episodes were played and a folder made."""
+    if config.policy == "table" and task.grid is None and not provider.is_language_model:
+        raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
+    if config.max_usd is None or not provider.is_language_model:
+        return
+    if cost(llm_options(config), config.llm.partition(":")[0], (provider.model,), 1, 1) is None:
+        raise UsageError(
+            f"--max-usd cannot be held because the price of {config.llm} is unknown; "
+            "state it with --set price_in=USD --set price_out=USD, per million tokens"
+        )
+
+
+def summarise(run: Run, seconds: float) -> dict[str, Any]:
+    """The record of a finished run, as JSON values."""
+    search, config, ledger, final = run.search, run.config, run.ledger, run.final
+    asked = [attempt for attempt in search.attempts if attempt.number > 0]
+    task = search.task
+    return {
+        "task": task.name,
+        "gym_id": task.gym_id,
+        "policy_kind": config.policy,
+        "llm": config.llm,
+        "is_language_model": run.provider.is_language_model,
+        "seed": config.seed,
+        "iterations": -(-len(asked) // config.candidates),
+        "attempts": len(asked),
+        "llm_calls": ledger.calls if run.provider.is_language_model else 0,
+        "requests": ledger.calls,
+        "repairs": sum(attempt.repairs for attempt in asked),
+        "failed_attempts": sum(attempt.policy is None for attempt in asked),
+        "tokens_in": ledger.tokens_in,
+        "tokens_out": ledger.tokens_out,
+        "usd": ledger.usd,
+        "episodes": ledger.episodes,
+        "env_steps": ledger.env_steps,
+        "best_attempt": search.best.number if search.best is not None else None,
+        "best_score": search.best_score.mean if search.best_score is not None else None,
+        "final": score_record(final) if final is not None else None,
+        "solved": bool(final is not None and task.solved is not None and final.mean >= task.solved)
+        if task.solved is not None
+        else None,
+        "stopped": search.stopped,
+        "assumed": list(task.assumed),
+        "wall_seconds": round((search.attempts[-1].wall_seconds if search.attempts else 0.0) + seconds, 3),
+        "llm_seconds": round(ledger.llm_seconds, 3),
+    }
+
+
+def score_record(score: Score) -> dict[str, Any]:
+    """A score as JSON values."""
+    return {
+        "mean": score.mean,
+        "std": score.std,
+        "ci95": list(score.ci95) if score.ci95 is not None else None,
+        "episodes": score.episodes,
+        "exact": score.exact,
+        "engine": score.engine,
+        "seeds": list(score.seeds),
+    }

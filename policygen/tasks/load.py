@@ -1,0 +1,36 @@
+"""`load_task`: a task by its name, its file, or its Gymnasium id."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+import gymnasium as gym
+
+from policygen.errors import TaskError
+from policygen.files import find_resource, list_resources
+from policygen.tasks.discovery import task_from_gym
+from policygen.tasks.task import Task
+from policygen.tasks.taskfile import task_from_file
+
+
+def load_task(name: str) -> Task:
+    """The task called `name`: a shipped or local task's name, a path to a task file, or a Gymnasium id.
+
+    Raises:
+        TaskError: there is no such task, or its file is malformed; the message says what to write.
+    """
+    path = find_resource("envs", name, ".toml")
+    if path is not None:
+        return task_from_file(path)
+    if name.endswith(".toml") or ("/" in name and Path(name).suffix):
+        raise TaskError(f"there is no task file {name}")
+    if name in gym.registry or ":" in name or re.fullmatch(r".+-v\d+", name):
+        return task_from_gym(name)
+    known = sorted(list_resources("envs", ".toml"))
+    near = difflib.get_close_matches(name, known + sorted(gym.registry), n=3)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise TaskError(
+        f"there is no task `{name}`{meant} (`policygen tasks` lists them; a task file or a Gymnasium id will also do)"
+    )

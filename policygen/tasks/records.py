@@ -1,0 +1,137 @@
+"""A task, and a grid, as JSON values and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from policygen.errors import PolicyError, UsageError, explain
+from policygen.quantities.grid import Dimension, Grid
+from policygen.tasks.spaces import ActionKind, Actuator, Observation
+from policygen.tasks.task import Optimum, Task
+
+
+def task_to_record(task: Task) -> dict[str, Any]:
+    """A task as JSON values: what a policy needs to act and be scored, and what a prompt says about it."""
+    return {
+        "name": task.name,
+        "gym_id": task.gym_id,
+        "kwargs": dict(task.kwargs),
+        "action_space": task.action_space,
+        "max_steps": task.max_steps,
+        "discount": task.discount,
+        "solved": task.solved,
+        "optimum": [task.optimum.value, task.optimum.source] if task.optimum else None,
+        "observations": [
+            [o.name, o.unit, o.about, _number(o.low), _number(o.high), o.integer] for o in task.observations
+        ],
+        "actuators": [
+            {"name": a.name, "about": a.about, "labels": list(a.labels)}
+            if a.is_choice
+            else {"name": a.name, "about": a.about, "low": a.low, "high": a.high, "levels": dict(a.levels)}
+            for a in task.actuators
+        ],
+        "features": dict(task.features),
+        "about": task.about,
+        "hints": list(task.hints),
+        "facts": list(task.facts),
+        "inputs": list(task.inputs),
+        "grid": grid_to_record(task.grid) if task.grid else None,
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+class _ActuatorRecord(BaseModel):
+    name: str
+    about: str
+    labels: list[str] = []
+    low: float = 0.0
+    high: float = 0.0
+    levels: dict[str, float] = {}
+
+
+class _TaskRecord(BaseModel):
+    name: str
+    gym_id: str
+    kwargs: dict[str, Any]
+    action_space: ActionKind
+    max_steps: int = Field(gt=0)
+    discount: float
+    solved: float | None
+    optimum: tuple[float, str] | None
+    observations: list[tuple[str, str, str, float | None, float | None, bool]] = Field(min_length=1)
+    actuators: list[_ActuatorRecord] = Field(min_length=1)
+    features: dict[str, str]
+    about: str
+    hints: list[str]
+    inputs: list[str] = []  # records written before there were inputs and facts lack them
+    facts: list[str] = []
+    grid: dict[str, list[float]] | None
+
+
+def task_from_record(record: Mapping[str, Any]) -> Task:
+    """What `task_to_record` wrote.
+
+    Raises:
+        PolicyError: it is damaged; the message says where.
+    """
+    try:
+        read = _TaskRecord.model_validate(record)
+    except ValidationError as error:
+        raise PolicyError(f"damaged task: {explain(error)}") from None
+    choices = [bool(actuator.labels) for actuator in read.actuators]
+    if any(choices) == (read.action_space == "box") or any(choices) != all(choices):
+        raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
+    return Task(
+        name=read.name,
+        gym_id=read.gym_id,
+        kwargs=tuple(read.kwargs.items()),
+        observations=tuple(
+            Observation(
+                name,
+                unit,
+                about,
+                low=-math.inf if low is None else low,
+                high=math.inf if high is None else high,
+                integer=integer,
+            )
+            for name, unit, about, low, high, integer in read.observations
+        ),
+        actuators=tuple(
+            Actuator(a.name, tuple(a.labels), a.low, a.high, tuple(a.levels.items()), a.about) for a in read.actuators
+        ),
+        action_space=read.action_space,
+        max_steps=read.max_steps,
+        discount=read.discount,
+        solved=read.solved,
+        optimum=Optimum(*read.optimum) if read.optimum else None,
+        features=tuple(read.features.items()),
+        about=read.about,
+        hints=tuple(read.hints),
+        facts=tuple(read.facts),
+        inputs=tuple(read.inputs),
+        grid=grid_from_record(read.grid) if read.grid else None,
+    )
+
+
+def grid_to_record(grid: Grid) -> dict[str, list[float]]:
+    """A grid as JSON values: the edges of each dimension, in order."""
+    return {dimension.name: list(dimension.edges) for dimension in grid.dimensions}
+
+
+def grid_from_record(record: Mapping[str, Sequence[float]]) -> Grid:
+    """What `grid_to_record` wrote.
+
+    Raises:
+        PolicyError: it is not a grid.
+    """
+    try:
+        return Grid(tuple(Dimension(name, tuple(edges)) for name, edges in record.items()))
+    except UsageError as error:
+        raise PolicyError(f"damaged grid: {error}") from None

@@ -1,0 +1,108 @@
+"""What is to be controlled: a frozen `Task`, the vocabulary that policies are written in."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from policygen.errors import ExpressionError, TaskError
+from policygen.quantities.grid import Grid
+from policygen.quantities.text import parse_expression
+from policygen.quantities.tree import Node
+from policygen.tasks.spaces import ActionKind, Actuator, Observation
+
+PolicyKind = Literal["table", "linear"]
+
+DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a quantity: letters, digits and underscores, and no word of the expression language."""
+    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best known expected return and where that figure comes from."""
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment and the vocabulary policies are written in.
+
+    `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
+    `start` and `step` indices of integer observation spaces are taken as they are. `assumed` lists, one sentence each,
+    what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches
+    linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
+    torques), those of the task file first, then those read from the simulator. `run` and `assumed` are about runs:
+    equality leaves them out.
+    """
+
+    name: str
+    gym_id: str
+    observations: tuple[Observation, ...]
+    actuators: tuple[Actuator, ...]
+    action_space: ActionKind
+    max_steps: int
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    features: tuple[tuple[str, str], ...] = ()
+    grid: Grid | None = None
+    about: str = ""
+    hints: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    discount: float = 0.99
+    solved: float | None = None
+    optimum: Optimum | None = None
+    run: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
+    assumed: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        """Names of the flattened observation, in order."""
+        return tuple(observation.name for observation in self.observations)
+
+    @cached_property
+    def parsed_features(self) -> tuple[tuple[str, Node], ...]:
+        """The features as syntax trees, in order."""
+        known = list(self.observation_names)
+        parsed = []
+        for name, text in self.features:
+            try:
+                parsed.append((name, parse_expression(text, known)))
+            except ExpressionError as error:
+                raise TaskError(f"task {self.name}: feature {name}: {error}") from None
+            known.append(name)
+        return tuple(parsed)
+
+    @property
+    def quantity_names(self) -> tuple[str, ...]:
+        """Observations and features: everything a policy may read."""
+        return self.observation_names + tuple(name for name, _ in self.features)
+
+    @property
+    def default_policy(self) -> PolicyKind:
+        """The policy kind a run uses unless told otherwise."""
+        stated = dict(self.run).get("policy")
+        if stated in ("table", "linear"):
+            return stated  # type: ignore[no-any-return]
+        return "table" if self.grid is not None else "linear"
+
+
+def output_names(task: Task) -> tuple[str, ...]:
+    """Left-hand sides of a linear policy: one per number, one score per label of a choice."""
+    names: list[str] = []
+    for actuator in task.actuators:
+        if not actuator.is_choice:
+            names.append(actuator.name)
+            continue
+        alone = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
+        names += [label if alone else f"{actuator.name}_{label}" for label in actuator.labels]
+    return tuple(names)

@@ -1,0 +1,225 @@
+"""Task files: `envs/*.toml` read, checked against their environment, and completed by what it knows."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from policygen.errors import TaskError, UsageError, explain
+from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
+from policygen.tasks.environments import make
+from policygen.tasks.facts import has_model, simulator_facts
+from policygen.tasks.spaces import Actuator, actuators_of, flat_names
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
+
+_LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _ObservationEntry(_Strict):
+    name: str
+    unit: str = ""
+    about: str = ""
+
+
+class _ActionEntry(_Strict):
+    name: str = "action"
+    labels: list[str] = []
+    levels: dict[str, float] = {}
+    about: str = ""
+
+
+class _OptimumEntry(_Strict):
+    value: float
+    source: str
+
+
+class _TaskFile(_Strict):
+    """The keys of `envs/*.toml`."""
+
+    name: str
+    gym_id: str
+    kwargs: dict[str, Any] = {}
+    about: str = ""
+    hints: list[str] = []
+    facts: list[str] = []
+    max_steps: int | None = Field(default=None, gt=0)
+    discount: float = Field(default=0.99, gt=0, le=1)
+    solved: float | None = None
+    optimum: _OptimumEntry | None = None
+    observations: list[_ObservationEntry] = []
+    actions: list[_ActionEntry] = []
+    features: dict[str, str] = {}
+    inputs: list[str] = []
+    grid: dict[str, int | list[float]] = {}
+    run: dict[str, Any] = {}
+
+
+def task_from_file(path: Path) -> Task:
+    """Read a task file.
+
+    Raises:
+        TaskError: it is malformed, or does not fit its environment; the message says what to write.
+    """
+    try:
+        stated = _TaskFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except tomllib.TOMLDecodeError as error:
+        raise TaskError(f"{path.name} is not valid TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise TaskError(f"{path.name} is not a UTF-8 text file") from None
+    except OSError as error:
+        raise TaskError(f"cannot read {path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise TaskError(f"{path.name}: {explain(error)}") from None
+    env = make(stated.gym_id, stated.kwargs)
+    try:
+        return _complete(stated, env, path.name)
+    finally:
+        env.close()
+
+
+def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
+    """The task of a file, with what the environment itself knows filled in."""
+    kind, actuators = actuators_of(env.action_space)
+    found = flat_names(env.observation_space)
+    if stated.observations and len(stated.observations) != len(found):
+        raise TaskError(
+            f"{where}: `observations` names {len(stated.observations)} numbers, {stated.gym_id} gives {len(found)}"
+        )
+    if stated.observations:
+        found = [
+            replace(observation, name=entry.name, unit=entry.unit, about=entry.about)
+            for observation, entry in zip(found, stated.observations, strict=True)
+        ]
+    if stated.actions:
+        actuators = _named_actuators(stated.actions, actuators, where)
+    spec_limit = env.spec.max_episode_steps if env.spec else None
+    known = [observation.name for observation in found] + list(stated.features)
+    _check_names(known, actuators, where)
+    threshold = env.spec.reward_threshold if env.spec else None
+    task = Task(
+        name=stated.name,
+        gym_id=stated.gym_id,
+        kwargs=tuple(stated.kwargs.items()),
+        observations=tuple(found),
+        actuators=actuators,
+        action_space=kind,
+        max_steps=stated.max_steps or spec_limit or DEFAULT_MAX_STEPS,
+        features=tuple(stated.features.items()),
+        about=stated.about.strip(),
+        hints=tuple(hint.strip() for hint in stated.hints),
+        facts=(*(fact.strip() for fact in stated.facts), *_read_facts(stated, env, actuators)),
+        discount=stated.discount,
+        solved=stated.solved if stated.solved is not None else threshold,
+        optimum=Optimum(stated.optimum.value, stated.optimum.source) if stated.optimum else None,
+        run=tuple(stated.run.items()),
+        inputs=_stated_inputs(stated.inputs, known, where),
+        grid=_stated_grid(stated.grid, known, where),
+    )
+    _ = task.parsed_features  # a feature that does not parse is the file's fault: say so now
+    return task
+
+
+def _read_facts(stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator]) -> tuple[str, ...]:
+    """What the simulator says: a model always, plain constants only where no author has stated those that matter."""
+    if stated.about.strip() and not has_model(env):
+        return ()
+    return simulator_facts(env, [actuator.name for actuator in actuators])
+
+
+def _stated_inputs(stated: Sequence[str], known: Sequence[str], where: str) -> tuple[str, ...]:
+    unknown = [name for name in stated if name not in known]
+    if unknown:
+        raise TaskError(f"{where}: `inputs`: there is no quantity `{unknown[0]}`; known: {', '.join(known)}")
+    return tuple(stated)
+
+
+def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str], where: str) -> Grid | None:
+    if not stated:
+        return None
+    dimensions = []
+    for name, edges in stated.items():
+        if name not in known:
+            raise TaskError(
+                f"{where}: `grid.{name}`: there is no such observation or feature; known: {', '.join(known)}"
+            )
+        if isinstance(edges, int) and not 1 <= edges <= MAX_CELLS:
+            raise TaskError(f"{where}: `grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges")
+        try:
+            dimensions.append(integers(name, edges) if isinstance(edges, int) else Dimension(name, tuple(edges)))
+        except UsageError as error:
+            raise TaskError(f"{where}: {error}") from None
+    try:
+        return Grid(tuple(dimensions))
+    except UsageError as error:
+        raise TaskError(f"{where}: {error}") from None
+
+
+def _named_actuators(
+    stated: Sequence[_ActionEntry], actuators: tuple[Actuator, ...], where: str
+) -> tuple[Actuator, ...]:
+    if len(stated) != len(actuators):
+        raise TaskError(f"{where}: `actions` has {len(stated)} entries, the environment takes {len(actuators)}")
+    named = []
+    for entry, actuator in zip(stated, actuators, strict=True):
+        if actuator.is_choice and entry.labels and len(entry.labels) != len(actuator.labels):
+            raise TaskError(
+                f"{where}: action {entry.name} has {len(entry.labels)} labels for {len(actuator.labels)} choices"
+            )
+        if actuator.is_choice and entry.levels:
+            raise TaskError(f"{where}: action {entry.name} is a choice; give `labels` instead of `levels`")
+        if not actuator.is_choice and entry.labels:
+            raise TaskError(f"{where}: action {entry.name} is a number; give `levels` instead of `labels`")
+        outside = [name for name, value in entry.levels.items() if not actuator.low <= value <= actuator.high]
+        if outside:
+            raise TaskError(
+                f"{where}: level {outside[0]} of {entry.name} is outside {actuator.low:g} to {actuator.high:g}"
+            )
+        named.append(
+            replace(
+                actuator,
+                name=entry.name,
+                labels=tuple(entry.labels) or actuator.labels,
+                levels=tuple(entry.levels.items()),
+                about=entry.about,
+            )
+        )
+    return tuple(named)
+
+
+def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator], where: str) -> None:
+    """Refuse what a table or an equation could not name, or could not tell apart (case does not count in a table)."""
+    columns = [*quantities, *(actuator.name for actuator in actuators)]
+    for name in columns:
+        if not is_name(name):
+            raise TaskError(f"{where}: `{name}` is not a name; use letters, digits, underscores and no word of Python")
+    for actuator in actuators:
+        if actuator.name in ("step", "cell", "reward"):
+            raise TaskError(f"{where}: an action cannot be called `{actuator.name}`, which is a column of every trace")
+    outputs = actuators[0].labels if len(actuators) == 1 else ()
+    _check_distinct([*quantities, *outputs], where)
+    _check_distinct(columns, where)
+    for actuator in actuators:
+        words = actuator.labels or [name for name, _ in actuator.levels]
+        for word in words:
+            if not _LABEL.fullmatch(word):
+                raise TaskError(f"{where}: the label `{word}` is not one word; use letters, digits and underscores")
+        _check_distinct(words, where)
+
+
+def _check_distinct(names: Sequence[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise TaskError(f"{where}: the name `{name}` is used twice")
+        seen.add(name.lower())

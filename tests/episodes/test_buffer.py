@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import RandomActor, Trajectory
+from policygen.errors import LogbookError
+from policygen.tasks.load import load_task
+
+
+def episode(value: float, length: int = 3, seed: int = 0) -> Trajectory:
+    return Trajectory(
+        np.full((length + 1, 2), value, np.float32),
+        np.zeros(length, np.int16),
+        np.full(length, value / length, np.float32),
+        value,
+        seed,
+        True,
+        False,
+    )
+
+
+def filled(returns: list[float], capacity: int = 1_000_000, length: int = 3) -> ReplayBuffer:
+    buffer = ReplayBuffer(capacity)
+    for attempt, value in enumerate(returns):
+        buffer.add(attempt, [episode(value, length, seed=attempt)])
+    return buffer
+
+
+def seeds(episodes) -> list[int]:
+    return [e.trajectory.seed for e in episodes]
+
+
+def test_best_and_worst_are_ordered_and_of_equals_the_later_comes_first():
+    buffer = filled([1, 3, 2, 3, 1])
+    assert seeds(buffer.best(4)) == [3, 1, 2, 4]
+    assert seeds(buffer.worst(4)) == [4, 0, 2, 3]
+    assert seeds(buffer.best(99)) == [3, 1, 2, 4, 0]
+    assert buffer.best(0) == []
+    assert ReplayBuffer().best(3) == []
+    assert buffer.returns.tolist() == [1, 3, 2, 3, 1]
+
+
+def test_episodes_are_found_by_the_attempt_that_played_them():
+    buffer = ReplayBuffer()
+    buffer.add(0, [episode(1, seed=1), episode(2, seed=2)])
+    buffer.add(4, [episode(3, seed=3)])
+    assert seeds(buffer.of_attempt(0)) == [1, 2]
+    assert seeds(buffer.of_attempt(4)) == [3]
+    assert buffer.of_attempt(2) == []
+    assert [e.attempt for e in buffer] == [0, 0, 4]
+    assert (len(buffer), buffer.transitions) == (3, 9)
+
+
+@pytest.mark.parametrize("capacity", [1, 60, 200, 400])
+@pytest.mark.parametrize("order", ["drawn", "rising", "falling"])
+def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
+    rng = np.random.default_rng(capacity)
+    drawn = {"drawn": rng.integers(-9, 9, 150), "rising": np.arange(150), "falling": np.arange(150)[::-1]}[order]
+    episodes = [(int(value), int(rng.integers(1, 8))) for value in drawn]
+    buffer = ReplayBuffer(capacity)
+    for i, (value, length) in enumerate(episodes):
+        buffer.add(i, [episode(value, length, seed=i)])
+        assert buffer.transitions == sum(e.trajectory.length for e in buffer)
+        assert len(buffer.returns) == len(buffer)
+        # Only what is spared may exceed the bound: the extremes and the latest.
+        assert buffer.transitions <= capacity or len(buffer) <= 2 * KEPT_EXTREMES + 1
+        assert seeds(buffer)[-1] == i
+    values = sorted(value for value, _ in episodes)
+    n = min(KEPT_EXTREMES, len(values))
+    assert [e.trajectory.episode_return for e in buffer.best(n)] == values[::-1][:n]
+    assert [e.trajectory.episode_return for e in buffer.worst(n)] == values[:n]
+    assert seeds(buffer) == sorted(seeds(buffer))
+
+
+def test_the_oldest_middling_episodes_go_first():
+    middling = [50.0] * 40
+    buffer = filled([*range(20), *middling, *range(100, 120)], capacity=3 * 60)
+    assert len(buffer) == 60
+    gone = set(range(80)) - set(seeds(buffer))
+    assert gone == {16, 17, 18, 19, *range(20, 36)}
+
+
+@pytest.mark.parametrize("name", ["cartpole", "frozenlake", "Pendulum-v1"])
+def test_a_saved_buffer_is_loaded_equal(tmp_path, name):
+    task = load_task(name)
+    buffer = ReplayBuffer()
+    with Simulator(task) as simulator:
+        buffer.add(0, simulator.play(RandomActor(task, 0), range(5)))
+        buffer.add(3, simulator.play(RandomActor(task, 1), range(7, 9)))
+    buffer.save(tmp_path / "buffer.npz")
+    loaded = ReplayBuffer.load(tmp_path / "buffer.npz", capacity=123)
+    assert (len(loaded), loaded.transitions, loaded.capacity) == (len(buffer), buffer.transitions, 123)
+    for mine, theirs in zip(buffer, loaded, strict=True):
+        assert mine.attempt == theirs.attempt
+        a, b = mine.trajectory, theirs.trajectory
+        for x, y in ((a.observations, b.observations), (a.actions, b.actions), (a.rewards, b.rewards)):
+            assert x.dtype == y.dtype
+            assert np.array_equal(x, y)
+        assert (a.episode_return, a.seed, a.terminated, a.truncated) == (
+            b.episode_return,
+            b.seed,
+            b.terminated,
+            b.truncated,
+        )
+    assert seeds(loaded.best(3)) == seeds(buffer.best(3))
+
+
+def test_an_empty_buffer_is_saved_and_loaded(tmp_path):
+    ReplayBuffer().save(tmp_path / "buffer.npz")
+    assert len(ReplayBuffer.load(tmp_path / "buffer.npz")) == 0
+
+
+def saved(folder: Path) -> bytes:
+    filled([1, 2, 3]).save(folder / "good.npz")
+    return (folder / "good.npz").read_bytes()
+
+
+def with_arrays(folder: Path, **changes) -> bytes:
+    with np.load(io.BytesIO(saved(folder))) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    for name, value in changes.items():
+        if value is None:
+            del arrays[name]
+        else:
+            arrays[name] = value
+    data = io.BytesIO()
+    np.savez(data, **arrays)
+    return data.getvalue()
+
+
+def single_array() -> bytes:
+    data = io.BytesIO()
+    np.save(data, np.zeros(3))
+    return data.getvalue()
+
+
+DAMAGED = {
+    "empty": lambda folder: b"",
+    "text": lambda folder: b"not an archive at all",
+    "cut short": lambda folder: saved(folder)[:-60],
+    "cut in half": lambda folder: saved(folder)[:400],
+    "flipped bits": lambda folder: bytes(b ^ 255 if 200 < i < 260 else b for i, b in enumerate(saved(folder))),
+    "one array alone": lambda folder: single_array(),
+    "an array missing": lambda folder: with_arrays(folder, rewards=None),
+    "steps missing": lambda folder: with_arrays(folder, rewards=np.zeros(5, np.float32)),
+    "observations missing": lambda folder: with_arrays(folder, observations=np.zeros((3, 2), np.float32)),
+    "seeds missing": lambda folder: with_arrays(folder, seeds=np.zeros(1, np.int64)),
+    "objects": lambda folder: with_arrays(folder, seeds=np.array([{}, {}, {}], object)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_buffer_is_refused_in_one_sentence(tmp_path, damage):
+    path = tmp_path / "buffer.npz"
+    path.write_bytes(damage(tmp_path))
+    with pytest.raises(LogbookError, match=r"buffer\.npz is damaged") as refusal:
+        ReplayBuffer.load(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_buffer_is_named(tmp_path):
+    with pytest.raises(LogbookError, match=r"there is no replay buffer .*none\.npz"):
+        ReplayBuffer.load(tmp_path / "none.npz")

@@ -1,0 +1,576 @@
+# ruff: noqa: E501 - cases are easier to compare with one on a line
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generators import linear_policies, tables
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import ARM, PAIR
+
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.lines import MAX_CHARACTERS, MOST_FEATURES
+from policygen.policies.parse import MOST_PROBLEMS, Parsed, parse
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension, Grid, integers
+from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import linear_terms
+from policygen.tasks.load import load_task
+from policygen.tasks.spaces import Observation
+from policygen.tasks.task import Task
+
+CARTPOLE = load_task("cartpole")
+LAKE = load_task("frozenlake")
+PENDULUM = load_task("Pendulum-v1")
+GRIDLESS = replace(PAIR, features=(), grid=None)
+EVERY_TASK = pytest.mark.parametrize("task", [CARTPOLE, LAKE, PENDULUM, ARM, GRIDLESS], ids=lambda task: task.name)
+QUICK = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+REPLIES = Path(__file__).parents[1] / "data" / "replies"
+
+
+def read(text: str, task: Task = LAKE, **options) -> Policy:
+    parsed = parse(text, task, **options)
+    assert parsed.problems == ()
+    assert parsed.policy is not None
+    return parsed.policy
+
+
+def lake_table(text: str, **options) -> list[list[str]]:
+    """The action of every square, row by row."""
+    policy = read(text, LAKE, **options)
+    labels = LAKE.actuators[0].labels
+    return [[labels[policy.act_one([4 * row + column])] for column in range(4)] for row in range(4)]
+
+
+def problems(text: str, task: Task = LAKE, **options) -> list[str]:
+    parsed = parse(text, task, **options)
+    assert parsed.policy is None
+    assert parsed.problems
+    return [str(problem) for problem in parsed.problems]
+
+
+# --- reading is the inverse of writing -------------------------------------------------------------------------------
+
+
+@EVERY_TASK
+@given(data=st.data())
+@QUICK
+def test_a_table_reads_back_equal(task, data):
+    policy = data.draw(tables(task))
+    assert parse(policy.to_text(), task) == Parsed(policy, (), 1.0)
+    assert parse(policy.to_text(), task, incumbent=policy) == Parsed(policy, (), 1.0)
+
+
+@EVERY_TASK
+@given(data=st.data())
+@QUICK
+def test_a_linear_policy_reads_back_equal(task, data):
+    policy = data.draw(linear_policies(task))
+    assert parse(policy.to_text(), task) == Parsed(policy, (), 1.0)
+
+
+def test_a_grid_in_another_order_than_the_task_reads_back_equal():
+    for dimensions in (LAKE.grid.dimensions[::-1], (integers("column", 4), Dimension("square", (7.5,)))):
+        grid = Grid(dimensions)
+        policy = TablePolicy.from_actions(LAKE, np.arange(grid.size) % 4, grid)
+        assert read(policy.to_text()) == policy
+        incumbent = TablePolicy.from_actions(LAKE, np.zeros(16))
+        squares = np.arange(16).reshape(-1, 1)
+        assert np.array_equal(read(policy.to_text(), incumbent=incumbent).act(squares), policy.act(squares))
+
+
+@given(st.data())
+@QUICK
+def test_a_policy_survives_prose_fences_and_windows_line_ends(data):
+    policy = data.draw(st.one_of(tables(CARTPOLE), linear_policies(CARTPOLE)))
+    text = policy.to_text()
+    assert (
+        read(f"# A heading\nHere it is, better than before:\n\n```text\n{text}\n```\nGood luck!\n", CARTPOLE) == policy
+    )
+    assert read(text.replace("\n", "\r\n"), CARTPOLE) == policy
+
+
+# --- what is tolerated -----------------------------------------------------------------------------------------------
+
+PLAIN = "| row | column | action |\n| 0 | * | up |\n| 1-2 | 0,3 | left |\n| * | * | down |"
+TOLERATED = {
+    "a fence": f"```\n{PLAIN}\n```",
+    "a tagged fence": f"~~~markdown\n{PLAIN}\n~~~",
+    "an open fence": f"Answer:\n```\n{PLAIN}",
+    "indented": "\n".join("    " + line for line in PLAIN.splitlines()),
+    "prose around": f"I changed row 0.\n\n{PLAIN}\n\nThis should be better.",
+    "prose with pipes": f"Keep |row - column| small.\n{PLAIN}",
+    "prose that starts with let": f"Let me improve the table.\nLet us see:\n{PLAIN}",
+    "an earlier fenced block": f"```\nrow = 4\n```\nbut better:\n```\n{PLAIN}\n```",
+    "a later block without a policy": f"```\n{PLAIN}\n```\n```\nThat is all.\n```",
+    "headings and rules": f"# Policy\n---\n{PLAIN}\n***",
+    "a rule line": PLAIN.replace("\n| 0", "\n|:---|---:|:--:|\n| 0", 1),
+    "a grid of rules": "+---+---+---+\n" + PLAIN.replace("\n", "\n+---+---+---+\n"),
+    "no outer pipes": "\n".join(line.strip("| ") for line in PLAIN.splitlines()),
+    "bullets": "\n".join("- " + line for line in PLAIN.splitlines()),
+    "bold": PLAIN.replace("| row", "| **row**").replace("action", "**action**").replace("up", "**up**").replace("| 0 ", "| **0** "),
+    "italics": PLAIN.replace("up", "*up*"),
+    "code": PLAIN.replace("up", "`up`").replace("row", "`row`"),
+    "capitals": PLAIN.replace("row", "Row").replace("up", "UP").replace("action", "Action"),
+    "numbers of actions": PLAIN.replace("up", "3").replace("left", "0").replace("down", "1"),
+    "names and numbers": PLAIN.replace("up", "up (3)").replace("left", "0 (left)").replace("down", "down: 1"),
+    "quotes": PLAIN.replace("up", '"up"').replace("down", "'down'"),
+    "a comment in the middle": "| action | why | row | column |\n| up | safe | 0 | * |\n| left | | 1-2 | 0,3 |\n| down | - | * | * |",
+    "reordered columns": "| action | column | row |\n| up | * | 0 |\n| left | 0,3 | 1-2 |\n| down | * | * |",
+    "no header": "\n".join(PLAIN.splitlines()[1:]),
+    "a column for comments": PLAIN.replace("action |", "action | why |").replace("up |", "up | safest | really |").replace("down |", "down | |"),
+    "comments": PLAIN.replace("up |", "up |  # safest").replace("| action |", "| action |  # three columns"),
+    "a comment line": "# | row | column | action |\n// 4 x 4\n" + PLAIN,
+    "ranges in words": PLAIN.replace("1-2", "1 to 2").replace("0,3", "{0, 3}"),
+    "ranges with dots": PLAIN.replace("1-2", "1..2").replace("0,3", "[0,3]"),
+    "en-dash": PLAIN.replace("1-2", "1–2"),
+    "em-dash and blanks": PLAIN.replace("1-2", "1 — 2"),
+    "comparisons": PLAIN.replace("| 0 |", "| <1 |").replace("1-2", "1,2"),
+    "any and all": PLAIN.replace("| * | * |", "| any | all |"),
+    "a set of ranges": PLAIN.replace("1-2", "1-1,2"),
+    "restated and improved": "| row | column | action |\n| * | * | left |\n\nBetter:\n" + PLAIN,
+    "a row twice": PLAIN + "\n| 0 | * | left |",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TOLERATED.values(), ids=TOLERATED)
+def test_what_surrounds_and_decorates_a_table_does_not_matter(text):
+    expected = [["up"] * 4, ["left", "down", "down", "left"], ["left", "down", "down", "left"], ["down"] * 4]
+    assert lake_table(text) == expected
+
+
+def test_a_missing_column_means_any():
+    assert lake_table("| row | action |\n| 0 | up |\n| * | down |") == [["up"] * 4, *[["down"] * 4] * 3]
+    assert lake_table("| action |\n| right |") == [["right"] * 4] * 4
+
+
+@pytest.mark.parametrize(
+    ("cell", "bins"),
+    [("2", [2]), ("0-2", [0, 1, 2]), ("1,3", [1, 3]), ("*", [0, 1, 2, 3]), (">1", [2, 3]), ("<= 1", [0, 1]), ("≥2", [2, 3]),
+     ("!=1", [0, 2, 3]), ("=3", [3]), ("0, 2-3", [0, 2, 3]), ("{1}", [1])],
+)  # fmt: skip
+def test_a_cell_names_bins(cell, bins):
+    table = lake_table(f"| {cell} | * | up |\n| * | * | down |")
+    assert [i for i in range(4) if table[i][0] == "up"] == bins
+
+
+@pytest.mark.parametrize(
+    "cell", ["", "4", "-1", "0-4", "2-1", "1 2", "1.5", "a", "1;2", "0-", "<0", "1e1", "٣٣", "0 or 1", "(0,1)"]
+)
+def test_a_cell_that_is_no_bin_is_reported_and_never_guessed(cell):
+    assert problems(f"| {cell} | * | up |\n| * | * | down |")[0].startswith(f"line 1: `{cell}` in column row")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "",
+        "*",
+        "forward",
+        "4",
+        "-1",
+        "1.0",
+        "up (2)",
+        "up or left",
+        "0000000000001",
+        "up:down",
+        "left:" * 500,
+        "(" * 900,
+    ],
+)
+def test_a_cell_that_is_no_action_is_reported_and_never_guessed(cell):
+    found = problems(f"| * | * | {cell} |")[0]
+    assert found.startswith(f"line 1: `{cell[:40]}` is not an action; expected one of left, down, right, up")
+
+
+def test_a_near_miss_is_answered_with_the_nearest_name():
+    assert "(did you mean right?)" in problems("| * | * | rigth |")[0]
+    assert "known are column, square, row" in problems("left = colum")[0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "action"),
+    [("left | 0.5", [-1, 0.5]), ("off | -2", [0, -2]), ("0.25 | −1.5", [0.25, -1.5]), ("+.5 | –1e-1", [0.5, -0.1]), ("-1 (left) | 0", [-1, 0])],
+)  # fmt: skip
+def test_numbers_and_named_levels_are_actions(cells, action):
+    assert read(f"| * | * | {cells} |", ARM).act_one([0, 0]) == pytest.approx(action)
+
+
+@pytest.mark.parametrize(
+    "cells", ["1.5 | 0", "0 | 0.6", "left | left", "nan | 0", "inf | 0", "1e999 | 0", "0,5 | 0", "x | 0"]
+)
+def test_numbers_outside_the_action_space_are_reported(cells):
+    assert "is not an action; expected" in problems(f"| * | * | {cells} |", ARM)[0]
+
+
+EQUATIONS = {
+    "plain": "left = 0\nright = 2*angle + spin",
+    "fenced": "```\nleft = 0\nright = 2*angle + spin\n```",
+    "bullets": "- left = 0\n* right = 2*angle + spin",
+    "numbered": "1. left = 0\n2) right = 2*angle + spin",
+    "bold": "**left** = 0\n**right = 2*angle + spin**",
+    "code": "`left` = 0\n`right = 2*angle + spin`",
+    "scores": "score_left = 0\nscore(right) = 2*angle + spin",
+    "indexed": "action[0] = 0\naction_1 = 2*angle + spin",
+    "capitals": "Left = 0\nRIGHT = 2*angle + spin",
+    "colon": "left := 0;\nright:= 2*angle + spin;",
+    "comments": "left = 0  # nothing\nright = 2*angle + spin  # falling right",
+    "unicode": "left = 0\nright = 2×angle − −1·spin",
+    "twice": "left = 5\nright = 1\nleft = 0\nright = 2*angle + spin",
+    "params": "params[0]: 0, params[1]: 0\nparams[2]=0 params[3]: 0\n- params[4]: 0; param[5]: 2e0\nparams[6]: −0, params[7]: 1\nparams[8]: .0\nparams[9]: 0.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EQUATIONS.values(), ids=EQUATIONS)
+def test_what_surrounds_and_decorates_an_equation_does_not_matter(text):
+    policy = read(text, CARTPOLE, kind="linear")
+    assert isinstance(policy, LinearPolicy)
+    scores = policy.outputs(np.array([[1.0], [2.0], [0.25], [3.0]]))
+    assert scores[0].tolist() == [0.0, 3.5]
+
+
+def test_floor_division_is_no_comment():
+    policy = read("let half = square // 2\nbins half: 4\n| half | action |\n| 0 | up |\n| 1 | down |")
+    assert [policy.act_one([i]) for i in (0, 7, 8, 15)] == [3, 3, 1, 1]
+    assert to_text(dict(policy.lets)["half"]) == "floor(square/2)"
+
+
+def test_let_may_be_left_out_where_the_feature_is_used():
+    policy = read("lean = angle + 0.2*spin\nleft = -lean\nright = lean", CARTPOLE)
+    assert dict(policy.lets) == {"lean": parse_expression("angle + 0.2*spin", ["angle", "spin"])}
+    assert "line 1: unknown output `lean`" in problems("lean = angle\nleft = 0\nright = 1", CARTPOLE)[0]
+
+
+def test_the_kind_is_what_the_text_looks_like_unless_given():
+    assert isinstance(read("| * | * | up |"), TablePolicy)
+    assert isinstance(read("left = 0\ndown = 1\nright = 0\nup = 0"), LinearPolicy)
+    assert "write table rows such as `| * | * | left |`" in problems("left = 0", kind="table")[0]
+    assert "equation each for left, down, right, up" in problems("| * | * | up |", kind="linear")[0]
+    assert "write table rows" in problems("| row | column | action |")[0]
+    assert "no policy was found" in problems("Hello.")[0]
+
+
+# --- features and bins -----------------------------------------------------------------------------------------------
+
+
+def test_a_feature_can_be_binned_and_the_header_says_which_quantities_count():
+    text = "let lean = angle + 0.2*spin\nbins lean: -0.1, 0.1\n| lean | position | action |\n| 0 | * | left |\n| * | 0 | right |\n| * | * | left |"
+    policy = read(text, CARTPOLE)
+    assert policy.grid.names == ("lean", "position")
+    assert policy.grid.dimensions[1] == CARTPOLE.grid.dimensions[0]
+    assert [policy.act_one(row) for row in ([-1, 0, 1, 0], [0, 0, 1, 0], [-1, 0, 0, -1])] == [1, 0, 0]
+
+
+def test_bins_of_a_task_quantity_replace_its_edges():
+    policy = read("bins angle: [−0.1, 0, 1e-1]\n| angle | action |\n| 0-1 | left |\n| 2-3 | right |", CARTPOLE)
+    assert policy.grid == Grid((Dimension("angle", (-0.1, 0.0, 0.1)),))
+
+
+def test_features_that_nothing_reads_are_dropped():
+    assert read("let a = row\nlet b = row\n| * | * | up |").lets == ()
+    policy = read("let a = row\nlet b = a\nlet c = 1\nleft = b\ndown = 0\nright = 0\nup = 0")
+    assert [name for name, _ in policy.lets] == ["a", "b"]
+
+
+def test_a_fixed_grid_takes_no_other_bins():
+    table = "| lean | action |\n| * | left |"
+    found = problems("let lean = angle\nbins lean: 0\n" + table, CARTPOLE, free_grid=False)
+    assert found[0] == "line 2: the grid of this run is fixed; leave out the `bins` lines"
+    own = "bins angle: -0.06, -0.02, 0, 0.02, 0.06\n| * | * | * | * | left |"
+    assert read(own, CARTPOLE, free_grid=False).grid == CARTPOLE.grid
+
+
+def test_a_task_without_a_grid_needs_bins():
+    assert (
+        "task pair has no grid; give one with lines like `bins NAME: 0, 0.5`"
+        in problems("| * | low | 0 |", GRIDLESS)[0]
+    )
+    policy = read("bins x: 0\n| x | gear | horn |\n| 0 | low | 1 |\n| 1 | reverse | 0 |", GRIDLESS)
+    assert policy.act(np.array([[-1.0, 0], [1.0, 0]])).tolist() == [[0, 1], [2, 0]]
+
+
+# --- all problems at once --------------------------------------------------------------------------------------------
+
+PROBLEMS = {
+    "bad name": ("let 2x = row", "line 1: found `let 2x = row`; write `let NAME = EXPRESSION`"),
+    "keyword": ("let if = row", "line 1: found `let if = row`; write `let NAME = EXPRESSION`"),
+    "no equals": ("let x row", "line 1: found `let x row`; write `let NAME = EXPRESSION`"),
+    "taken": ("let row = 1", "line 1: `row` is already a quantity of the task; choose another name for the feature"),
+    "taken but for case": ("let Row = 1", "line 1: `Row` is already a quantity of the task"),
+    "an action": ("let up = 1", "line 1: `up` is already an action; choose another name"),
+    "two features but for case": ("let a = row\nlet A = row", "line 2: `A` is already a feature, `a`"),
+    "unknown name": ("let a = rwo", "line 1: unknown name `rwo`; known are row"),
+    "code": ("left = open('x')", "line 1: unknown function `open`; known are"),
+    "magnitude": ("left = |row|", "line 1: cannot read `|row|` as arithmetic"),
+    "product": ("left = 2row", "line 1: `2row` is not a number; write a product with `*`"),
+    "bins of nothing": ("bins deep: 1\n| * | * | up |", "line 1: unknown name `deep`; known are"),
+    "bins that fall": ("bins row: 2, 1\n| * | * | up |", "line 1: the bin edges of row must increase: 2.0, 1.0"),
+    "bins of words": ("bins row: low\n| * | * | up |", "line 1: the bin edge `low` is not a number; write `bins row: 0, 0.5, 1`"),
+    "too many cells": ("bins square: " + ",".join(map(str, range(400))) + "\nbins row: " + ",".join(map(str, range(999))) + "\nbins column: " + ",".join(map(str, range(99))) + "\n| * | * | up |", "the most is 1,000,000: use fewer bins"),
+    "few cells": ("\n| 0 | up |", "line 2: the row has 2 cells; write 3: `| row | column | action |`"),
+    "more cells than a headless table has": ("| 1 | 0 | 0 | left |", "line 1: the row has 4 cells; write 3"),
+    "unknown column": ("| x | action |\n| 0 | up |", "line 1: the table has a column `x`; columns may be row, column, action"),
+    "no action column": ("| row | column |\n| 0 | 1 |", "line 1: the table has no column `action`; write the header `| row | column | action |`"),
+    "column twice": ("| row | row | action |\n| 0 | 1 | up |", "line 1: the header names a column twice"),
+    "uncovered": ("| 0 | * | up |\n| 1 | 0 | up |", "11 of 16 cells have no row (the first is row 1, column 1); add rows, or end with a row for all others: `| * | * | left |`"),
+    "circle": ("let a = row\nlet b = a + 1\nlet a = b\nleft = a\ndown = 0\nright = 0\nup = 0", "features are defined through each other (a -> b -> a); rename one of them"),
+    "missing equations": ("left = 1", "there is no equation for down, right, up; write `down = ...`"),
+    "unknown output": ("lft = 1\ndown = 1", "line 1: unknown output `lft`; known are left"),
+    "missing params": ("params[1]: 2", "15 params are missing (0, 2, 3, 4, 5, 6, 7, 8, ...); give one for each cell, 16 in all"),
+    "params beyond": ("\n".join(f"params[{i}]: 1" for i in range(17)), "line 17: found params[16]; indices are 0 to 15"),
+    "param that is no action": ("\n".join(f"params[{i}]: {i}" for i in range(16)), "line 5: params[4] is 4; expected one of left"),
+    "param that is a fraction": ("\n".join(f"params[{i}]: 0.5" for i in range(16)), "line 1: params[0] is 0.5; expected one of"),
+    "infinite param": ("params[0]: 1e999", "line 1: params[0] is too large; write a smaller number"),
+    "nothing": ("", "no policy was found"),
+    "a long line": ("| " + "0" * 5_000 + " | * | up |", "line 1: the line has 5,013 characters; write at most 4,000 a line"),
+    "too long": ("x" * (MAX_CHARACTERS + 1), "the reply has 400,001 characters; at most 400,000 are read"),
+    "too many features": ("\n".join(f"let f{i} = row" for i in range(MOST_FEATURES + 5)), "line 101: this is feature number 101; write at most 100"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "problem"), PROBLEMS.values(), ids=PROBLEMS)
+def test_a_problem_says_where_what_was_found_and_what_to_write(text, problem):
+    assert any(found.startswith(problem) or problem in found for found in problems(text))
+
+
+def test_all_problems_are_reported_with_their_own_lines():
+    text = "Prose.\n```\nlet a = rwo\nbins colum: 1\n| row | column | action |\n|---|---|---|\n| 9 | * | up |\n\n| 0 | x | upp |\n| 1 |\n```"
+    assert [problem.line for problem in parse(text, LAKE).problems] == [3, 4, 7, 9, 9, 10]
+
+
+def test_problems_are_counted_but_not_all_listed():
+    found = parse("| 9 | * | up |\n" * 50, LAKE).problems
+    assert len(found) == MOST_PROBLEMS + 1
+    assert str(found[-1]) == "there are 30 more problems; correct these first"
+
+
+# --- revisions -------------------------------------------------------------------------------------------------------
+
+
+@given(data=st.data(), task=st.sampled_from([LAKE, CARTPOLE, ARM]))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_cells_that_a_revision_leaves_out_keep_the_incumbents_action(data, task):
+    incumbent = data.draw(tables(task, own_grid=False))
+    other = data.draw(tables(task, own_grid=False))
+    rows = other.rules[: data.draw(st.integers(1, len(other.rules)))]
+    lines = [line for line in other.to_text().splitlines() if line.startswith("|")][: 2 + len(rows)]
+    parsed = parse("\n".join(lines), task, incumbent=incumbent)
+    assert parsed.problems == ()
+    decided = np.zeros(task.grid.shape, np.bool_)
+    for rule in rows:
+        decided[np.ix_(*rule.bins)] = True
+    decided = decided.reshape(-1)
+    assert parsed.coverage == pytest.approx(decided.mean())
+    assert np.array_equal(parsed.policy.actions[decided], other.actions[decided])
+    assert np.array_equal(parsed.policy.actions[~decided], incumbent.actions[~decided])
+
+
+def test_without_an_incumbent_a_partial_table_is_reported_with_its_coverage():
+    parsed = parse("| 0 | * | up |", LAKE)
+    assert parsed.policy is None
+    assert parsed.coverage == 0.25
+
+
+def test_equations_that_a_revision_leaves_out_are_kept_and_so_are_features():
+    old = read("let lean = angle + 0.2*spin\nleft = -lean\nright = lean", CARTPOLE)
+    parsed = parse("right = 2*lean", CARTPOLE, incumbent=old)
+    assert parsed.coverage == 0.5
+    assert dict(parsed.policy.equations) == {
+        "left": dict(old.equations)["left"],
+        "right": parse_expression("2*lean", ["lean"]),
+    }
+    assert parsed.policy.lets == old.lets
+
+
+def test_a_revision_may_redefine_a_feature_that_kept_equations_read():
+    old = read("let lean = angle\nleft = -lean\nright = lean", CARTPOLE)
+    new = read("let lean = angle + spin\nright = 2*lean", CARTPOLE, incumbent=old)
+    assert to_text(dict(new.lets)["lean"]) == "angle + spin"
+    assert new.outputs(np.array([[0.0], [0.0], [1.0], [2.0]])).tolist() == [[-3.0, 6.0]]
+    found = problems("let lean = 2*lean\nright = lean", CARTPOLE, incumbent=old)
+    assert found == ["features are defined through each other (lean -> lean); rename one of them"]
+
+
+def test_a_table_over_a_redefined_feature_must_be_complete():
+    old = read("let far = row + column\nbins far: 3\n| far | action |\n| 0 | up |\n| 1 | down |")
+    again = read("let far = row + column\n| far | action |\n| 0 | left |", incumbent=old)
+    assert again.actions.tolist() == [0, 1]
+    assert "1 of 2 cells have no row" in problems("let far = row\n| far | action |\n| 0 | left |", incumbent=old)[0]
+    redefined = read("let far = row\n| far | action |\n| 0 | left |\n| 1 | right |", incumbent=old)
+    assert to_text(dict(redefined.lets)["far"]) == "row"
+
+
+def test_a_revision_on_another_grid_must_be_complete():
+    old = TablePolicy.from_actions(LAKE, np.zeros(16))
+    assert "1 of 2 cells have no row" in problems("bins row: 2\n| row | action |\n| 0 | up |", incumbent=old)[0]
+    restated = "bins column: 0.5, 1.5, 2.5\nbins row: 0.5, 1.5, 2.5\n| column | row | action |\n| 0 | 1 | up |"
+    kept = read(restated, incumbent=old)
+    assert kept.grid == old.grid
+    assert np.flatnonzero(kept.actions == 3).tolist() == [4]
+
+
+def test_a_revision_of_another_kind_starts_from_nothing():
+    old = read("left = 0\nright = angle", CARTPOLE)
+    assert "have no row" in problems("| * | * | 0 | * | left |", CARTPOLE, incumbent=old)[0]
+    assert (
+        "there is no equation for right"
+        in problems("left = 1", CARTPOLE, incumbent=TablePolicy.from_actions(CARTPOLE, np.zeros(324)))[0]
+    )
+
+
+# --- the form of numbers only ----------------------------------------------------------------------------------------
+
+
+def test_params_of_a_table_are_actions_cell_by_cell():
+    policy = read("\n".join(f"params[{i}]: {i % 4}" for i in range(16)))
+    assert policy.actions.tolist() == [i % 4 for i in range(16)]
+    torque = read(
+        "\n".join(f"params[{i}]: {0.1234567 * (i % 3)}" for i in range(PENDULUM.grid.size)), PENDULUM, kind="table"
+    )
+    assert torque.actions[:3, 0] == pytest.approx([0.0, 0.1234567, 0.2469134], abs=1e-8)
+    assert "`params` give one number a cell" in problems("\n".join(f"params[{i}]: 0" for i in range(6)), ARM)[0]
+
+
+def test_params_of_a_linear_policy_are_the_matrix_row_by_row_with_the_bias_last():
+    numbers = np.round(np.random.default_rng(1).normal(size=10), 3)
+    policy = read("\n".join(f"params[{i}]: {value}" for i, value in enumerate(numbers)), CARTPOLE, kind="linear")
+    matrix = numbers.reshape(5, 2)
+    assert policy.weights == pytest.approx(matrix[:4])
+    assert policy.bias == pytest.approx(matrix[4])
+
+
+def test_more_params_than_an_expression_may_have_terms_are_reported():
+    wide = Task("wide", "Wide-v0", tuple(Observation(f"q{i}") for i in range(150)), ARM.actuators[1:], "box", 5)
+    found = problems("\n".join(f"params[{i}]: 0.5" for i in range(151)), wide, kind="linear")
+    assert found == ["line 1: the expression is too large; at most 400 terms, nested 50 deep: split it with `let`"]
+
+
+# --- replies in the manner of chat models ----------------------------------------------------------------------------
+
+UP, DOWN, LEFT, RIGHT = 3, 1, 0, 2
+GOOD = {
+    "cartpole-table": {(0, 0, 0.05, 0): 1, (0, 0, -0.05, 9): 0, (0, 0, 0.01, 0.1): 1, (0, 0, 0.01, -0.1): 0},
+    "cartpole-equations": {(0, 0, 0.1, 0): 1, (0, 0, -0.1, 0): 0, (1, 0, 0, 0): 1},
+    "cartpole-feature": {(0, 0, 0.01, 0): 1, (0, 0, 0.01, -0.1): 0},
+    "cartpole-two-tables": {(0, 0, 0.01, 0): 1, (0, 0, -0.01, 0): 0},
+    "cartpole-params": {(0, 0, 0.1, 0): 1, (0, 0, 0, 0): 0},
+    "frozenlake-full": {(0,): LEFT, (1,): UP, (6,): LEFT, (7,): LEFT, (9,): DOWN, (13,): RIGHT, (14,): DOWN},
+    "frozenlake-rules": {(0,): LEFT, (4,): LEFT, (13,): RIGHT, (12,): DOWN, (9,): DOWN, (1,): UP},
+    "frozenlake-linear": {(3,): RIGHT, (12,): DOWN, (0,): LEFT},
+}
+BAD = {
+    "cartpole-wrong-cells": [(4, "column angle is out of range"), (5, "`push` is not an action"), (6, "`low` in column angle"), (6, "`1 2` in column spin"), (7, "4 cells"), (8, "`lft`")],
+    "cartpole-prose": [(None, "no policy was found")],
+    "cartpole-cut-off": [(6, "2 cells")],
+    "cartpole-wrong-name": [(2, "unknown name `angel`"), (4, "`0.5velocity` is not a number"), (5, "unknown output `forward`")],
+    "cartpole-code": [(None, "no policy was found")],
+    "frozenlake-numbered": [(1, "has a column `#`")],
+    "frozenlake-wrong-ranges": [(3, "runs backwards"), (4, "out of range"), (5, "`-1` in column row"), (6, "names no bin"), (7, "`north` is not an action")],
+    "frozenlake-other-columns": [(2, "has a column `x`"), (2, "has a column `y`")],
+    "frozenlake-revision": [(None, "14 of 16 cells have no row")],
+}  # fmt: skip
+
+
+def test_every_reply_file_has_an_expected_outcome():
+    stems = {path.stem for path in REPLIES.glob("*-*.md")}
+    assert stems == {*GOOD, *BAD}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_reply_is_read_as_meant(name):
+    task = CARTPOLE if name.startswith("cartpole") else LAKE
+    kind = "linear" if "params" in name else None
+    policy = read((REPLIES / f"{name}.md").read_text(encoding="utf-8"), task, kind=kind)
+    for observation, action in GOOD[name].items():
+        assert policy.act_one(observation) == action, observation
+    assert read(policy.to_text(), task) == policy
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_reply_is_answered_with_every_problem_and_its_line(name):
+    task = CARTPOLE if name.startswith("cartpole") else LAKE
+    found = parse((REPLIES / f"{name}.md").read_text(encoding="utf-8"), task).problems
+    assert [problem.line for problem in found] == [line for line, _ in BAD[name]]
+    for problem, (_, words) in zip(found, BAD[name], strict=True):
+        assert words in str(problem)
+
+
+def test_a_reply_that_changes_two_squares_keeps_the_others():
+    text = (REPLIES / "frozenlake-revision.md").read_text()
+    old = TablePolicy.from_actions(LAKE, np.arange(16) % 4)
+    parsed = parse(text, LAKE, incumbent=old)
+    assert parsed.coverage == 2 / 16
+    assert np.flatnonzero(parsed.policy.actions != old.actions).tolist() == [9, 14]
+
+
+# --- anything at all -------------------------------------------------------------------------------------------------
+
+SEEDS = [path.read_text(encoding="utf-8") for path in sorted(REPLIES.glob("*.md"))] + [
+    *TOLERATED.values(),
+    *EQUATIONS.values(),
+]
+PIECES = ["|", "*", "let ", "bins ", "=", "params[", "]:", "```", "\n", "\u2028", "\0", "action", "row", "angle", "left", "(", ")", "-", "9" * 30, "e999", "if", "\ud800", "–", "²", "#", "//", ",", "0", ">=", "**", "`", " "]  # fmt: skip
+
+
+@given(
+    st.one_of(
+        st.text(max_size=300),
+        st.lists(st.sampled_from(PIECES), max_size=40).map("".join),
+        st.tuples(
+            st.sampled_from(SEEDS),
+            st.integers(0, 600),
+            st.integers(0, 30),
+            st.lists(st.sampled_from(PIECES), max_size=4).map("".join),
+        ).map(lambda t: t[0][: t[1]] + t[3] + t[0][t[1] + t[2] :]),
+    ),
+    st.sampled_from([CARTPOLE, LAKE, ARM, GRIDLESS]),
+    st.sampled_from([None, "table", "linear"]),
+    st.booleans(),
+)
+@settings(max_examples=1_000, deadline=None)
+def test_any_text_is_answered_with_a_policy_or_with_problems(text, task, kind, free):
+    parsed = parse(text, task, kind, free_grid=free)
+    assert (parsed.policy is None) == bool(parsed.problems)
+    assert all("\n" not in problem.expected for problem in parsed.problems)
+    if parsed.policy is not None:
+        assert parse(parsed.policy.to_text(), task).policy == parsed.policy
+        rows = np.random.default_rng(0).normal(size=(5, len(task.observations)))
+        assert len(parsed.policy.act(rows)) == 5
+        if isinstance(parsed.policy, LinearPolicy):
+            assert all(linear_terms(node) for _, node in parsed.policy.equations)
+
+
+def repeated(piece: str) -> str:
+    return (piece * (MAX_CHARACTERS // len(piece) + 1))[:MAX_CHARACTERS]
+
+
+HUGE = {
+    "pipes": repeated("|"),
+    "lines of pipes": repeated("|\n"),
+    "the same row": repeated("| * | * | * | * | left |\n"),
+    "wrong rows": repeated("| * | * | * | * | lft |\n"),
+    "features": repeated("let q = spin\n"),
+    "many features": "".join(f"let a{i}=spin\n" for i in range(20_000)),
+    "unknown names": repeated("let q = velocty\n"),
+    "assignments": repeated("a=b\n"),
+    "fences": repeated("```\n"),
+    "blank lines": repeated("\n"),
+    "stars": repeated("*" * 3_900 + "\n"),
+    "params": repeated("params[1]: 1 "),
+    "blank cells": repeated("| * | * | * | * | a(" + " " * 3_900 + "b |\n"),
+    "brackets": repeated("| * | * | * | * | " + "(" * 3_900 + "|\n"),
+    "a grid of a million cells": "bins position: " + ",".join(map(str, range(999))) + "\nbins velocity: " + ",".join(map(str, range(998)))
+    + "\n| position | velocity | action |\n" + "| * | * | left |\n" * 20_000,
+    "more dimensions than arrays have": "".join(f"let a{i}=spin\nbins a{i}:\n" for i in range(70)) + "|" + "|".join(f"a{i}" for i in range(70)) + "|action|\n|" + "*|" * 70 + "left|",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
+def test_a_reply_as_long_as_allowed_is_answered_too(text):
+    assert len(text) <= MAX_CHARACTERS
+    parsed = parse(text, CARTPOLE)
+    assert (parsed.policy is None) == bool(parsed.problems)

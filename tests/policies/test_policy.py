@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from generators import linear_policies, nasty_floats, tables
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import ARM, PAIR
+
+from policygen.errors import LogbookError, PolicyError
+from policygen.policies.linear import MATRIX_PRODUCT_FROM, LinearPolicy
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy, from_record
+from policygen.policies.rows import Rule
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Grid, integers
+from policygen.quantities.text import parse_expression
+from policygen.quantities.tree import Call, Name, Number
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task, output_names
+
+QUICK = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+CARTPOLE = load_task("cartpole")
+LAKE = load_task("frozenlake")
+PENDULUM = load_task("Pendulum-v1")
+TASKS = {"discrete": CARTPOLE, "with features": LAKE, "one number": PENDULUM, "numbers": ARM, "choices": PAIR}
+EVERY_TASK = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+
+
+def observations(task: Task, n: int, seed: int, dtype=np.float32) -> np.ndarray:
+    return np.random.default_rng(seed).normal(scale=2, size=(n, len(task.observations))).astype(dtype)
+
+
+def assert_action_like(task: Task, batch: np.ndarray, n: int) -> None:
+    if task.action_space == "discrete":
+        assert (batch.dtype, batch.shape) == (np.int64, (n,))
+        assert ((batch >= 0) & (batch < len(task.actuators[0].labels))).all()
+        return
+    assert batch.shape == (n, len(task.actuators))
+    assert batch.dtype == (np.float32 if task.action_space == "box" else np.int64)
+    for column, actuator in zip(batch.T, task.actuators, strict=True):
+        low, high = (0, len(actuator.labels) - 1) if actuator.is_choice else (actuator.low, actuator.high)
+        assert ((column >= np.float32(low)) & (column <= np.float32(high))).all()
+
+
+# --- acting ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_TASK
+@given(data=st.data(), dtype=st.sampled_from([np.float32, np.float64]), seed=st.integers(0, 1000))
+@QUICK
+def test_a_table_acts_alike_on_a_batch_and_one_by_one(task, data, dtype, seed):
+    policy = data.draw(tables(task))
+    rows = observations(task, 40, seed, dtype)
+    batch = policy.act(rows)
+    assert_action_like(task, batch, 40)
+    one_by_one = np.array([policy.act_one(row) for row in rows])
+    # A feature may fall on an edge to the last bit: count it as the same if either neighbour is meant.
+    assert (batch == one_by_one).all(axis=tuple(range(1, batch.ndim))).mean() > 0.9
+    exact = not policy.features
+    assert not exact or np.array_equal(batch, one_by_one)
+    assert np.array_equal(policy.act_columns(list(np.ascontiguousarray(rows.T))), batch)
+    assert np.array_equal(policy.actions[policy.cells(rows)], batch)
+
+
+@EVERY_TASK
+@given(data=st.data(), seed=st.integers(0, 1000))
+@QUICK
+def test_a_linear_policy_acts_alike_on_a_batch_and_one_by_one(task, data, seed):
+    policy = data.draw(linear_policies(task))
+    rows = observations(task, 30, seed, np.float64)
+    batch = policy.act(rows)
+    assert_action_like(task, batch, 30)
+    outputs = policy.outputs(rows.T)
+    for row, action, scores in zip(rows, batch, outputs, strict=True):
+        one = policy.act_one(row)
+        if task.action_space == "box":
+            size = max(1.0, *np.abs(np.nan_to_num(policy.weights, posinf=1e9)).ravel(), *np.abs(policy.bias))
+            if size < 1e6 and np.abs(scores).max() < 1e6:
+                assert one == pytest.approx(action, rel=1e-4, abs=1e-4 * size)
+            continue
+        start = 0
+        for actuator, mine, theirs in zip(task.actuators, np.atleast_1d(one), np.atleast_1d(action), strict=True):
+            part = np.sort(scores[start : start + len(actuator.labels)])
+            start += len(actuator.labels)
+            if np.isfinite(part).all() and part[-1] - part[-2] > 1e-6 * max(1.0, np.abs(part).max()):
+                assert mine == theirs
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_plain_linear_policies_agree_for_every_observation_type(dtype):
+    rng = np.random.default_rng(5)
+    for task in (CARTPOLE, PENDULUM, ARM, PAIR):
+        text = "\n".join(
+            f"{name} = "
+            + " + ".join(f"{w:.3f}*{q}" for w, q in zip(rng.normal(size=9), task.observation_names, strict=False))
+            for name in output_names(task)
+        )
+        policy = parse(text.replace("+ -", "- "), task).policy
+        rows = (10 * observations(task, MATRIX_PRODUCT_FROM, 1)).astype(dtype)
+        batch = policy.act(rows)
+        assert_action_like(task, batch, MATRIX_PRODUCT_FROM)
+        assert np.array([policy.act_one(row) for row in rows]) == pytest.approx(batch, abs=1e-5)
+
+
+@EVERY_TASK
+def test_shapes_are_those_of_the_documentation(task):
+    n = len(task.observations)
+    table = TablePolicy.from_actions(task, [[0.0] * len(task.actuators)] * task.grid.size)
+    linear = LinearPolicy(task, (), tuple((name, Number(0.25)) for name in output_names(task)))
+    for policy in (table, linear):
+        assert_action_like(task, policy.act(np.zeros((7, n), np.float32)), 7)
+        assert_action_like(task, policy.act(np.zeros((0, n), np.float32)), 0)
+        single = policy.act(np.zeros(n))
+        assert single.shape == (() if task.action_space == "discrete" else (len(task.actuators),))
+        assert policy.act([[0.0] * n] * 2).shape[0] == 2
+        assert isinstance(policy.act_one([0.0] * n), int) == (task.action_space == "discrete")
+        assert np.array_equal(policy.act(np.zeros((1, n)))[0], policy.act_one(np.zeros(n)))
+        for wrong in (np.zeros(n + 1), np.zeros((2, n + 1)), np.zeros((1, 1, n)), 3.0):
+            with pytest.raises(PolicyError, match=rf"expected observations of shape \(n, {n}\)"):
+                policy.act(wrong)
+
+
+@EVERY_TASK
+@given(data=st.data())
+@QUICK
+def test_every_observation_has_a_defined_action_nan_and_infinity_too(task, data):
+    policy = data.draw(st.one_of(tables(task), linear_policies(task)))
+    row = data.draw(st.lists(nasty_floats(), min_size=len(task.observations), max_size=len(task.observations)))
+    batch = policy.act(np.array([row, [0.0] * len(row)]))
+    assert_action_like(task, batch, 2)
+    assert_action_like(task, np.array([policy.act_one(row)]), 1)
+
+
+@pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
+def test_what_a_linear_policy_does_not_read_cannot_change_its_action(strange):
+    policy = parse("shoulder = 0.5*x\nelbow = -x", ARM).policy
+    rows = np.array([[0.8, strange], [0.8, 0.0], [-0.2, strange]])
+    expected = np.array([[0.4, -0.8], [0.4, -0.8], [-0.1, 0.2]])
+    assert np.array([policy.act_one(row) for row in rows]) == pytest.approx(expected)
+    for times in (1, MATRIX_PRODUCT_FROM):  # short and long batches are computed in different ways
+        for dtype in (np.float32, np.float64):
+            assert policy.act(np.tile(rows, (times, 1)).astype(dtype)) == pytest.approx(np.tile(expected, (times, 1)))
+
+
+@pytest.mark.parametrize(("strange", "torque"), [(math.nan, 0.5), (math.inf, 2.0), (-math.inf, -2.0)])
+def test_a_linear_policy_reads_nan_as_zero_and_infinity_as_a_large_number(strange, torque):
+    policy = parse(f"action = 3*{PENDULUM.observation_names[0]} + 0.5", PENDULUM).policy
+    for observation in ([strange, 0.0, 0.0], np.array([strange, 0, 0], np.float32)):
+        assert policy.act_one(observation) == pytest.approx([torque])
+        for times in (1, MATRIX_PRODUCT_FROM):
+            assert policy.act(np.array([observation] * times)) == pytest.approx(np.array([[torque]] * times))
+
+
+def test_a_table_puts_nan_into_the_top_bin_and_a_feature_of_nan_is_zero():
+    policy = parse("| x | y | shoulder | elbow |\n| 2 | * | 1 | 0 |\n| * | * | -1 | 0 |", ARM).policy
+    assert policy.act_one([math.nan, 0.0]).tolist() == [1.0, 0.0]
+    feature = parse("let f = x*2\nbins f: -1, 1\n| f | shoulder | elbow |\n| 1 | 1 | 0 |\n| * | -1 | 0 |", ARM).policy
+    assert feature.act_one([math.nan, 0.0]).tolist() == [1.0, 0.0]
+    assert feature.act(np.array([[math.nan, 0.0], [9.0, 0.0]])).tolist() == [[1.0, 0.0], [-1.0, 0.0]]
+
+
+def test_numbers_are_clipped_to_the_action_space():
+    policy = parse("shoulder = 100*x\nelbow = 100*x", ARM).policy
+    assert policy.act(np.array([[1.0, 0], [-1.0, 0]])).tolist() == [[1.0, 0.5], [-1.0, -2.0]]
+    assert policy.act_one([1.0, 0.0]).tolist() == [1.0, 0.5]
+
+
+def test_of_equal_scores_the_first_wins():
+    policy = parse("left = position\nright = position", CARTPOLE).policy
+    assert policy.act(np.ones((3, 4))).tolist() == [0, 0, 0]
+    assert policy.act_one([1.0] * 4) == 0
+
+
+def test_a_handed_out_action_cannot_change_the_table():
+    policy = TablePolicy.from_actions(ARM, [[0.5, 0.0]] * 6)
+    with pytest.raises(ValueError, match="read-only"):
+        policy.act_one([0.0, 0.0])[0] = 9
+    batch = policy.act(np.zeros((2, 2)))
+    batch[:] = 9
+    assert policy.act_one([0.0, 0.0]).tolist() == [0.5, 0.0]
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_striped_table_takes_few_rows():
+    task = LAKE
+    policy = TablePolicy.from_actions(task, np.arange(16) // 4 % 2)
+    assert len(policy.rules) == 2
+    assert policy.actions.tolist() == (np.arange(16) // 4 % 2).tolist()
+
+
+def test_of_the_rows_that_cover_a_cell_the_first_counts():
+    everything = (tuple(range(4)), tuple(range(4)))
+    policy = TablePolicy(
+        LAKE, (), LAKE.grid, (Rule(((0,), (0, 1)), (2.0,)), Rule(((0,), (1, 2)), (3.0,)), Rule(everything, (1.0,)))
+    )
+    assert policy.actions[:4].tolist() == [2, 2, 3, 1]
+
+
+BAD_RULES = {
+    "no row for a cell": (
+        (Rule(((0,), (0, 1, 2, 3)), (1.0,)),),
+        "12 of 16 cells have no row, the first is row 1, column 0",
+    ),
+    "bin too high": ((Rule(((0, 4), (0,)), (1.0,)),), "row 1: the bins of row are 0 to 3"),
+    "negative bin": ((Rule(((0,), (-1, 0)), (1.0,)),), "row 1: the bins of column are 0 to 3"),
+    "bins out of order": ((Rule(((1, 0), (0,)), (1.0,)),), "row 1: the bins of row"),
+    "no bins": ((Rule(((), (0,)), (1.0,)),), "row 1: the bins of row"),
+    "a fraction as bin": ((Rule(((0.5,), (0,)), (1.0,)),), "row 1: the bins of row"),
+    "too few columns": ((Rule(((0,),), (1.0,)),), "row 1 does not have one entry per quantity and actuator"),
+    "two actions": ((Rule(((0,), (0,)), (1.0, 1.0)),), "row 1 does not have one entry"),
+    "no such action": ((Rule(((0,), (0,)), (4.0,)),), "row 1: action is 0 to 3, here 4"),
+    "negative action": ((Rule(((0,), (0,)), (-1.0,)),), "row 1: action is 0 to 3, here -1"),
+    "a fraction as action": ((Rule(((0,), (0,)), (0.5,)),), "row 1: action is 0 to 3, here 0.5"),
+    "nan as action": ((Rule(((0,), (0,)), (math.nan,)),), "row 1: action is 0 to 3, here nan"),
+}
+
+
+@pytest.mark.parametrize(("rules", "sentence"), BAD_RULES.values(), ids=BAD_RULES)
+def test_a_table_that_does_not_fit_is_never_made(rules, sentence):
+    with pytest.raises(PolicyError, match=sentence):
+        TablePolicy(LAKE, (), LAKE.grid, rules)
+
+
+def test_a_table_over_an_unknown_quantity_or_outside_the_range_is_never_made():
+    with pytest.raises(PolicyError, match="unknown name `depth`; known are square"):
+        TablePolicy(LAKE, (), Grid((integers("depth", 2),)), (Rule(((0, 1),), (0.0,)),))
+    with pytest.raises(PolicyError, match=r"row 1: elbow lies in -2 to 0\.5, here 0\.75"):
+        TablePolicy.from_actions(ARM, [[0.0, 0.75]] * 6)
+    with pytest.raises(PolicyError, match="has no grid"):
+        TablePolicy.from_actions(Task("t", "x", ARM.observations, ARM.actuators, "box", 5), [[0.0, 0.0]])
+
+
+def test_a_linear_policy_has_one_equation_per_output_in_order():
+    assert output_names(CARTPOLE) == ("left", "right")
+    assert output_names(ARM) == ("shoulder", "elbow")
+    assert output_names(PAIR) == ("gear_low", "gear_high", "gear_reverse", "horn_0", "horn_1")
+    assert output_names(load_task("Acrobot-v1")) == ("action_0", "action_1", "action_2")
+    with pytest.raises(PolicyError, match="one equation each for left, right"):
+        LinearPolicy(CARTPOLE, (), (("right", Number(1.0)), ("left", Number(0.0))))
+
+
+def test_weights_and_terms_are_the_matrix_of_the_equations():
+    policy = parse("let lean = angle + 0.2*spin\nleft = -lean\nright = 2*(lean - 0.1) + sin(angle)", CARTPOLE).policy
+    assert policy.terms == (Name("lean"), Call("sin", (Name("angle"),)))
+    assert policy.weights.tolist() == [[-1.0, 2.0], [0.0, 1.0]]
+    assert policy.bias == pytest.approx([0.0, -0.2])
+
+
+# --- saved form ------------------------------------------------------------------------------------------------------
+
+
+@EVERY_TASK
+@given(data=st.data())
+@QUICK
+def test_a_saved_policy_is_loaded_exactly(task, data, tmp_path_factory):
+    policy = data.draw(st.one_of(tables(task), linear_policies(task)))
+    path = tmp_path_factory.getbasetemp() / "policy.json"
+    policy.save(path)
+    loaded = Policy.load(path)
+    assert loaded == policy
+    assert loaded.to_text() == policy.to_text()
+    rows = observations(task, 20, 0)
+    assert np.array_equal(loaded.act(rows), policy.act(rows))
+    assert from_record(policy.to_record(), task) == policy
+
+
+def test_a_saved_policy_plays_without_the_task_file(tmp_path):
+    parse("| * | * | * | * | right |", CARTPOLE).policy.save(tmp_path / "best.json")
+    policy = Policy.load(tmp_path / "best.json")
+    env = gym.make(policy.task.gym_id)
+    observation, _ = env.reset(seed=0)
+    env.step(policy.act_one(observation))
+    env.close()
+    assert "| *        |" in "\n".join(json.loads((tmp_path / "best.json").read_text())["text"])
+
+
+def test_a_policy_is_written_whole_or_not_at_all(tmp_path):
+    policy = TablePolicy.from_actions(LAKE, np.zeros(16))
+    with pytest.raises(LogbookError, match="cannot write"):
+        policy.save(tmp_path / "missing" / "best.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def record_of(kind: str) -> dict:
+    text = {
+        "table": "let far = row + column\nbins far: 3\n| far | action |\n| 1 | down |\n| * | right |",
+        "linear": "left = row\ndown = 0\nright = column\nup = 1",
+    }
+    return parse(text[kind], LAKE).policy.to_record()
+
+
+def edited(kind: str, *path_and_value) -> dict:
+    record = copy.deepcopy(record_of(kind))
+    *path, last, value = path_and_value
+    inner = record
+    for key in path:
+        inner = inner[key]
+    if value is KeyError:
+        del inner[last]
+    else:
+        inner[last] = value
+    return record
+
+
+DAMAGED = {
+    "another format": (
+        edited("table", "format", "policygen-policy/9"),
+        r"not a saved policy of format .* \(it says policygen-policy/9\)",
+    ),
+    "no format": (edited("table", "format", KeyError), "not a saved policy of format"),
+    "a list": ([1, 2], "not a saved policy of format"),
+    "unknown kind": (edited("table", "kind", "neural"), "there is no kind `neural`; known are linear, table"),
+    "no kind": (edited("table", "kind", KeyError), "the key `kind` is missing"),
+    "no task": (edited("table", "task", KeyError), "damaged task: the key `name` is missing"),
+    "no lets": (edited("table", "lets", KeyError), "the key `lets` is missing"),
+    "no rules": (edited("table", "rules", KeyError), "the key `rules` is missing"),
+    "no equations": (edited("linear", "equations", KeyError), "the key `equations` is missing"),
+    "lets of a wrong type": (edited("table", "lets", [1]), "`lets`: input should be a valid dictionary"),
+    "a let that is not text": (edited("table", "lets", "far", 3), "`lets.far`: input should be a valid string"),
+    "a let that is code": (edited("table", "lets", "far", "open('x')"), "damaged policy: unknown function `open`"),
+    "a let of an unknown name": (
+        edited("table", "lets", "far", "rwo"),
+        "damaged policy: unknown name `rwo`; known are row",
+    ),
+    "a let that is taken": (edited("table", "lets", "row", "1"), "`row` cannot name a feature"),
+    "a let that is no name": (edited("table", "lets", "a b", "1"), "`a b` cannot name a feature"),
+    "no grid": (edited("table", "grid", {}), "damaged grid: a grid bins 1 to 32 quantities"),
+    "edges of a wrong type": (edited("table", "grid", "far", "3"), "`grid.far`: input should be a valid list"),
+    "edges that fall": (edited("table", "grid", "far", [3, 1]), "damaged grid: the bin edges of far must increase"),
+    "edges that are nan": (
+        edited("table", "grid", "far", [math.nan]),
+        "damaged grid: the bin edges of far must be finite",
+    ),
+    "a grid over nothing known": (edited("table", "grid", {"deep": [1.0]}), "unknown name `deep`"),
+    "an empty rule": (edited("table", "rules", 0, []), "`rules.0`: list should have at least 1 item"),
+    "a rule of numbers": (edited("table", "rules", 0, [1, 2]), "`rules.0.0`: input should be a valid list"),
+    "a bin that there is not": (edited("table", "rules", 0, [[2], [0.0]]), "row 1: the bins of far are 0 to 1"),
+    "a negative bin": (edited("table", "rules", 0, [[-1], [0.0]]), "row 1: the bins of far are 0 to 1"),
+    "a bin that is not whole": (edited("table", "rules", 0, [[0.5], [0.0]]), "row 1: the bins of far"),
+    "a bin too many": (edited("table", "rules", 0, [[0], [0], [0.0]]), "row 1 does not have one entry"),
+    "an action that there is not": (edited("table", "rules", 0, [[0], [4]]), "row 1: action is 0 to 3, here 4"),
+    "a negative action": (edited("table", "rules", 0, [[0], [-1]]), "row 1: action is 0 to 3, here -1"),
+    "a nan action": (edited("table", "rules", 0, [[0], [math.nan]]), "row 1: action is 0 to 3, here nan"),
+    "a missing row": (edited("table", "rules", 1, [[1], [0]]), "1 of 2 cells have no row, the first is far 0"),
+    "an equation that is code": (
+        edited("linear", "equations", "left", "row.real"),
+        "damaged policy: `Attribute` is not arithmetic",
+    ),
+    "an equation too few": (edited("linear", "equations", "left", KeyError), "needs one equation each"),
+    "a task without actuators": (edited("table", "task", "actuators", []), "`actuators`: list should have at least 1"),
+    "a task of another action space": (
+        edited("table", "task", "action_space", "box"),
+        "actuators do not fit the action space `box`",
+    ),
+    "a task with no such space": (
+        edited("table", "task", "action_space", "text"),
+        "`action_space`: input should be 'discrete'",
+    ),
+    "a task with text for steps": (
+        edited("table", "task", "max_steps", "many"),
+        "`max_steps`: input should be a valid integer",
+    ),
+    "a task with a bad observation": (
+        edited("table", "task", "observations", [["x"]]),
+        "damaged task: .*observations.0",
+    ),
+    "a task with a bad feature": (
+        edited("table", "task", "features", "row", "sqare"),
+        "feature row: unknown name `sqare`",
+    ),
+}
+
+
+@pytest.mark.parametrize(("record", "sentence"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_policy_is_refused_in_one_sentence(tmp_path, record, sentence):
+    path = tmp_path / "best.json"
+    path.write_text(json.dumps(record))
+    with pytest.raises(PolicyError, match=sentence) as refusal:
+        Policy.load(path)
+    assert str(refusal.value).startswith(str(path))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"not json", json.dumps(record_of("table")).encode()[:-40]]
+)
+def test_a_file_that_is_not_json_is_refused(tmp_path, content):
+    path = tmp_path / "best.json"
+    path.write_bytes(content)
+    with pytest.raises(PolicyError, match="is not a saved policy"):
+        Policy.load(path)
+
+
+def test_a_missing_policy_file_is_named(tmp_path):
+    with pytest.raises(PolicyError, match=r"cannot read .*nothing\.json: No such file"):
+        Policy.load(tmp_path / "nothing.json")
+    with pytest.raises(PolicyError, match="cannot read"):
+        Policy.load(Path(tmp_path))
+
+
+def test_features_nobody_reads_are_not_computed():
+    node = parse_expression("square/0", ("square",))
+    policy = TablePolicy(LAKE, (("unused", node),), LAKE.grid, (Rule((tuple(range(4)), tuple(range(4))), (1.0,)),))
+    assert len(policy.quantities([np.arange(3)])[3]) == 1
+    assert policy.act(np.arange(3).reshape(-1, 1)).tolist() == [1, 1, 1]

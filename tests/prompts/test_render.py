@@ -1,0 +1,597 @@
+"""What a model is told: everything the search knows, in the user's templates, within a budget, out of harm's way."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pytest
+from support import ALWAYS_DOWN, ALWAYS_LEFT, ALWAYS_RIGHT, FALLING, LEANING, NO_POLICY, Written, fenced
+
+import policygen
+from policygen.episodes.simulator import Simulator
+from policygen.errors import PolicygenError, TemplateError
+from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
+from policygen.policies.lines import Problem
+from policygen.policies.parse import parse
+from policygen.prompts.render import Show, render_prompt, render_repair, template_variables
+from policygen.prompts.templates import render_template
+from policygen.quantities.tree import constants
+from policygen.roles.builtin import Builtin
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.correspondence import Correspondent
+from policygen.runs.state import Context
+from policygen.search.judge import Judge
+from policygen.search.loop import new_search, optimize
+from policygen.tasks.ablation import without_knowledge
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+CASES = [
+    ("cartpole", "table"),
+    ("cartpole", "linear"),
+    ("frozenlake", "table"),
+    ("Acrobot-v1", "table"),
+    ("Pendulum-v1", "linear"),
+    ("Pendulum-v1", "table"),
+]
+
+
+def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
+    """A search after some attempts: what its next prompt is made from."""
+    task = policygen.load_task(name)
+    config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
+    search = new_search(task, config)
+    ledger = Ledger(config)
+    if config.iterations == 1 and provider is None:
+        with Simulator(task) as simulator:
+            Judge(search, config, ledger, simulator).random_actions()
+    else:
+        list(optimize(search, config, Correspondent(provider or Builtin(), ledger)))
+    return search.context(len(search.attempts), config), config
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(case))
+def later(request: pytest.FixtureRequest) -> tuple[Context, RunConfig]:
+    return searched(*request.param, iterations=3, prompt_tokens=100_000)
+
+
+def texts(prompt: Prompt) -> tuple[str, str]:
+    system, request = prompt.messages
+    assert (system.role, request.role) == ("system", "user")
+    return system.content, request.content
+
+
+# --- what is in it ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_first_prompt_states_the_task_the_language_and_what_random_actions_do(name: str, kind: str) -> None:
+    context, config = searched(name, kind, iterations=1)
+    system, request = texts(render_prompt(context, config))
+    task = context.task
+    assert "## How to write a policy" in system
+    assert task.about.strip().splitlines()[0] in request
+    for observation in task.observations:
+        assert f"- {observation.name}" in request
+    for actuator in task.actuators:
+        assert all(label in request for label in actuator.labels)
+    for hint in task.hints:
+        assert hint in request
+    assert f"at most {task.max_steps} steps" in request
+    assert f"Random actions score {context.attempts[0].score}." in request
+    assert "## No policy yet" in request
+    assert "## Worst episode" in request
+    assert "This is attempt 1 of 1." in request
+    if kind == "table":
+        assert task.grid is not None
+        for dimension in task.grid.dimensions:
+            assert f"- {dimension.name}: " in request
+        assert "Table columns: | " in request
+        assert "## Bins" in request
+    else:
+        assert "## Bins" not in request
+        assert "Outputs, one equation each: " in request
+
+
+def test_a_later_prompt_holds_the_best_policy_word_for_word_and_it_reads_back(
+    later: tuple[Context, RunConfig],
+) -> None:
+    context, config = later
+    _, request = texts(render_prompt(context, config))
+    assert context.incumbent is not None
+    assert context.best is not None
+    block = re.search(r"## Best policy so far \(attempt (\d+)\)\n```\n(.*?)\n```", request, re.DOTALL)
+    assert block is not None
+    assert int(block[1]) == context.best.number
+    assert block[2] == context.incumbent.to_text()
+    again = parse(block[2], context.task, context.kind).policy
+    assert again is not None
+    observations = np.concatenate([episode.trajectory.observations for episode in context.buffer])
+    assert np.array_equal(again.act(observations), context.incumbent.act(observations))
+
+
+def test_a_later_prompt_tells_of_scores_episodes_visits_and_every_attempt(later: tuple[Context, RunConfig]) -> None:
+    context, config = later
+    _, request = texts(render_prompt(context, config))
+    assert f"Score {context.best_score}." in request
+    assert f"## Worst episode{'s' * (context.kind == 'table')} of the best policy" in request
+    assert f"## Best episode{'s' * (context.kind == 'table')} so far" in request
+    history = request.split("## Attempts so far\n")[1].split("\n## ")[0]
+    assert [int(n) for n in re.findall(r"^- (\d+):", history, re.MULTILINE)] == [1, 2, 3]
+    assert history.count("the best") >= 1
+    best = max(context.buffer.returns)
+    shown = [float(value) for value in re.findall(r"^Return ([^\s,]+)", request, re.MULTILINE)]
+    assert any(value == pytest.approx(best, rel=1e-3) for value in shown)
+    if context.kind == "table":
+        assert "## Where episodes went" in request or context.task.action_space == "box"
+    else:
+        before = ""
+        for attempt in context.attempts[1:]:
+            assert attempt.policy is not None
+            lines = [line for line in attempt.policy.to_text().splitlines() if line not in before.splitlines()]
+            entry = history.split(f"- {attempt.number}: ")[1].split("\n- ")[0]
+            if before:
+                assert f"`{lines[0]}" in entry
+            if attempt.accepted:
+                before = attempt.policy.to_text()
+
+
+def test_the_worst_episodes_are_the_worst_of_the_best_policy(later: tuple[Context, RunConfig]) -> None:
+    context, config = later
+    variables = template_variables(context, config)
+    assert context.best is not None
+    own = sorted(e.trajectory.episode_return for e in context.buffer.of_attempt(context.best.number))
+    top = {id(e) for e in context.buffer.best(2)}
+    if not any(id(e) in top for e in context.buffer.of_attempt(context.best.number)):
+        assert [view.episode_return for view in variables["worst_episodes"]] == own[: Show().worst]
+    returns = [view.episode_return for view in variables["best_episodes"]]
+    assert returns == sorted(context.buffer.returns.tolist(), reverse=True)[:2]
+
+
+LAW = """
+let drive = rate1 - 0.1*sin2
+minus = -1*drive
+zero = 0
+plus = drive
+"""
+OTHER_LAW = LAW.replace("0.1*sin2", "0.3*sin1")
+
+
+def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None:
+    context, config = searched("acrobot", "linear", Written([LAW]), iterations=1)
+    variables = template_variables(context, config)
+    episode = variables["worst_episodes"][0]
+    trajectory = next(
+        e.trajectory for e in context.buffer.of_attempt(1) if e.trajectory.episode_return == episode.episode_return
+    )
+    assert "drive" in episode.traced
+    rate, sine = trajectory.observations[:-1, 4], trajectory.observations[:-1, 3]
+    assert episode.columns["drive"] == pytest.approx((rate - 0.1 * sine).tolist(), rel=1e-5)
+    _, request = texts(render_prompt(context, config))
+    trace = request.split("## Worst episode of the best policy\n")[1].split("\n## ")[0]
+    rows = [line.split() for line in trace.splitlines() if re.match(r"^\d+ ", line)]
+    assert len(rows) == min(Show().trace, episode.length)
+    assert all(len(row) == len(episode.traced) + len(("step", "action", "reward")) for row in rows)
+    steps = [int(row[0]) for row in rows]
+    assert steps == list(range(steps[0], steps[0] + len(steps)))
+
+
+def test_the_history_tells_what_a_linear_proposal_changed_and_what_was_proposed_before() -> None:
+    context, config = searched("acrobot", "linear", Written([LAW, OTHER_LAW, LAW, OTHER_LAW]), iterations=4)
+    views = template_variables(context, config)["attempts"]
+    assert [view.same_as for view in views] == [None, None, 1, 2]
+    assert views[0].parent is None
+    assert views[1].parent == 1
+    assert views[1].changed == "`let drive = rate1 - 0.3*sin1`"
+    _, request = texts(render_prompt(context, config))
+    assert "; proposed as in 1" in request
+
+
+def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_move() -> None:
+    context, config = searched(
+        "mountaincar",
+        "linear",
+        Written(["left = 0 - velocity\nnone = 0 - 10\nright = 3*velocity - 0.2*energy + 0.01"]),
+        iterations=1,
+        refine="cma:240",
+    )
+    attempt = context.attempts[1]
+    assert attempt.refinement.startswith("cma over ")
+    _, request = texts(render_prompt(context, config))
+    assert "Every policy you propose is tuned before it is judged" in request
+    if attempt.proposed is not None:
+        moved = request.split("It moved, in order of appearance: ")[1].split("\n")[0]
+        old, new = (dict(policy.equations)["right"] for policy in (attempt.proposed, attempt.policy))  # type: ignore[union-attr]
+        pair = next((a, b) for a, b in zip(constants(old), constants(new), strict=True) if a != b)
+        assert f"right {pair[0]:.3g} to {pair[1]:.3g}" in moved
+        assert [place for place, _ in attempt.spread].count("right") == 3
+        told = "How far the search could still move each constant" in request
+        widths = [width for _, width in attempt.spread]
+        assert told == (max(widths) > 2 * min(widths))
+    unrefined, plain = searched("mountaincar", "linear", iterations=1)
+    assert "tuned" not in render_prompt(unrefined, plain).messages[1].content
+
+
+def test_the_account_of_the_points_is_in_the_prompt() -> None:
+    pytest.importorskip("mujoco")
+    reply = "torque1 = 0.1*rate1\ntorque2 = -0.1*pull2"
+    context, config = searched("reacher", "linear", Written([reply]), iterations=1)
+    assert context.best is not None
+    means = {}
+    for name in ("dist", "ctrl"):
+        means[name] = np.mean([dict(played.terms)[name] for played in context.best.played])
+    _, request = texts(render_prompt(context, config))
+    account = request.split("## Where the points are\n")[1].split("\n\n")[0]
+    assert f"dist {means['dist']:.3g}" in account
+    assert "All last to the time limit." in account
+    assert "are missing to -3.75" in account
+
+
+def test_visits_are_counted_over_all_episodes_those_before_a_fall_first() -> None:
+    context, config = searched("cartpole", "table", iterations=3)
+    policy = context.incumbent
+    assert isinstance(policy, policygen.TablePolicy)
+    counts: collections.Counter[Any] = collections.Counter()
+    ends: collections.Counter[Any] = collections.Counter()
+    returns: collections.defaultdict[Any, list[float]] = collections.defaultdict(list)
+    for episode in context.buffer:
+        t = episode.trajectory
+        for step, cell in enumerate(policy.cells(t.observations[:-1]).tolist()):
+            key = (tuple(policy.grid.bins_of(cell).tolist()), ("left", "right")[int(t.actions[step])])
+            counts[key] += 1
+            ends[key] += t.terminated and step >= t.length - 10
+            returns[key].append(float(t.rewards[step:].sum()))
+    views = template_variables(context, config)["visits"]
+    assert len(views) >= 16
+    for view in views:
+        key = (view.bins, view.action)
+        assert (view.visits, view.ends_soon) == (counts[key], ends[key])
+        assert view.mean_return == pytest.approx(np.mean(returns[key]))
+    order = [(-view.ends_soon, -view.visits) for view in views]
+    assert order == sorted(order)
+    assert order[:16] == sorted((-ends[key], -counts[key]) for key in counts)[:16]
+
+
+def test_failures_are_part_of_the_history() -> None:
+    context, config = searched(
+        "cartpole", "table", Written([LEANING, NO_POLICY, FALLING, ALWAYS_LEFT]), iterations=4, repairs=0
+    )
+    _, request = texts(render_prompt(context, config))
+    assert "- 2: not a policy (no policy was found" in request
+    assert "- 3:" in request
+    assert "the best" in request
+
+
+def test_attempts_are_counted_in_attempts_not_in_rounds() -> None:
+    context, config = searched("cartpole", "table", iterations=2, candidates=3)
+    assert context.number == 7
+    _, request = texts(render_prompt(context, effective_config(context.task, "cartpole", base=config)))
+    assert "This is attempt 7. " in request  # the run is over; its last prompt said 6 of 6
+    context = dataclasses.replace(context, number=6)
+    assert "This is attempt 6 of 6." in texts(render_prompt(context, config))[1]
+
+
+def test_without_warm_up_nothing_is_said_of_random_actions() -> None:
+    context, config = searched("cartpole", "table", iterations=1, warmup_episodes=0)
+    _, request = texts(render_prompt(context, config))
+    assert "None" not in request
+    assert "Random actions" not in request
+
+
+def test_the_same_state_gives_the_same_prompt(later: tuple[Context, RunConfig]) -> None:
+    assert render_prompt(*later) == render_prompt(*later)
+
+
+# --- the user's own templates ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Context, RunConfig]:
+    return searched("frozenlake", "table", Written([ALWAYS_DOWN, ALWAYS_RIGHT]), iterations=2)
+
+
+def written(text: str, name: str = "improve_table") -> Path:
+    path = Path("templates") / f"{name}.j2"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_local_template_overrides_the_shipped_one_and_may_include_the_others(
+    small: tuple[Context, RunConfig],
+) -> None:
+    shipped = texts(render_prompt(*small))[1]
+    path = written('Mine: {{ task.name }}, {{ best.mean | brief }}.\n{% include "_grid.j2" %}')
+    mine = texts(render_prompt(*small))[1]
+    assert mine.startswith("Mine: frozenlake, 0.0495.\n## Bins")
+    path.write_text("Changed while it runs, and longer.")
+    assert texts(render_prompt(*small))[1] == "Changed while it runs, and longer.\n"
+    path.unlink()
+    assert texts(render_prompt(*small))[1] == shipped
+
+
+def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunConfig], tmp_path: Path) -> None:
+    context, config = small
+    written("By name.", "terse")
+    (tmp_path / "elsewhere.j2").write_text("By path.")
+    for given, expected in (("terse", "By name.\n"), ("terse.j2", "By name.\n"), ("./elsewhere.j2", "By path.\n")):
+        chosen = config.model_copy(update={"template": given})
+        assert texts(render_prompt(context, chosen))[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("one\n{% for x in %}\n{% endfor %}", 2, "Expected an expression"),
+        ("one\ntwo\n{{ tsak.name }}", 3, "'tsak' is undefined"),
+        ("{{ task.nmae }}", 1, "has no attribute 'nmae'"),
+        ("\n{{ ''.__class__ }}", 2, "unsafe"),
+        ("\n{{ ''.__class__.__mro__[1].__subclasses__() }}", 2, "unsafe"),
+        ("{{ task.__init__.__globals__ }}", 1, "unsafe"),
+        ("{{ '{0.__class__}'.format(task) }}", 1, "unsafe"),
+        ("{{ cycler.__init__.__globals__.os.system('true') }}", 1, "unsafe"),
+        ("{{ attempts.append(1) }}", 1, "unsafe"),
+        ("{% for i in range(10000000) %}x{% endfor %}", 1, "Range too big"),
+        ('one\n{% include "_gird.j2" %}', 2, "there is no template `_gird.j2`; known are "),
+        ('{% include "improve_table.j2" %}', 1, "without end"),
+        ("{{ 1 / 0 }}", 1, "division by zero"),
+        ("{{ best_episodes[99].length }}", 1, "no element 99"),
+        ("{{ worst_episodes[0] | window(3, 'sideways') }}", 1, "sideways"),
+        ("{{ number | no_such_filter }}", 1, "no_such_filter"),
+        ("{% raw %} x", 1, "raw"),
+    ],
+)
+def test_a_broken_template_is_one_sentence_with_file_and_line(
+    small: tuple[Context, RunConfig], text: str, line: int, said: str
+) -> None:
+    written(text)
+    with pytest.raises(TemplateError) as failure:
+        render_prompt(*small)
+    message = str(failure.value)
+    assert message.startswith(f"templates/improve_table.j2, line {line}: ")
+    assert said in message
+    assert "\n" not in message
+
+
+def test_an_error_in_an_included_template_names_that_file(small: tuple[Context, RunConfig]) -> None:
+    written("{# #}\n{{ nothing }}", "_grid")
+    with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 2: 'nothing' is undefined$"):
+        render_prompt(*small)
+
+
+def test_an_unknown_template_says_which_there_are(small: tuple[Context, RunConfig]) -> None:
+    context, config = small
+    with pytest.raises(TemplateError, match=r"^there is no template `nope`; known are .*improve_table"):
+        render_prompt(context, config.model_copy(update={"template": "nope"}))
+
+
+def test_a_template_that_is_not_text_is_one_sentence(small: tuple[Context, RunConfig]) -> None:
+    written("").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TemplateError, match=r"cannot read the template"):
+        render_prompt(*small)
+
+
+# --- nothing within reach that could do harm -------------------------------------------------------------------------
+
+PLAIN = (str, int, float, bool, type(None))
+
+
+def reachable(value: Any, path: str, seen: dict[int, Any]) -> collections.abc.Iterator[tuple[str, Any]]:
+    """Everything a template can get at from `value` through public attributes and items, without calling anything."""
+    if id(value) in seen:
+        return
+    seen[id(value)] = value
+    yield path, value
+    if isinstance(value, PLAIN):
+        return
+    if isinstance(value, collections.abc.Mapping):
+        for key, item in value.items():
+            yield from reachable(item, f"{path}[{key!r}]", seen)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from reachable(item, f"{path}[]", seen)
+    for name in dir(value):
+        if name.startswith("_") or isinstance(value, list | tuple | dict | set | frozenset):
+            continue
+        found = getattr(value, name)
+        if not callable(found):
+            yield from reachable(found, f"{path}.{name}", seen)
+
+
+def test_templates_reach_no_policy_and_nothing_that_can_write(later: tuple[Context, RunConfig]) -> None:
+    context, config = later
+    variables = {**template_variables(context, config), "problems": (Problem(1, "a", "b"),), "reply_lines": ["a"]}
+    found = list(reachable(variables, "", {}))
+    assert len(found) > 100
+    for path, value in found:
+        assert not isinstance(value, policygen.Policy | Path), path
+        assert not hasattr(type(value), "save"), path
+        assert not hasattr(type(value), "tofile"), path  # numpy's arrays and numbers write files
+        module = type(value).__module__
+        assert module in ("builtins", "types") or module.startswith("policygen."), (path, type(value))
+        if module.startswith("policygen."):
+            assert type(value).__dataclass_params__.frozen, (path, type(value))
+
+
+def test_no_template_changes_what_the_search_knows(small: tuple[Context, RunConfig]) -> None:
+    for text in ("{% set task.name = 'x' %}", "{% do attempts.clear() %}", "{{ best.played[0].clear() }}"):
+        written(text)
+        with pytest.raises(TemplateError):
+            render_prompt(*small)
+
+
+def test_templates_only_get_at_templates(small: tuple[Context, RunConfig], tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("hush")
+    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "secret.txt"):
+        written(f'{{% include "{name}" %}}')
+        with pytest.raises(TemplateError, match="there is no template"):
+            render_prompt(*small)
+
+
+# --- the budget ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES[:4], ids="-".join)
+def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructions(case: tuple[str, str]) -> None:
+    context, config = searched(*case, iterations=6)
+    assert context.incumbent is not None
+    full = render_prompt(context, config.model_copy(update={"prompt_tokens": 100_000})).estimated_tokens
+    sizes = []
+    for share in (1.0, 0.95, 0.9, 0.85):
+        tokens = round(share * full)
+        prompt = render_prompt(context, config.model_copy(update={"prompt_tokens": tokens}))
+        system, request = texts(prompt)
+        assert prompt.estimated_tokens <= tokens
+        sizes.append(prompt.estimated_tokens)
+        assert "## How to write a policy" in system
+        assert "## Your turn" in request
+        kept = context.incumbent.to_text().splitlines()
+        assert "\n".join(kept[:24]) in request
+        hidden = re.search(r"\((\d+) more rows are not shown", request)
+        shown = re.search(r"## Best policy so far.*?```\n(.*?)\n```", request, re.DOTALL)
+        assert shown is not None
+        assert len(shown[1].splitlines()) + (int(hidden[1]) if hidden else 0) == len(kept)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+
+
+def test_an_impossible_budget_is_one_sentence(small: tuple[Context, RunConfig]) -> None:
+    context, config = small
+    with pytest.raises(TemplateError, match=r"^the prompt has about [\d,]+ tokens at its shortest and may have 500; "):
+        render_prompt(context, config.model_copy(update={"prompt_tokens": 500}))
+
+
+def test_a_continued_conversation_leaves_out_its_oldest_turns_first(small: tuple[Context, RunConfig]) -> None:
+    context, config = small
+    turns = [
+        message
+        for number in range(40)
+        for message in (Message("user", f"ask {number} " * 100), Message("assistant", f"answer {number} " * 100))
+    ]
+    prompt = render_prompt(context, config.model_copy(update={"prompt_tokens": 4000}), turns)
+    carried = list(prompt.messages[1:-1])
+    assert 0 < len(carried) < len(turns)
+    assert carried == turns[-len(carried) :]
+    assert [message.role for message in carried] == ["user", "assistant"] * (len(carried) // 2)
+    assert prompt.estimated_tokens <= 4000
+
+
+# --- repairs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["table", "linear"])
+def test_a_repair_continues_the_conversation_with_every_problem(kind: str) -> None:
+    context, config = searched("cartpole", kind, iterations=1)
+    prompt = render_prompt(context, config)
+    reply = fenced("| a | b |", "left = 3*angel", "right = spin +", "let x = 1/")
+    problems = parse(reply, context.task, context.kind).problems
+    assert problems
+    repair = render_repair(prompt, reply, problems, context, config)
+    assert repair.messages[: len(prompt.messages)] == prompt.messages
+    assert repair.messages[-2] == Message("assistant", reply)
+    for problem in problems:
+        assert str(problem) in repair.messages[-1].content
+        if problem.line is not None:
+            assert f"line {problem.line} was: `{reply.splitlines()[problem.line - 1]}`" in repair.messages[-1].content
+
+
+def test_an_empty_reply_can_be_repaired() -> None:
+    context, config = searched("cartpole", "table", iterations=1)
+    problems = parse("", context.task, context.kind).problems
+    repair = render_repair(render_prompt(context, config), "", problems, context, config)
+    assert repair.messages[-2].content == "(empty)"
+
+
+# --- the shipped templates -------------------------------------------------------------------------------------------
+
+
+def test_every_shipped_template_is_sound_and_used(later: tuple[Context, RunConfig]) -> None:
+    shipped = Path(policygen.__file__).parents[1] / "templates"
+    variables = {
+        **template_variables(*later),
+        "show": Show(),
+        "problems": (Problem(1, "a", "b"),),
+        "reply_lines": ["x"],
+    }
+    for path in shipped.glob("*.j2"):
+        assert render_template(path.stem, variables)
+        jinja2.Environment().parse(path.read_text())
+    included = "".join(path.read_text() for path in shipped.glob("*.j2"))
+    for path in shipped.glob("_*.j2"):
+        assert path.name in included or path.stem.startswith("_language_")
+
+
+def test_a_library_user_gets_the_same_sentence(small: tuple[Context, RunConfig]) -> None:
+    written("{{ nothing }}")
+    with pytest.raises(PolicygenError, match=r"templates/improve_table.j2, line 1"):
+        policygen.run("frozenlake", iterations=1)
+
+
+def test_a_policy_with_as_many_features_as_there_may_be_can_be_shown() -> None:
+    lets = [f"let quantity_number_{i} = {i + 2}*angle + spin" for i in range(95)]
+    total = " + ".join(f"quantity_number_{i}" for i in range(0, 95, 8))
+    reply = "\n".join([*lets, "left = 0", f"right = {total}"])
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    assert "quantity_number_8" in texts(render_prompt(context, config))[1]
+
+
+def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> None:
+    reply = "let step = angle + 1\nlet reward = 2*spin\nleft = 0\nright = step + reward - 1"
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    episode = template_variables(context, config)["worst_episodes"][0]
+    assert episode.columns["step"] == list(range(episode.length))
+    assert set(episode.columns["reward"]) == {1.0}
+    assert not {"step", "reward"} & set(episode.traced)
+
+
+def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_what_decides() -> None:
+    features = [f"let f{i} = f{i - 1} + sin({i + 1}*spin - position)^2/7" for i in range(1, 60)]
+    reply = "\n".join(["let f0 = 2*angle", *features, "left = 0", "right = f59 + angle - 30"])
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1, prompt_tokens=100_000)
+    roomy = render_prompt(context, config)
+    assert context.incumbent is not None
+    long = len(context.incumbent.to_text())
+    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 2_000})
+    assert roomy.estimated_tokens > tight.prompt_tokens
+    _, request = texts(render_prompt(context, tight))
+    assert context.incumbent.to_text() in request
+    header = next(line for line in request.splitlines() if line.startswith("step "))
+    names = header.split()
+    assert len(names) < 40
+    assert {"angle", "f59", "action", "reward"} <= set(names)
+    with pytest.raises(TemplateError, match="at its shortest"):
+        render_prompt(context, config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN}))
+
+
+def test_the_names_of_reward_terms_are_knowledge() -> None:
+    pytest.importorskip("mujoco")
+    reply = "a0 = 0.1*x6\na1 = -0.2*x7"
+    told, told_config = searched(
+        "reacher", "linear", Written(["torque1 = 0.1*rate1\ntorque2 = 0.1*rate2"]), iterations=1
+    )
+    assert "dist " in texts(render_prompt(told, told_config))[1]
+    task = without_knowledge(policygen.load_task("reacher"))
+    config = effective_config(
+        task, "reacher", options={"policy": "linear", "episodes": 4, "iterations": 1, "ablate": "knowledge"}
+    )
+    search = new_search(task, config)
+    list(optimize(search, config, Correspondent(Written([reply]), Ledger(config))))
+    request = texts(render_prompt(search.context(2, config), config))[1]
+    assert not re.search(r"\bdist\b|\bctrl\b", request)
+
+
+def test_mountain_car_at_the_flag_is_no_failure() -> None:
+    reply = "left = 0 - velocity\nnone = 0 - 10\nright = velocity"
+    context, config = searched("mountaincar", "linear", Written([reply]), iterations=1)
+    _, request = texts(render_prompt(context, config))
+    assert "reach the goal, after" in request
+    assert "in failure" not in request
+    assert "The first sign" not in request

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generators import NASTY, nasty_floats, trees
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policygen.errors import ExpressionError
+from policygen.quantities.compiled import compile_batch, compile_scalar, finite, finite_scalar
+from policygen.quantities.text import FUNCTIONS, format_number, parse_expression, to_text
+from policygen.quantities.tree import Call, Name, Number, constants, linear_terms, names_in, with_constants
+
+NAMES = ("x", "y", "spin", "theta_2")
+
+
+def same(a: float, b: float, tolerance: float = 0.0) -> bool:
+    if a == b or (a != a and b != b):
+        return True
+    return math.isfinite(a) and math.isfinite(b) and math.isclose(a, b, rel_tol=tolerance)
+
+
+def values(text: str, **quantities: float) -> float:
+    names = list(quantities)
+    node = parse_expression(text, names)
+    scalar = compile_scalar(node, names)(list(quantities.values()))
+    with np.errstate(all="ignore"):
+        batch = compile_batch(node, names)([np.array([value]) for value in quantities.values()])
+    assert same(float(np.ravel(batch)[0]), scalar, 1e-12)
+    return scalar
+
+
+# --- text and tree ---------------------------------------------------------------------------------------------------
+
+
+@given(trees(NAMES))
+@settings(max_examples=400, deadline=None)
+def test_text_of_a_tree_reads_back_to_an_equal_tree(tree):
+    assert parse_expression(to_text(tree), NAMES) == tree
+
+
+@given(st.text(alphabet="xy0123456789.+-*/^%()<>=!, andorptif", max_size=60))
+@settings(max_examples=800, deadline=None)
+def test_whatever_is_accepted_is_written_so_that_it_reads_back(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            node = parse_expression(text, ("x", "y"))
+        except ExpressionError:
+            return
+        assert parse_expression(to_text(node), ("x", "y")) == node
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_is_written_so_that_it_reads_back_to_the_same_double(value):
+    assert float(format_number(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 + 2*3", 7),
+        ("(1 + 2)*3", 9),
+        ("2^3^2", 512),
+        ("-2^2", -4),
+        ("(-2)^2", 4),
+        ("2^-1", 0.5),
+        ("8/4/2", 1),
+        ("8 - 4 - 2", 2),
+        ("7 % 3", 1),
+        ("mod(-1, 4)", 3),
+        ("7 // 2", 3),
+        ("-7 // 2", -4),
+        ("1 < 2 < 3", 1),
+        ("3 > 2 > 2", 0),
+        ("not 1 < 2", 0),
+        ("1 or 0 and 0", 1),
+        ("5 if 0 else 6", 6),
+        ("where(2 > 1, 5, 6)", 5),
+        ("if_ + 1", 4),
+        ("min(3, 1, 2) + max(3, 1, 2)", 4),
+        ("clip(7, -1, 1)", 1),
+        ("pow(2, 5)", 32),
+        ("arctan2(1, 1)*4 - pi", 0),
+        ("2×3 − 1 · 4 ÷ 2", 4),
+        ("3² + 2³", 17),
+        ("1e-3*1E3", 1),
+        ("-.5", -0.5),
+        ("5.", 5),
+        ("sign(-3) + abs(-3)", 2),
+        ("sqrt(16) + floor(2.7)", 6),
+        ("(1 ≤ 2) + (3 ≥ 4)", 1),
+    ],
+)
+def test_operators_bind_and_group_as_in_mathematics(text, value):
+    assert values(text, if_=3.0) == pytest.approx(value)
+
+
+def test_a_name_of_the_task_comes_before_a_constant():
+    assert values("pi + 1", pi=1.0) == 2.0
+    assert values("pi", x=0.0) == math.pi
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "attribute": "x.__class__",
+    "chained attributes": "().__class__.__bases__[0].__subclasses__()",
+    "import": "__import__('os').system('true')",
+    "dunder name": "__import__",
+    "builtin call": "open('f')",
+    "eval": "eval('1')",
+    "method call": "x.real()",
+    "call of a call": "x()()()",
+    "call of a number": "3(x)",
+    "comprehension": "[x for x in y]",
+    "generator": "sum(x for x in y)",
+    "lambda": "(lambda: x)()",
+    "bare lambda": "lambda x: x",
+    "walrus": "(z := 3)",
+    "f-string": "f'{x}'",
+    "string": "'abc'",
+    "bytes": "b'a'",
+    "escape": r"'\d'",
+    "subscript": "x[0]",
+    "slice": "x[::]",
+    "keyword argument": "max(x, y, key=1)",
+    "star argument": "max(*x)",
+    "double star argument": "max(**x)",
+    "star": "*x",
+    "list": "[x]",
+    "tuple": "x, y",
+    "dict": "{x: y}",
+    "set": "{x}",
+    "await": "await x",
+    "yield": "(yield x)",
+    "matrix product": "x @ y",
+    "bit or": "x | y",
+    "shift": "1 << 99999",
+    "invert": "~x",
+    "complex": "1j",
+    "none": "None",
+    "true": "True",
+    "ellipsis": "...",
+    "identity": "x is y",
+    "membership": "x in y",
+    "assignment": "x = 1",
+    "annotation": "x: int",
+    "statements": "x; y",
+    "two lines": "x\n+ y",
+    "carriage return": "x\r+ y",
+    "continuation": "x \\",
+    "null byte": "x\0 + 1",
+    "cyrillic x": "х + 1",
+    "full-width x": "ｘ + 1",
+    "no-break space": "x\u00a0+ 1",
+    "zero-width space": "x\u200b + 1",
+    "right-to-left override": "\u202ex + 1",
+    "surrogate": "\ud800",
+    "product without a sign": "2x",
+    "glued keyword": "1if x else 2",
+    "hexadecimal": "0xff",
+    "grouped digits": "1_000",
+    "infinite number": "1e999",
+    "huge integer": "9" * 1_900,
+    "a megabyte of digits": "9" * 1_000_000,
+    "a megabyte of parentheses": "(" * 1_000_000,
+    "nested parentheses": "(" * 300 + "x" + ")" * 300,
+    "nested brackets": "[" * 200,
+    "nested calls": "sin(" * 51 + "x" + ")" * 51,
+    "chain of minus": "-" * 1_900 + "x",
+    "chain of not": "not " * 450 + "x",
+    "chain of conditions": "x if x else " * 150 + "x",
+    "chain of powers": "x^" * 300 + "x",
+    "chain of calls": "x" + "()" * 900,
+    "long sum": "+".join(["x"] * 300),
+    "comparisons that double": "0<(" * 20 + "x" + ")<1" * 20,
+    "a sum that grows when written": "+".join(["9e14"] * 190),
+    "divisions that nest": "//".join(["x"] * 40),
+    "quotes": "'" * 1_999,
+    "nothing": "",
+    "blanks": " \t ",
+    "no operand": "x +",
+    "unbalanced": "(x",
+    "unknown name": "velocity",
+    "function as a name": "sin",
+    "unknown function": "sinh(x)",
+    "too few arguments": "atan2(x)",
+    "too many arguments": "sin(x, y)",
+    "numpy": "np.sin(x)",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_not_arithmetic_is_refused_in_one_short_sentence(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ExpressionError) as refusal:
+            parse_expression(text, ("x", "y"))
+    assert 10 < len(str(refusal.value)) < 400
+    assert "\n" not in str(refusal.value)
+
+
+def test_nothing_in_an_expression_is_executed(tmp_path: Path):
+    target = tmp_path / "touched"
+    for text in (
+        f"__import__('pathlib').Path('{target}').touch()",
+        f"open('{target}', 'w')",
+        f"x if open('{target}','w') else x",
+    ):
+        with pytest.raises(ExpressionError):
+            parse_expression(text, ("x",))
+    assert not target.exists()
+
+
+def test_a_huge_power_is_an_infinity_not_a_computation():
+    assert values("9^9^9^9^9^9^9*x", x=1.0) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (199, "+".join(["x"] * 199)),
+        (190, " and ".join(["x"] * 190)),
+        (50, "*".join(["x"] * 50)),
+        (20, "x < " * 20 + "x"),
+    ],
+)
+def test_long_but_bounded_expressions_are_read_written_and_computed(count, text):
+    node = parse_expression(text, ("x",))
+    assert parse_expression(to_text(node), ("x",)) == node
+    assert compile_scalar(node, ("x",))([1.0]) == (count if "+" in text else 0.0 if "<" in text else 1.0)
+
+
+def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many():
+    with pytest.raises(ExpressionError, match=r"unknown name `velocty`; known are velocity, position, angle"):
+        parse_expression("2*velocty", ("position", "velocity", "angle"))
+    with pytest.raises(ExpressionError, match=r"unknown function `sine`; known are sin"):
+        parse_expression("sine(x)", ("x",))
+    with pytest.raises(ExpressionError, match=r"unknown name `z`; .* and 276 more"):
+        parse_expression("z", [f"q{i}" for i in range(300)])
+    with pytest.raises(ExpressionError) as refusal:
+        parse_expression("a" * 1_999, ("x",))
+    assert len(str(refusal.value)) < 120
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@given(trees(NAMES, exact=True, leaves=12), st.lists(st.tuples(*[nasty_floats()] * 4), min_size=1, max_size=20))
+@settings(max_examples=400, deadline=None)
+def test_batch_and_scalar_forms_are_equal_to_the_last_bit_where_every_operation_is_exact(tree, rows):
+    batch, scalar = compile_batch(tree, NAMES), compile_scalar(tree, NAMES)
+    with np.errstate(all="ignore"):
+        column = np.broadcast_to(batch([np.array(c) for c in zip(*rows, strict=True)]), (len(rows),)).tolist()
+    for row, value in zip(rows, column, strict=True):
+        assert same(scalar(list(row)), value), (to_text(tree), row)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [*sorted(FUNCTIONS), "+", "-", "*", "/", "^", "<", "<=", ">", ">=", "==", "!=", "and", "or", "neg", "not"],
+)
+def test_batch_and_scalar_forms_agree_on_nasty_numbers(function):
+    count = {"neg": 1, "not": 1}.get(function, FUNCTIONS.get(function, (2, 2))[0])
+    names = ("a", "b", "c")[:count]
+    node = Call(function, tuple(Name(name) for name in names))
+    rows = list(itertools.product(NASTY, repeat=count))
+    with np.errstate(all="ignore"):
+        column = compile_batch(node, names)([np.array(c) for c in zip(*rows, strict=True)])
+    scalar = compile_scalar(node, names)
+    for row, value in zip(rows, column.tolist(), strict=True):
+        assert same(scalar(row), value, 1e-12), row
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1/zero", math.inf),
+        ("-1/zero", -math.inf),
+        ("1/(-zero)", math.inf),
+        ("zero/zero", math.nan),
+        ("mod(1, zero)", math.nan),
+        ("log(-one)", math.nan),
+        ("log(zero)", -math.inf),
+        ("sqrt(-one)", math.nan),
+        ("zero^-1", math.inf),
+        ("(-zero)^-1", math.inf),
+        ("(-8)^(one/3)", math.nan),
+        ("exp(1000*one)", math.inf),
+        ("(1e300*one)*1e300", math.inf),
+        ("atan2(zero, -zero)", 0.0),
+        ("not (zero/zero)", 0.0),
+        ("where(zero/zero, 1, 2)", 1.0),
+        ("min(zero/zero, 1)", math.nan),
+    ],
+)
+def test_what_has_no_value_follows_ieee_754_and_zero_has_no_sign(text, value):
+    assert same(values(text, zero=0.0, one=1.0), value)
+    assert same(values(text, zero=-0.0, one=1.0), value)
+
+
+@given(st.lists(st.floats(), min_size=1))
+def test_features_never_hand_on_what_is_not_finite(numbers):
+    batch = finite(np.array(numbers)).tolist()
+    assert batch == [finite_scalar(number) for number in numbers]
+    assert all(map(math.isfinite, batch))
+    assert finite_scalar(math.nan) == 0.0
+    assert finite_scalar(-math.inf) == -1e6
+
+
+def test_an_expression_without_names_broadcasts():
+    assert np.broadcast_to(compile_batch(parse_expression("1 + 2", ()), ())([]), (3,)).tolist() == [3, 3, 3]
+
+
+# --- structure -------------------------------------------------------------------------------------------------------
+
+
+def test_names_in_finds_every_quantity_once():
+    assert names_in(parse_expression("x*sin(y) + x - pi", NAMES)) == {"x", "y"}
+    assert names_in(parse_expression("3", NAMES)) == frozenset()
+
+
+def test_linear_terms_lifts_what_is_not_linear():
+    terms = linear_terms(parse_expression("3*(x - 0.02) - tanh(y)/2 + x", NAMES))
+    assert terms == pytest.approx({Name("x"): 4.0, None: -0.06, Call("tanh", (Name("y"),)): -0.5})
+    assert linear_terms(parse_expression("x*y", NAMES)) == {Call("*", (Name("x"), Name("y"))): 1.0}
+    assert linear_terms(parse_expression("x/0", NAMES)) == {Call("/", (Name("x"), Number(0.0))): 1.0}
+
+
+@given(trees(("x", "y"), leaves=8), st.floats(-3, 3), st.floats(-3, 3))
+@settings(max_examples=300, deadline=None)
+def test_linear_terms_add_up_to_the_expression(tree, x, y):
+    whole = compile_scalar(tree, ("x", "y"))([x, y])
+    parts = [
+        (1.0 if term is None else compile_scalar(term, ("x", "y"))([x, y])) * weight
+        for term, weight in linear_terms(tree).items()
+    ]
+    size = sum(map(abs, parts))
+    if math.isfinite(whole) and size < 1e100:
+        assert sum(parts) == pytest.approx(whole, rel=1e-6, abs=1e-6 * max(size, 1e-300))
+
+
+def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
+    tree = parse_expression("fixed(0.2 + a)*3 + 0.5", ["a"])
+    assert constants(tree) == (3.0, 0.5)
+    changed = with_constants(tree, iter([6.0, 1.0]))
+    assert to_text(changed) == "fixed(0.2 + a)*6 + 1"
+    assert compile_scalar(changed, ["a"])([1.0]) == pytest.approx(8.2)
+    assert compile_batch(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])

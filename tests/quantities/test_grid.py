@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from generators import dimensions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policygen.errors import UsageError
+from policygen.quantities.grid import BLOCK, COMPARE_AT_MOST, MAX_DIMENSIONS, Dimension, Grid, integers
+
+DTYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int8, np.uint8, np.bool_)
+
+
+def expected_cells(grid: Grid, columns: list[np.ndarray]) -> np.ndarray:
+    """The definition: np.digitize on the edges rounded to single precision, bins counted in C order."""
+    edges = [np.array([np.float32(edge) for edge in d.edges], np.float64) for d in grid.dimensions]
+    bins = [np.digitize(column.astype(np.float64), e) for column, e in zip(columns, edges, strict=True)]
+    return np.ravel_multi_index(bins, grid.shape)
+
+
+def values_near(dimension: Dimension, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Random values, the edges themselves, their neighbours, and what is not finite."""
+    cuts = np.array(dimension.cuts or (0.0,))
+    special = np.concatenate(
+        [cuts, np.nextafter(cuts, np.inf), np.nextafter(cuts, -np.inf), [np.nan, np.inf, -np.inf, -0.0]]
+    )
+    wide = rng.normal(scale=np.abs(cuts).max() + 1, size=n)
+    return np.where(rng.random(n) < 0.5, wide, rng.choice(special, size=n))
+
+
+@given(
+    st.tuples(dimensions("a"), dimensions("b", 50), dimensions("c")),
+    st.integers(0, 200),
+    st.sampled_from(DTYPES),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=150, deadline=None)
+def test_cells_are_those_of_digitize_for_any_dtype(parts, n, dtype, seed):
+    grid = Grid(parts)
+    rng = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        columns = [
+            np.nan_to_num(values_near(d, n, rng), nan=np.nan if np.issubdtype(dtype, np.floating) else 0.0)
+            for d in parts
+        ]
+        if not np.issubdtype(dtype, np.floating):
+            columns = [np.clip(np.nan_to_num(column), 0, 100) for column in columns]
+        columns = [column.astype(dtype) for column in columns]
+    cells = grid.cells(columns)
+    assert cells.dtype == np.int32
+    assert cells.shape == (n,)
+    assert np.array_equal(cells, expected_cells(grid, columns))
+    one_by_one = [grid.cell([float(column[i]) for column in columns]) for i in range(n)]
+    assert one_by_one == cells.tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
+@pytest.mark.parametrize("layout", ["columns", "rows", "every second", "reversed"])
+def test_block_borders_and_memory_layout_do_not_matter(n, layout):
+    grid = Grid(
+        (Dimension("a", (-1.0, 0.0, 1.5)), Dimension("b", tuple(np.linspace(-2, 2, COMPARE_AT_MOST + 5).tolist())))
+    )
+    values = np.random.default_rng(n).normal(size=(2 * n, 2)).astype(np.float32)
+    rows = values[:n] if layout != "every second" else values[::2]
+    if layout == "columns":
+        rows = np.asfortranarray(rows)
+    if layout == "reversed":
+        rows = rows[::-1]
+    columns = list(rows.T)
+    assert np.array_equal(grid.cells(columns), expected_cells(grid, columns))
+
+
+@pytest.mark.parametrize("count", [COMPARE_AT_MOST, COMPARE_AT_MOST + 1, 300])
+def test_many_edges_are_searched_and_few_compared_with_the_same_result(count):
+    edges = tuple((np.arange(count) / 7).tolist())
+    grid = Grid((Dimension("a", edges), integers("b", 3)))
+    a = np.concatenate([np.array(edges), np.nextafter(edges, -9.0), [np.nan, np.inf, -np.inf]])
+    for dtype in (np.float32, np.float64):
+        columns = [a.astype(dtype), np.arange(len(a)) % 3]
+        assert np.array_equal(grid.cells(columns), expected_cells(grid, columns))
+
+
+@pytest.mark.parametrize("shape", [(255,), (256, 1), (257,), (1, 16, 16), (5, 51), (255, 257), (256, 256), (65_537,)])
+def test_all_cells_are_reached_however_wide_their_numbers_are(shape):
+    grid = Grid(tuple(integers(f"a{i}", bins) for i, bins in enumerate(shape)))
+    columns = list(np.unravel_index(np.arange(grid.size), shape))
+    assert np.array_equal(grid.cells(columns), np.arange(grid.size))
+    values = np.random.default_rng(0).normal(size=(grid.size, 2)).astype(np.float32)
+    for held in (values[:, 0], values, np.arange(grid.size, dtype=np.int8)):
+        assert np.array_equal(grid.look_up(columns, held), held)
+        assert grid.look_up(columns, held).dtype == held.dtype
+
+
+def test_an_edge_belongs_to_the_bin_above_and_nan_to_the_top():
+    grid = Grid((Dimension("a", (0.0, 0.1)),))
+    column = np.array([-np.inf, -1e-9, -0.0, 0.0, 0.05, np.float32(0.1), 5, np.inf, np.nan], np.float32)
+    assert grid.cells([column]).tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_integers_have_a_bin_each():
+    grid = Grid((integers("row", 4), integers("column", 3)))
+    rows, columns = np.divmod(np.arange(12), 3)
+    assert grid.cells([rows, columns]).tolist() == list(range(12))
+    assert grid.bins_of(np.arange(12)).tolist() == np.stack([rows, columns], axis=1).tolist()
+    assert grid.bins_of(7).tolist() == [2, 1]
+    assert (grid.size, grid.shape, grid.names) == (12, (4, 3), ("row", "column"))
+
+
+@pytest.mark.parametrize(
+    ("dimension", "labels"),
+    [
+        (Dimension("a", (-0.8, 0.8)), ["below -0.8", "-0.8 to 0.8", "0.8 and above"]),
+        (Dimension("a", (2.0,)), ["below 2", "2 and above"]),
+        (Dimension("a", ()), ["any value"]),
+        (integers("a", 3), ["0", "1", "2"]),
+    ],
+)
+def test_bins_are_named_by_their_values(dimension, labels):
+    assert [dimension.label(i) for i in range(dimension.bins)] == labels
+
+
+@pytest.mark.parametrize("edges", [(1.0, 1.0), (2.0, 1.0), (0.1, 0.1 + 1e-12)])
+def test_edges_must_increase_in_single_precision(edges):
+    with pytest.raises(UsageError, match="bin edges of angle must increase"):
+        Dimension("angle", edges)
+
+
+@pytest.mark.parametrize("edge", [float("nan"), float("inf"), -float("inf"), 1e39])
+def test_edges_must_be_finite_in_single_precision(edge):
+    with pytest.raises(UsageError, match="bin edges of angle must be finite"):
+        Dimension("angle", (edge,))
+
+
+def test_a_grid_has_distinct_dimensions_and_bounded_size():
+    with pytest.raises(UsageError, match="bins a quantity twice"):
+        Grid((integers("a", 2), integers("a", 3)))
+    with pytest.raises(UsageError, match=r"1,001,000 cells; the most is 1,000,000"):
+        Grid((integers("a", 1_000), integers("b", 1_001)))
+    with pytest.raises(UsageError, match="1 to 32 quantities"):
+        Grid(())
+    with pytest.raises(UsageError, match="1 to 32 quantities"):
+        Grid(tuple(integers(f"a{i}", 1) for i in range(MAX_DIMENSIONS + 1)))
+    assert (
+        Grid(tuple(integers(f"a{i}", 1) for i in range(MAX_DIMENSIONS))).cells([np.zeros(3)] * 32).tolist() == [0] * 3
+    )

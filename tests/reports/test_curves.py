@@ -1,0 +1,302 @@
+"""Learning curves: what is drawn where, what is written beside it, and what is averaged."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn import FAILED, LAKE, a_run, the_axes
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+
+from policygen.reports.curves import X_AXES, average, runs_figure
+from policygen.reports.style import OKABE_ITO
+from policygen.runs.logbook import Logbook
+from policygen.tasks.task import Optimum
+
+
+def legend_of(axes: Axes) -> list[str]:
+    legend = axes.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def line_called(axes: Axes, start: str) -> tuple[list[float], list[float], Any]:
+    """The positions of the one line whose label starts like this, and the line."""
+    (line,) = [line for line in axes.get_lines() if str(line.get_label()).startswith(start)]
+    return list(np.asarray(line.get_xdata(), float)), list(np.asarray(line.get_ydata(), float)), line
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_run_shows_its_attempts_and_its_best(tmp_path: Path) -> None:
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.2, 0.1, FAILED, 0.5], seed=3)]))
+    assert axes.get_title() == "frozenlake: builtin (no language model), table policy, seed 3, unfinished"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("attempt", "mean return per episode")
+    assert line_called(axes, "attempt that became the best")[:2] == ([1, 4], [0.2, 0.5])
+    (points,) = [line for line in axes.get_lines() if line.get_label() == "attempt"]
+    scored = [(x, y) for x, y in points.get_xydata() if not np.isnan(y)]
+    assert scored == [(2, 0.1)]
+    x, y, line = line_called(axes, "best so far")
+    assert (x, y) == ([0, 1, 2, 3, 4], [0.02, 0.2, 0.2, 0.2, 0.5])
+    assert line.get_drawstyle() == "steps-post"
+
+
+def test_what_tuning_gained_is_drawn_from_the_score_as_proposed(tmp_path: Path) -> None:
+    run = a_run(tmp_path, [0.4, FAILED, 0.3, 0.6], proposed={1: 0.1, 4: 0.5})
+    axes = the_axes(runs_figure([run]))
+    assert line_called(axes, "before tuning")[:2] == ([1, 4], [0.1, 0.5])
+    (gains,) = [c for c in axes.collections if isinstance(c, LineCollection)]
+    assert [segment.tolist() for segment in gains.get_segments()] == [[[1, 0.1], [1, 0.4]], [[4, 0.5], [4, 0.6]]]
+    labels = the_axes(runs_figure([a_run(tmp_path / "plain", [0.4])])).get_legend_handles_labels()[1]
+    assert "before tuning" not in labels
+
+
+def test_failed_attempts_are_marked_at_the_bottom(tmp_path: Path) -> None:
+    axes = the_axes(runs_figure([a_run(tmp_path, [FAILED, 0.0, FAILED])]))
+    x, y, line = line_called(axes, "failed attempt (2)")
+    assert x == [1, 3]
+    heights = line.get_transform().transform(np.column_stack([x, y]))[:, 1]
+    lowest_score = axes.transData.transform((0, 0.0))[1]
+    assert (heights < lowest_score - line.get_markersize()).all()  # the marks do not touch
+    assert (heights > axes.transAxes.transform((0, 0))[1]).all()
+
+
+def test_a_run_without_failures_does_not_mention_them(tmp_path: Path) -> None:
+    assert not any("failed" in text for text in legend_of(the_axes(runs_figure([a_run(tmp_path, [0.1])]))))
+
+
+def test_lines_to_compare_with(tmp_path: Path) -> None:
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.1], random=0.0125)]))
+    heights = {label: set(line_called(axes, label)[1]) for label in ("random actions", "solved", "known optimum")}
+    assert heights == {"random actions": {0.0125}, "solved": {0.7}, "known optimum": {0.74016}}
+    assert line_called(axes, "random actions")[2].get_linestyle() == ":"
+    assert {"random actions: 0.0125", "solved: 0.7", "known optimum: 0.7402"} <= set(legend_of(axes))
+
+
+def test_a_task_without_goal_or_warm_up_has_no_such_lines(tmp_path: Path) -> None:
+    task = replace(LAKE, solved=None, optimum=None)
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.1, 0.3], task=task, random=None)]))
+    assert legend_of(axes) == ["attempt that became the best", "best so far"]
+
+
+def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Path) -> None:
+    final = {"mean": 0.4, "ci95": [0.3, 0.5], "episodes": 100, "exact": False}
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.2] * 11, final=final)]))
+    (bars,) = axes.containers
+    marker, _, (arms,) = bars.lines
+    assert marker.get_xdata()[0] > 11
+    assert marker.get_ydata()[0] == 0.4
+    assert arms.get_segments()[0][:, 1].tolist() == pytest.approx([0.3, 0.5])
+    assert "final score: 0.4 [0.3, 0.5]\n(95% interval, 100 fresh episodes)" in legend_of(axes)
+    assert "unfinished" not in axes.get_title()
+    assert max(axes.get_xticks()) == 10  # the final score is no third attempt
+
+
+def test_an_exact_final_score_says_so(tmp_path: Path) -> None:
+    final = {"mean": 0.74, "ci95": [0.74, 0.74], "episodes": 0, "exact": True}
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.74], final=final)]))
+    assert "final score: 0.74 (exact)" in legend_of(axes)
+
+
+def test_a_run_that_found_nothing_is_drawn(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [FAILED])
+    Logbook(folder).write_summary({"final": None})
+    labels = legend_of(the_axes(runs_figure([folder])))
+    assert "failed attempt (1)" in labels
+    assert not any(label.startswith(("final", "best", "attempt")) for label in labels)
+
+
+@pytest.mark.parametrize(
+    ("x", "positions"),
+    [
+        ("attempt", [0, 1, 2]),
+        ("calls", [0, 2, 4]),
+        ("episodes", [20, 40, 60]),
+        ("env_steps", [0, 1000, 2000]),
+        ("tokens", [0, 110, 220]),
+        ("wall_seconds", [0, 1.5, 3]),
+    ],
+)
+def test_what_scores_are_drawn_over(tmp_path: Path, x: str, positions: list[float]) -> None:
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.1, 0.2])], x=x))
+    assert line_called(axes, "best so far")[0] == positions
+    assert axes.get_xlabel() == X_AXES[x]
+
+
+def test_every_x_axis_is_tested() -> None:
+    (mark,) = test_what_scores_are_drawn_over.pytestmark  # type: ignore[attr-defined]
+    assert [case[0] for case in mark.args[1]] == list(X_AXES)
+
+
+# --- many runs -------------------------------------------------------------------------------------------------------
+
+
+def band_of(axes: Axes, index: int = 0) -> tuple[float, float]:
+    """The lowest and highest point of a band."""
+    heights = axes.collections[index].get_paths()[0].vertices[:, 1]
+    return float(heights.min()), float(heights.max())
+
+
+def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
+    folders = [a_run(tmp_path, [0.2, 0.4], seed=1), a_run(tmp_path, [0.6, 0.6], seed=2)]
+    axes = the_axes(runs_figure(folders))
+    assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
+    x, y, line = line_called(axes, "mean of n = 2 runs")
+    assert (x, y) == ([0, 1, 2], pytest.approx([0.02, 0.4, 0.5]))
+    assert line.get_drawstyle() == "steps-post"
+    # A resample of two runs is one of them twice with probability 1/4 each: the outer 2.5% are the runs themselves.
+    assert band_of(axes) == pytest.approx((0.02, 0.6))
+    singles = [list(one.get_ydata()) for one in axes.get_lines() if one.get_linewidth() < 1]
+    assert singles == [[0.02, 0.2, 0.4], [0.02, 0.6, 0.6]]
+
+
+def test_from_three_runs_on_it_is_the_interquartile_mean(tmp_path: Path) -> None:
+    folders = [a_run(tmp_path, [best], seed=i) for i, best in enumerate([0.1, 0.2, 0.3, 0.9])]
+    axes = the_axes(runs_figure(folders))
+    assert line_called(axes, "interquartile mean of n = 4 runs, 95% band")[1] == pytest.approx([0.02, 0.25])
+
+
+def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
+    folders = [
+        *(a_run(tmp_path, [0.1], seed=i) for i in range(2)),
+        *(a_run(tmp_path, [0.2], seed=i, llm="openai:gpt-5-mini") for i in range(3)),
+        a_run(tmp_path, [0.3], llm="openai:gpt-5-mini", policy="linear"),
+        a_run(tmp_path, [0.4], llm="openai:gpt-5-mini", template="terse"),
+    ]
+    axes = the_axes(runs_figure(folders))
+    assert axes.get_title() == "frozenlake: best so far of 7 runs"
+    assert legend_of(axes)[3:] == [
+        "builtin (no language model), table policy: mean of n = 2 runs, 95% band",
+        "openai:gpt-5-mini, table policy: interquartile mean of n = 3 runs, 95% band",
+        "openai:gpt-5-mini, linear policy: n = 1 run",
+        "openai:gpt-5-mini, table policy, template terse: n = 1 run",
+    ]
+    means = [line for line in axes.get_lines() if line.get_linewidth() > 2]
+    for looks in ("get_color", "get_linestyle", "get_marker"):
+        assert len({getattr(line, looks)() for line in means}) == 4
+    assert len(axes.collections) == 2  # a single run has no band
+
+
+def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) -> None:
+    other = replace(LAKE, name="pond", solved=0.3, optimum=Optimum(0.5, "by hand"))
+    folders = [
+        a_run(tmp_path, [0.1], seed=1),
+        a_run(tmp_path, [0.2], seed=2, llm="manual"),
+        a_run(tmp_path, [0.3], task=other, llm="manual"),
+    ]
+    lake, pond = runs_figure(folders).axes
+    assert lake.get_title().startswith("frozenlake: ")
+    assert pond.get_title() == "pond: manual, table policy"
+    assert "known optimum: 0.5" in legend_of(pond)
+    assert line_called(pond, "n = 1 run")[2].get_color() == line_called(lake, "manual")[2].get_color() == OKABE_ITO[1]
+
+
+def test_the_random_level_of_many_runs_is_their_mean(tmp_path: Path) -> None:
+    folders = [a_run(tmp_path, [0.1], seed=i, random=level) for i, level in enumerate((0.02, 0.04))]
+    assert set(line_called(the_axes(runs_figure(folders)), "random actions: 0.03")[1]) == {0.03}
+
+
+def test_a_folder_given_twice_counts_once(tmp_path: Path) -> None:
+    one, two = a_run(tmp_path, [0.1], seed=1), a_run(tmp_path, [0.2], seed=2)
+    again = one.parent / "." / ".." / one.parent.name / one.name
+    assert "mean of n = 2 runs, 95% band" in legend_of(the_axes(runs_figure([one, two, again])))
+
+
+def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
+    spender = a_run(tmp_path, [0.1, 0.2], llm="openai:gpt-5-mini")
+    saver = a_run(tmp_path, [0.3, 0.4])
+    log = saver / "attempts.jsonl"
+    records = [json.loads(line) | {"tokens_in": 0, "tokens_out": 0} for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    axes = the_axes(runs_figure([spender, saver], x="tokens"))
+    x, y, line = line_called(axes, "builtin")
+    assert (x, y) == ([0], [0.4])
+    assert line.get_markevery() == [0]
+    assert line.get_marker() not in ("", "None", None)
+
+
+# --- the average -----------------------------------------------------------------------------------------------------
+
+
+def arrays(*rows: Sequence[float]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+    return [np.array(row, float) for row in rows]
+
+
+def test_the_band_is_that_of_all_resamples() -> None:
+    values = [0.0, 1.0, 2.0, 3.0, 10.0]
+    band = average(arrays(*[[0]] * 5), arrays(*[[value] for value in values]))
+    # A quarter of five runs is 1.25 of them: none of the outermost, three quarters of their neighbours.
+    weights = [0, 0.3, 0.4, 0.3, 0]
+    assert band.centre == pytest.approx([0.3 * 1 + 0.4 * 2 + 0.3 * 3])
+    resamples = [np.dot(sorted(drawn), weights) for drawn in itertools.product(values, repeat=5)]
+    low, high = np.percentile(resamples, [2.5, 97.5])
+    assert 0 < low < 2 < high < 10
+    assert band.low[0] == pytest.approx(low, abs=0.3)
+    assert band.high[0] == pytest.approx(high, abs=0.7)
+
+
+def test_of_three_runs_the_outer_ones_count_a_quarter() -> None:
+    # 0.75 of three runs go at either end: a quarter of the outer ones stays beside the middle one.
+    assert average(arrays(*[[0]] * 3), arrays([0], [4], [100])).centre == pytest.approx([(4 + 0.25 * 100) / 1.5])
+
+
+def test_the_average_takes_every_step_of_every_run() -> None:
+    band = average(arrays([0, 10, 30], [5, 20]), arrays([0, 1, 2], [4, 6]))
+    assert band.x.tolist() == [0, 5, 10, 20, 30]
+    # The second run keeps its last level after its end, and its first one before its start.
+    assert band.centre.tolist() == [2, 2, 2.5, 3.5, 4]
+    assert band.low.tolist() == [0, 0, 1, 1, 2]
+    assert band.high.tolist() == [4, 4, 4, 6, 6]
+
+
+def test_of_several_levels_at_one_place_the_last_counts() -> None:
+    assert average(arrays([0, 0, 0]), arrays([1, 2, 3])).centre.tolist() == [3]
+
+
+def test_the_average_begins_where_every_run_has_a_level() -> None:
+    band = average(arrays([0, 1, 2], [0, 1, 2]), arrays([np.nan, 1, 1], [np.nan, np.nan, 3]))
+    assert band.x.tolist() == [2]
+    assert band.centre.tolist() == [2]
+
+
+def test_runs_that_agree_have_a_band_without_width() -> None:
+    band = average(arrays(*[[0, 1]] * 4), arrays(*[[1, 2]] * 4))
+    assert band.low.tolist() == band.centre.tolist() == band.high.tolist() == [1, 2]
+
+
+def test_the_band_depends_on_the_seed_alone() -> None:
+    rows = np.random.default_rng(0).random((6, 3))
+    xs, levels = arrays(*[[0, 1, 2]] * 6), arrays(*rows)
+    same, other = average(xs, levels, seed=1), average(xs, levels, seed=2)
+    assert average(xs, levels, seed=1).low.tolist() == same.low.tolist()
+    assert other.low.tolist() != same.low.tolist()
+    assert other.centre.tolist() == same.centre.tolist()
+
+
+def test_long_runs_are_thinned_and_keep_their_ends() -> None:
+    xs = np.arange(5_000.0)
+    band = average([xs, xs], [xs, xs])
+    assert len(band.x) == 200
+    assert (band.x[0], band.x[-1]) == (0, 4_999)
+    assert (band.centre == band.x).all()
+
+
+def test_a_run_of_which_nothing_can_be_drawn_is_an_empty_picture(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [], random=None, task=replace(LAKE, solved=None, optimum=None))
+    axes = the_axes(runs_figure([folder]))
+    assert axes.get_legend() is None
+
+
+def test_settings_that_differ_between_runs_keep_them_apart(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / f"{n}-{seed}", [0.3], seed=seed, iterations=n) for n in (3, 9) for seed in (0, 1)]
+    labels = the_axes(runs_figure(runs)).get_legend_handles_labels()[1]
+    assert sum("iterations 3: mean of n = 2 runs" in label for label in labels) == 1
+    assert sum("iterations 9: mean of n = 2 runs" in label for label in labels) == 1

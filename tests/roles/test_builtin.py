@@ -1,0 +1,104 @@
+"""The embedded search: honest about what it is, fluent in the policy language, and good enough to compare with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import attempts_of, in_a_process, transcript_of
+
+import policygen
+from policygen.errors import ProviderError
+from policygen.llm.messages import Message, Prompt
+from policygen.policies.parse import parse
+from policygen.roles.builtin import Builtin
+from policygen.search.resume import load_run
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def test_cartpole_is_solved_within_twenty_iterations() -> None:
+    result = policygen.run("cartpole", iterations=20, seed=0)
+    assert result.final is not None
+    assert result.final.mean >= 475
+    assert result.summary["solved"] is True
+    assert result.summary["attempts"] <= 20
+
+
+def test_the_frozen_lake_is_solved_within_twenty_iterations() -> None:
+    result = policygen.run("frozenlake", iterations=20, seed=0)
+    assert result.final is not None
+    assert result.final.exact
+    assert result.final.mean >= 0.70
+
+
+def test_linear_policies_improve() -> None:
+    result = policygen.run("cartpole", policy="linear", iterations=20, seed=2)
+    assert result.policy is not None
+    assert result.policy.kind == "linear"
+    assert result.final is not None
+    assert result.final.mean >= 195
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        ("cartpole", "table"),
+        ("cartpole", "linear"),
+        ("frozenlake", "table"),
+        ("frozenlake", "linear"),
+        ("frozenlake-deterministic", "table"),
+        ("Acrobot-v1", "table"),
+        ("Pendulum-v1", "linear"),
+        ("Pendulum-v1", "table"),
+        ("Blackjack-v1", "table"),
+    ],
+)
+def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -> None:
+    result = policygen.run(task, policy=kind, iterations=4, episodes=4, warmup_episodes=4, final_episodes=4)
+    assert result.summary["failed_attempts"] == 0
+    assert result.summary["repairs"] == 0
+    read = load_run(result.folder)
+    for line, attempt in zip(transcript_of(result.folder), read.search.attempts[1:], strict=True):
+        parsed = parse(line["reply"]["text"], read.task, read.config.policy)
+        assert parsed.problems == ()
+        assert parsed.coverage == 1.0
+        assert attempt.policy is not None
+        assert attempt.policy.kind == kind
+
+
+def test_it_starts_without_any_episode() -> None:
+    for kind in ("table", "linear"):
+        result = policygen.run("cartpole", policy=kind, iterations=1, warmup_episodes=0, final_episodes=4)
+        assert result.summary["failed_attempts"] == 0
+
+
+def test_it_never_says_that_it_is_a_language_model() -> None:
+    assert Builtin().is_language_model is False
+    result = policygen.run("frozenlake", iterations=3)
+    assert result.summary["is_language_model"] is False
+    assert result.summary["llm_calls"] == 0
+    assert result.summary["usd"] == 0.0
+    for line in transcript_of(result.folder):
+        assert line["reply"]["model"] == "builtin"
+        assert "model, " not in line["reply"]["text"].lower()
+        assert "language" not in line["reply"]["text"].lower()
+
+
+def test_the_command_line_says_what_it_is(tmp_path: Path) -> None:
+    done = in_a_process("run", "frozenlake", "--iterations", 1, cwd=tmp_path)
+    assert "proposals from builtin (search without a language model)" in done.stdout
+    assert "calls" not in done.stdout
+    doctor = in_a_process("doctor", "--llm", "builtin", cwd=tmp_path)
+    assert doctor.stdout.strip().endswith("it is not a language model")
+
+
+def test_it_refuses_a_prompt_that_does_not_come_from_a_run() -> None:
+    with pytest.raises(ProviderError, match=r"^builtin is a search, not a language model"):
+        Builtin().complete(Prompt((Message("user", "hello"),)), 100)
+
+
+def test_it_does_not_try_the_same_table_twice_on_what_it_knows() -> None:
+    result = policygen.run("cartpole", iterations=10, seed=4)
+    tables = [str(a["policy"]) for a in attempts_of(result.folder)[1:]]
+    assert len(set(tables)) == len(tables)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+
+from policygen.errors import BudgetExhausted
+from policygen.llm.messages import Message, Prompt, Reply
+from policygen.runs.budget import SHORTEST_REPLY, Ledger
+from policygen.runs.config import RunConfig
+
+
+def ledger(**limits) -> Ledger:
+    return Ledger(RunConfig(task="frozenlake", **limits))
+
+
+def prompt(characters: int = 4_000) -> Prompt:
+    return Prompt((Message("user", "x" * characters),))
+
+
+def test_calls_are_counted_up_to_the_limit_and_not_beyond():
+    book = ledger(max_calls=2)
+    book.charge_call()
+    book.charge_call()
+    with pytest.raises(BudgetExhausted, match=r"all 2 calls \(--max-calls\) are used"):
+        book.charge_call()
+    assert book.calls == 2
+    with pytest.raises(BudgetExhausted):
+        ledger(max_calls=0).charge_call()
+
+
+def test_without_limits_nothing_is_refused():
+    book = ledger()
+    for _ in range(100):
+        book.charge_call()
+    book.charge_episodes(10**9)
+    book.check_cost(None)
+    assert book.reply_allowance(prompt(10**6)) == book.config.max_output_tokens
+
+
+def test_the_reply_may_be_as_long_as_the_tokens_that_are_left():
+    book = ledger(max_tokens=5_000, max_output_tokens=4_000)
+    assert book.expected_tokens(prompt()) == 1_300
+    assert book.reply_allowance(prompt()) == 3_700
+    book.charge_reply(prompt(), Reply("y" * 400, "m", tokens_in=1_000, tokens_out=100))
+    assert (book.tokens_in, book.tokens_out) == (1_000, 100)
+    assert book.expected_tokens(prompt()) == 1_100  # corrected by what was reported, with a margin
+    assert book.reply_allowance(prompt()) == 5_000 - 1_100 - 1_100
+    with pytest.raises(BudgetExhausted, match=r"could exceed 5,000 tokens \(--max-tokens\)"):
+        book.reply_allowance(prompt(16_000))
+
+
+def test_the_shortest_reply_that_is_worth_asking_for():
+    limit = 1_300 + SHORTEST_REPLY
+    assert ledger(max_tokens=limit).reply_allowance(prompt()) == SHORTEST_REPLY
+    with pytest.raises(BudgetExhausted):
+        ledger(max_tokens=limit - 1).reply_allowance(prompt())
+
+
+def test_tokens_are_never_exceeded_by_replies_that_keep_their_allowance():
+    book = ledger(max_tokens=20_000, max_output_tokens=2_000)
+
+    def spend() -> None:
+        for _ in range(100):
+            allowance = book.reply_allowance(prompt())
+            book.charge_reply(prompt(), Reply("", "m", tokens_in=1_050, tokens_out=allowance))
+
+    with pytest.raises(BudgetExhausted):
+        spend()
+    assert 15_000 < book.tokens_in + book.tokens_out <= 20_000
+
+
+def test_counts_that_a_server_does_not_report_are_estimated():
+    book = ledger()
+    assert book.charge_reply(prompt(), Reply("y" * 400, "m")) == (1_000, 100)
+    assert (book.tokens_in, book.tokens_out) == (1_000, 100)
+
+
+def test_an_unknown_price_is_unknown_and_never_zero():
+    book = ledger()
+    book.charge_reply(prompt(), Reply("", "m", usd=0.25, seconds=2.0))
+    assert book.usd == 0.25
+    book.charge_reply(prompt(), Reply("", "m", usd=None, seconds=1.0))
+    book.charge_reply(prompt(), Reply("", "m", usd=0.25))
+    assert book.usd is None
+    assert book.llm_seconds == 3.0
+
+
+def test_cost_is_checked_before_it_is_spent():
+    book = ledger(max_usd=1.0)
+    book.check_cost(1.0)
+    book.charge_reply(prompt(), Reply("", "m", usd=0.5))
+    book.check_cost(0.5)
+    with pytest.raises(BudgetExhausted, match=r"could exceed 1 USD \(--max-usd\)"):
+        book.check_cost(0.51)
+    with pytest.raises(BudgetExhausted, match="price is unknown"):
+        book.check_cost(None)
+    book.charge_reply(prompt(), Reply("", "m"))
+    with pytest.raises(BudgetExhausted, match="price is unknown"):
+        book.check_cost(0.0)
+
+
+def test_episodes_are_charged_before_they_are_played():
+    book = ledger(max_episodes=50)
+    book.charge_episodes(30)
+    assert book.affords_episodes(20)
+    assert not book.affords_episodes(21)
+    with pytest.raises(BudgetExhausted, match=r"the next 21 episodes would exceed 50 \(--max-episodes\)"):
+        book.charge_episodes(21)
+    assert book.episodes == 30
+    book.charge_episodes(20)
+    assert book.episodes == 50

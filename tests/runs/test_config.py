@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from policygen.errors import UsageError
+from policygen.runs.config import RunConfig, effective_config, parse_method
+from policygen.tasks.load import load_task
+
+LAKE = load_task("frozenlake")
+
+
+def test_defaults_come_from_the_task_and_the_record():
+    config = effective_config(LAKE, "frozenlake")
+    assert (config.task, config.policy, config.llm, config.seed) == ("frozenlake", "table", "builtin", 0)
+    assert effective_config(load_task("Pendulum-v1"), "Pendulum-v1").policy == "linear"
+
+
+def test_later_sources_win(tmp_path):
+    task = replace(LAKE, run=(("iterations", 3), ("episodes", 4), ("candidates", 5), ("repairs", 6)))
+    file = tmp_path / "config.toml"
+    file.write_text("episodes = 40\ncandidates = 50\nrepairs = 7\n")
+    config = effective_config(
+        task, "t", file=file, assignments=["candidates=6", "repairs=8"], options={"repairs": 9, "seed": None}
+    )
+    assert (config.iterations, config.episodes, config.candidates, config.repairs, config.seed) == (3, 40, 6, 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "name", "value"),
+    [
+        ("seed=7", "seed", 7),
+        ("temperature=0.5", "temperature", 0.5),
+        ("temperature = 1", "temperature", 1.0),
+        ("llm=openai:gpt-5-mini", "llm", "openai:gpt-5-mini"),
+        ('llm="openai:x"', "llm", "openai:x"),
+        ("base_url=http://localhost:1/v1?a=b", "base_url", "http://localhost:1/v1?a=b"),
+        ("grid=fixed", "grid", "fixed"),
+        ("max_tokens=10_000", "max_tokens", 10_000),
+        ("stop_at=-13", "stop_at", -13.0),
+    ],
+)
+def test_an_assignment_is_read_as_toml_or_else_as_text(assignment, name, value):
+    assert getattr(effective_config(LAKE, "frozenlake", assignments=[assignment]), name) == value
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("episodes", "--set episodes: write --set NAME=VALUE"),
+        ("episods=3", "--set: there is no setting `episods`; did you mean `episodes`?"),
+        ("xyzzy=3", "--set: there is no setting `xyzzy`; known are task, llm"),
+        ("episodes=1", "--set: `episodes`: input should be greater than or equal to 2"),
+        ("episodes=many", "--set: `episodes`: input should be a valid integer"),
+        ("episodes=", "--set: `episodes`: input should be a valid integer"),
+        ("grid=open", "--set: `grid`: input should be 'free' or 'fixed'"),
+        ("policy=neural", "--set: `policy`: input should be 'table' or 'linear'"),
+        ("temperature=nan", "--set: `temperature`: input should be"),
+        ("max_usd=-1", "--set: `max_usd`: input should be greater than or equal to 0"),
+        ("task=cartpole", "--set: these settings are for task `cartpole`, this run is of `frozenlake`"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_source(assignment, sentence):
+    with pytest.raises(UsageError) as refusal:
+        effective_config(LAKE, "frozenlake", assignments=[assignment])
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_the_source_of_a_wrong_setting_is_named(tmp_path):
+    task = replace(LAKE, run=(("episods", 3),))
+    with pytest.raises(UsageError, match=r"task frozenlake, \[run\]: there is no setting `episods`"):
+        effective_config(task, "frozenlake")
+    file = tmp_path / "mine.toml"
+    file.write_text("seed = -1")
+    with pytest.raises(UsageError, match=r"mine\.toml: `seed`: input should be greater than or equal to 0"):
+        effective_config(LAKE, "frozenlake", file=file)
+    with pytest.raises(UsageError, match="the options: `seed`"):
+        effective_config(LAKE, "frozenlake", options={"seed": -1})
+
+
+@pytest.mark.parametrize("content", [b"seed = ", b"\xff"])
+def test_a_config_file_that_is_not_toml_is_refused(tmp_path, content):
+    (tmp_path / "mine.toml").write_bytes(content)
+    with pytest.raises(UsageError, match=r"mine\.toml is not valid TOML"):
+        effective_config(LAKE, "frozenlake", file=tmp_path / "mine.toml")
+    with pytest.raises(UsageError, match=r"cannot read .*none\.toml: No such file"):
+        effective_config(LAKE, "frozenlake", file=tmp_path / "none.toml")
+
+
+def test_normalised_quantities_are_for_linear_policies_wherever_the_kind_comes_from():
+    sentence = "--normalise is for linear policies, a table has bins instead; add --policy linear"
+    for asked in ({"assignments": ["normalise=true"]}, {"options": {"normalise": True, "policy": "table"}}):
+        with pytest.raises(UsageError) as refusal:
+            effective_config(LAKE, "frozenlake", **asked)
+        assert str(refusal.value) == sentence
+    assert effective_config(LAKE, "frozenlake", options={"normalise": True, "policy": "linear"}).normalise
+    assert not effective_config(LAKE, "frozenlake", options={"policy": "linear"}).normalise
+
+
+def test_every_setting_is_described_and_the_record_is_frozen():
+    assert all(field.description for field in RunConfig.model_fields.values())
+    with pytest.raises(ValueError, match="frozen"):
+        effective_config(LAKE, "frozenlake").seed = 3
+
+
+@pytest.mark.parametrize("text", ["adam", "100", "cma:", "cma:0", "cma:many", "cma:-3", ":5"])
+def test_a_malformed_method_of_refinement_is_one_sentence_before_anything_is_played(text: str) -> None:
+    with pytest.raises(UsageError, match=rf"--refine {text}: .*cma:500"):
+        effective_config(LAKE, "frozenlake", options={"refine": text})
+
+
+def test_methods_of_refinement_and_their_budgets_are_read() -> None:
+    assert parse_method("none") == (None, 0)
+    assert parse_method("auto") == ("auto", 500)
+    assert parse_method("ars:1200") == ("ars", 1_200)

@@ -1,0 +1,188 @@
+"""The folder of a run: what is written comes back, whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import (
+    ALWAYS_DOWN,
+    ALWAYS_LEFT,
+    BEST_LAKE,
+    FALLING,
+    LEANING,
+    NO_POLICY,
+    Written,
+    attempts_of,
+    fenced,
+    lines_of,
+)
+
+import policygen
+from policygen.errors import LogbookError
+from policygen.llm.messages import Message, Prompt, Reply
+from policygen.runs.config import RunConfig
+from policygen.runs.correspondence import Exchange, FailedExchange
+from policygen.runs.logbook import Logbook
+from policygen.runs.records import CURVE_COLUMNS
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+PROMPT = Prompt((Message("system", "a\u2028b"), Message("user", "c | d\n\n\té 漢 \u0085")))
+
+
+def a_run(texts: list[str], task: str = "cartpole", **settings: Any) -> policygen.RunResult:
+    chosen = {"iterations": len(texts), "episodes": 5, "final_episodes": 5, "repairs": 0, **settings}
+    return policygen.run(task, llm=Written(texts), **chosen)
+
+
+def new(out: str = "out", **settings: Any) -> Logbook:
+    task = policygen.load_task("frozenlake")
+    return Logbook.create(Path(out), task, RunConfig(task="frozenlake", **settings))
+
+
+def test_attempts_come_back_as_they_were() -> None:
+    linear = policygen.run("Pendulum-v1", policy="linear", iterations=2, episodes=3, final_episodes=3)
+    own_grid = fenced(
+        "let lean = angle + 0.3*spin", "bins lean: -0.1, 0, 0.1", "| lean | action |", "| 0-1 | left |", "| * | right |"
+    )
+    for result in (
+        a_run([ALWAYS_LEFT, NO_POLICY, LEANING, FALLING, own_grid]),
+        a_run([ALWAYS_DOWN, BEST_LAKE], "frozenlake"),
+        linear,
+    ):
+        assert Logbook(result.folder).attempts() == list(result.attempts)
+
+
+def test_settings_and_task_come_back_as_they_were() -> None:
+    logbook = new(seed=3, template="mine", max_usd=0.25, conversation="continued")
+    assert logbook.config() == RunConfig(
+        task="frozenlake", seed=3, template="mine", max_usd=0.25, conversation="continued"
+    )
+    assert logbook.task().observations == policygen.load_task("frozenlake").observations
+    assert logbook.task().grid == policygen.load_task("frozenlake").grid
+
+
+def test_the_settings_say_with_which_versions_the_run_was_made() -> None:
+    versions = tomllib.loads((new().folder / "config.toml").read_text())["versions"]
+    assert versions["policygen"] == policygen.__version__
+    assert {"python", "numpy", "gymnasium"} <= set(versions)
+
+
+def test_exchanges_come_back_as_they_were() -> None:
+    logbook = new()
+    reply = Reply("| 0 | left |\u2028", "m", 3, None, None, 0.5, True, "hm\n", "length")
+    exchanges = [Exchange(1, 0, PROMPT, reply, 2), FailedExchange(1, 1, PROMPT, 6, "gave up")]
+    for exchange in exchanges:
+        logbook.record_exchange(exchange)
+    assert logbook.exchanges() == exchanges
+
+
+def test_every_run_gets_a_folder_of_its_own() -> None:
+    folders = [new().folder for _ in range(5)]
+    assert len(set(folders)) == 5
+    assert all(folder.name.startswith("frozenlake-builtin-") for folder in folders)
+
+
+def test_the_folder_is_named_after_the_provider_not_its_address() -> None:
+    assert "-replay-" in new(llm="replay:a/b/c").folder.name
+
+
+def test_the_curve_has_running_totals_and_an_empty_cell_for_what_there_is_not() -> None:
+    result = a_run([LEANING, NO_POLICY, FALLING])
+    with open(result.folder / "learning_curve.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == CURVE_COLUMNS
+    assert [row["attempt"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["calls"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["tokens_in"] for row in rows] == ["0", "10", "20", "30"]
+    assert [row["usd"] for row in rows] == ["0", "", "", ""]  # the price is unknown from the first reply on
+    assert [row["failed"] for row in rows] == ["0", "0", "1", "0"]
+    assert rows[2]["score"] == ""
+    assert rows[2]["best"] == rows[1]["best"] == rows[1]["score"]
+    assert float(rows[3]["score"]) == pytest.approx(result.attempts[3].score.mean, rel=1e-5)
+    assert int(rows[3]["episodes"]) == result.summary["episodes"]
+
+
+def test_a_torn_last_line_is_passed_over_and_does_not_swallow_the_next() -> None:
+    logbook = new()
+    logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "é"))
+    path = logbook.folder / "transcript.jsonl"
+    whole = path.read_bytes()
+    for cut in (1, len(whole) // 2, len(whole) - 3):
+        path.write_bytes(whole + whole[:cut])
+        assert len(logbook.exchanges()) == 1
+        logbook.record_exchange(FailedExchange(2, 0, PROMPT, 1, "later"))
+        assert [exchange.attempt for exchange in logbook.exchanges()] == [1, 2]
+    logbook.keep_only([])
+    assert [line["attempt"] for line in lines_of(path)] == [1, 2]  # every line can be read again by any reader
+
+
+def test_a_log_that_cannot_be_written_is_one_sentence() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    logbook = new()
+    (logbook.folder / "transcript.jsonl").symlink_to("/dev/full")
+    with pytest.raises(LogbookError, match=r"^cannot write \S+transcript.jsonl: No space left on device; [^\n]*$"):
+        logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "x"))
+
+
+def test_a_folder_that_went_away_is_one_sentence() -> None:
+    logbook = new()
+    for path in logbook.folder.iterdir():
+        path.unlink()
+    logbook.folder.rmdir()
+    for write in (
+        lambda: logbook.write_summary({}),
+        lambda: logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "x")),
+    ):
+        with pytest.raises(LogbookError, match="cannot write"):
+            write()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"number": 1}', "attempts.jsonl is damaged after attempt 0"),
+        ('{"number": 1, "policy": {"kind": "tree"}, "score": null, "played": [], "problems": []}', "is damaged"),
+    ],
+)
+def test_a_damaged_attempt_is_one_sentence(line: str, said: str) -> None:
+    folder = a_run([LEANING]).folder
+    first = (folder / "attempts.jsonl").read_text().split("\n")[0]
+    (folder / "attempts.jsonl").write_text(f"{first}\n{line}\n")
+    with pytest.raises(LogbookError) as failure:
+        Logbook(folder).attempts()
+    assert said in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_damaged_transcript_or_summary_is_one_sentence() -> None:
+    folder = a_run([LEANING]).folder
+    (folder / "transcript.jsonl").write_text('{"attempt": 1}\n')
+    (folder / "summary.json").write_text("{")
+    with pytest.raises(LogbookError, match=r"transcript.jsonl is damaged"):
+        Logbook(folder).exchanges()
+    with pytest.raises(LogbookError, match=r"summary.json is damaged"):
+        Logbook(folder).summary()
+
+
+def test_an_unknown_setting_in_a_run_folder_is_one_sentence() -> None:
+    logbook = new()
+    with open(logbook.folder / "config.toml", "r+") as file:
+        text = file.read()
+        file.seek(0)
+        file.write("colour = 3\n" + text)
+    with pytest.raises(LogbookError, match=r"^[^\n]*config.toml: [^\n]*colour[^\n]*$"):
+        logbook.config()
+
+
+def test_the_log_holds_no_task_twice_and_no_policy_of_a_failure() -> None:
+    result = a_run([LEANING, NO_POLICY])
+    _, first, second = attempts_of(result.folder)
+    assert "task" not in first["policy"]
+    assert second["policy"] is None
+    assert second["problems"][0].keys() == {"line", "found", "expected"}

@@ -1,0 +1,294 @@
+"""The loop: common seeds, a paired test for every new best, numbers in order, and the reasons to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import (
+    ALWAYS_DOWN,
+    ALWAYS_LEFT,
+    ALWAYS_RIGHT,
+    BEST_LAKE,
+    FALLING,
+    LEANING,
+    NO_POLICY,
+    Written,
+    fenced,
+    lines_of,
+    pole,
+    timeless,
+)
+
+import policygen
+from policygen.episodes.score import episode_seeds, paired_gain
+from policygen.search.judge import SIGNIFICANCE
+from policygen.search.resume import load_run
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+POLE_RIGHT = pole("| * | * | * | * | right |")
+# LEANING, but for a corner that is hardly ever visited.
+LEANING_BUT = pole("| 0 | 2 | 5 | 5 | left |", "| * | * | 0-2 | * | left |", "| * | * | * | * | right |")
+
+
+def run(texts: list[str], task: str = "cartpole", **settings: Any) -> policygen.RunResult:
+    candidates = settings.get("candidates", 1)
+    chosen = {"iterations": len(texts) // candidates, "episodes": 10, "final_episodes": 10, "repairs": 0, **settings}
+    return policygen.run(task, llm=Written(texts), **chosen)
+
+
+def search_seeds(result: policygen.RunResult) -> set[int]:
+    longest = max((a.best_episodes for a in result.attempts), default=0)
+    played = {seed for a in result.attempts if a.score for seed in a.score.seeds}
+    return played | set(episode_seeds(load_run(result.folder).config.seed, "search", longest))
+
+
+# --- what is compared, and with what ---------------------------------------------------------------------------------
+
+
+def test_all_attempts_of_a_run_are_scored_on_the_same_seeds() -> None:
+    result = run([ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT])
+    seeds = {a.score.seeds for a in result.attempts[1:] if a.score}
+    assert len(seeds) == 1
+    assert len(*seeds) == len(set(*seeds)) == 10
+
+
+def test_the_final_score_is_on_seeds_that_nothing_in_the_search_saw() -> None:
+    result = run([ALWAYS_LEFT, LEANING, FALLING, LEANING_BUT], final_episodes=200)
+    assert result.final is not None
+    assert len(set(result.final.seeds)) == result.final.episodes == 200
+    assert not set(result.final.seeds) & search_seeds(result)
+    assert result.summary["final"]["seeds"] == list(result.final.seeds)
+    again = policygen.score(result.policy, episodes=50)
+    assert not set(again.seeds) & (search_seeds(result) | set(result.final.seeds))
+
+
+def test_another_run_seed_plays_other_episodes() -> None:
+    seeds = [search_seeds(run([LEANING], seed=seed)) for seed in (0, 1)]
+    assert not seeds[0] & seeds[1]
+
+
+def test_a_clearly_better_policy_becomes_the_best_and_a_worse_one_does_not() -> None:
+    result = run([LEANING, ALWAYS_LEFT, FALLING, LEANING, ALWAYS_LEFT])
+    assert [a.number for a in result.attempts if a.accepted] == [1, 3]
+    assert result.summary["best_attempt"] == 3
+    assert result.policy == result.attempts[3].policy
+    saved = policygen.Policy.load(result.folder / "best.json")
+    assert saved.to_text() == result.policy.to_text()
+
+
+def test_an_equal_policy_does_not_replace_the_best() -> None:
+    result = run([LEANING, LEANING, pole("| * | * | 3-5 | * | right |", "| * | * | * | * | left |")])
+    assert [a.accepted for a in result.attempts] == [False, True, False, False]
+    assert [a.verdict for a in result.attempts[2:]] == ["+0 against the best on 10 paired episodes"] * 2
+
+
+@pytest.mark.parametrize("texts", [[ALWAYS_LEFT, POLE_RIGHT], [POLE_RIGHT, ALWAYS_LEFT]], ids=["left", "right"])
+def test_luck_does_not_make_a_new_best(texts: list[str]) -> None:
+    # Mirror images of each other: neither is better, though on any ten seeds one is ahead.
+    result = run(texts, episodes=10)
+    assert [a.accepted for a in result.attempts] == [False, True, False]
+
+
+def test_of_two_mirror_images_one_was_ahead_and_was_given_more_episodes() -> None:
+    verdicts = [run(texts).attempts[2] for texts in ([ALWAYS_LEFT, POLE_RIGHT], [POLE_RIGHT, ALWAYS_LEFT])]
+    ahead = [attempt for attempt in verdicts if attempt.best_episodes > 10]
+    assert ahead
+    for attempt in ahead:
+        assert attempt.best_episodes in (20, 40)
+        assert attempt.episodes > 20 + 2 * 10
+
+
+def test_every_acceptance_is_a_won_paired_test_on_common_seeds() -> None:
+    for seed in range(3):
+        result = policygen.run("cartpole", policy="linear", iterations=12, episodes=5, final_episodes=5, seed=seed)
+        best = None
+        for attempt in result.attempts[1:]:
+            assert attempt.score is not None
+            if best is None:
+                assert attempt.accepted
+            else:
+                gain, p = paired_gain(attempt.score, best)
+                if attempt.accepted and p > SIGNIFICANCE:
+                    assert "10 paired" in attempt.verdict or "20 paired" in attempt.verdict
+                assert attempt.accepted <= (gain > 0)
+            if attempt.accepted:
+                best = attempt.score
+
+
+def test_exact_scores_are_compared_exactly() -> None:
+    result = run([ALWAYS_RIGHT, ALWAYS_DOWN, ALWAYS_RIGHT], task="frozenlake")
+    assert [a.accepted for a in result.attempts] == [False, True, True, False]
+    assert "(exact)" in result.attempts[2].verdict
+    assert result.final is not None
+    assert result.final.exact
+    assert result.final.mean == result.attempts[2].score.mean
+    # Where the score is exact, every attempt brings new episodes into the buffer.
+    buffer = load_run(result.folder).search.buffer
+    seeds = [episode.trajectory.seed for episode in buffer]
+    assert len(seeds) == len(set(seeds)) == 20 + 3 * 10
+
+
+# --- numbering, candidates, failures ---------------------------------------------------------------------------------
+
+
+def test_attempts_are_numbered_from_random_actions_on() -> None:
+    seen: list[int] = []
+    result = policygen.run(
+        "frozenlake",
+        llm=Written([ALWAYS_RIGHT, NO_POLICY, ALWAYS_DOWN]),
+        iterations=3,
+        repairs=0,
+        on_attempt=lambda attempt: seen.append(attempt.number),
+    )
+    assert seen == [0, 1, 2, 3]
+    assert [a.number for a in result.attempts] == seen
+    assert result.attempts[0].verdict == "random actions"
+    assert result.attempts[0].policy is None
+
+
+def test_candidates_of_a_round_see_the_same_history_and_are_scored_in_order() -> None:
+    provider = Written([ALWAYS_LEFT, LEANING, ALWAYS_LEFT, FALLING])
+    result = policygen.run("cartpole", llm=provider, iterations=2, candidates=2, episodes=10, final_episodes=5)
+    assert [a.number for a in result.attempts] == [0, 1, 2, 3, 4]
+    assert [a.accepted for a in result.attempts] == [False, True, True, False, True]
+    requests = [prompt.messages[-1].content for prompt in provider.prompts]
+    assert "## No policy yet" in requests[0]
+    assert "## No policy yet" in requests[1]
+    assert "(attempt 2)" in requests[2]
+    assert "(attempt 2)" in requests[3]
+    assert result.summary["iterations"] == 2
+    assert result.summary["attempts"] == 4
+
+
+def test_a_continued_conversation_carries_the_first_candidates_turns() -> None:
+    texts = [ALWAYS_LEFT, LEANING, ALWAYS_LEFT, FALLING, LEANING, FALLING]
+    provider = Written(texts)
+    policygen.run(
+        "cartpole",
+        llm=provider,
+        iterations=3,
+        candidates=2,
+        conversation="continued",
+        prompt_tokens=50_000,
+        episodes=5,
+        final_episodes=5,
+    )
+    last = provider.prompts[-1].messages
+    assert [m.role for m in last] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert [m.content for m in last if m.role == "assistant"] == [texts[0], texts[2]]
+
+
+def test_a_failed_attempt_is_recorded_and_the_loop_goes_on() -> None:
+    result = run([NO_POLICY, LEANING, "", FALLING])
+    assert [a.policy is None for a in result.attempts] == [True, True, False, True, False]
+    failed = result.attempts[1]
+    assert failed.problems
+    assert failed.score is None
+    assert failed.verdict == "no policy"
+    assert (failed.calls, failed.tokens_in, failed.tokens_out) == (1, 10, 5)
+    assert result.attempts[3].best_mean == result.attempts[2].best_mean
+    assert result.summary["failed_attempts"] == 2
+
+
+def test_a_run_without_any_policy_says_so() -> None:
+    result = run([NO_POLICY, NO_POLICY])
+    assert result.policy is None
+    assert result.final is None
+    assert result.summary["final"] is None
+    assert result.summary["best_attempt"] is None
+    assert result.summary["solved"] is False
+    assert not (result.folder / "best.json").exists()
+
+
+def test_rows_left_out_keep_the_incumbents_actions_and_coverage_says_so() -> None:
+    result = run([LEANING, pole("| * | * | 0 | * | left |")])
+    first, second = result.attempts[1:]
+    assert (first.coverage, second.coverage) == (1.0, pytest.approx(1 / 6))
+    observations = np.random.default_rng(0).normal(size=(1000, 4)) * [1, 1, 0.1, 1]
+    assert np.array_equal(first.policy.act(observations), second.policy.act(observations))
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------
+
+
+def test_the_search_ends_at_the_known_optimum() -> None:
+    result = run([ALWAYS_DOWN, BEST_LAKE, ALWAYS_DOWN], task="frozenlake")
+    assert result.summary["attempts"] == 2
+    assert result.summary["stopped"] == "the best possible score was reached"
+
+
+def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
+    result = run([ALWAYS_LEFT, LEANING, FALLING], stop_at=30)
+    assert result.summary["attempts"] == 2
+    assert result.attempts[-1].best_mean >= 30
+    best = load_run(result.folder).search
+    assert best.best_score is not None
+    # A score near the wish is checked on four times the episodes before it is believed.
+    assert result.summary["episodes"] >= 20 + 2 * 10 + 30
+
+
+def test_the_search_ends_after_its_iterations() -> None:
+    result = run([ALWAYS_LEFT, LEANING])
+    assert result.summary["stopped"] == "all 2 iterations are done"
+
+
+# --- the same again --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [("cartpole", {}), ("cartpole", {"policy": "linear", "candidates": 2}), ("frozenlake", {"seed": 5})],
+)
+def test_the_same_seed_gives_the_same_attempts(task: str, settings: dict[str, Any]) -> None:
+    runs = [
+        policygen.run(task, iterations=3, final_episodes=5, out=out, **settings).folder / "attempts.jsonl"
+        for out in ("one", "two")
+    ]
+    one, two = (timeless(lines_of(path)) for path in runs)
+    assert one == two
+
+
+def test_another_seed_gives_other_attempts() -> None:
+    one, two = (policygen.run("cartpole", iterations=1, seed=seed, out=Path(str(seed))).attempts for seed in (0, 1))
+    assert one[1].score != two[1].score
+    assert one[1].policy != two[1].policy
+
+
+# --- what tuning may spend, and what is told -------------------------------------------------------------------------
+
+
+def test_tuning_the_first_candidate_leaves_the_others_the_episodes_of_their_score() -> None:
+    pushes = [fenced(f"left = 0\nright = {weight}*angle + 0.1*spin") for weight in (1, 2)]
+    result = run(
+        pushes, policy="linear", candidates=2, episodes=5, warmup_episodes=2, refine="ars:2000", max_episodes=160
+    )
+    assert [a.score is not None for a in result.attempts[1:]] == [True, True]
+    assert result.attempts[1].refinement.startswith("ars")
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        (ALWAYS_LEFT, {"refine": "cma:300"}),
+        (fenced("left = 0\nright = 2*angle"), {"policy": "linear", "refine": "cma:5"}),
+    ],
+)
+def test_a_proposal_that_was_not_tuned_says_so(text: str, settings: dict[str, Any]) -> None:
+    (attempt,) = run([text], **settings).attempts[1:]
+    assert attempt.refinement == ""
+    assert attempt.verdict.endswith("not tuned: no constant moves, or the episodes do not suffice")
+
+
+def test_what_is_no_finite_number_is_told_and_kept() -> None:
+    broken = fenced("let bad = log(-1 - angle^2)\nlet far = 1/(spin - spin)\nleft = 0\nright = angle + bad + far")
+    result = run([broken, fenced("left = 0\nright = angle")], policy="linear")
+    assert dict(result.attempts[1].undefined) == {"bad": 1.0, "far": 1.0}
+    assert result.attempts[2].undefined == ()
+    _, second = list(lines_of(result.folder / "transcript.jsonl"))
+    asked = second["messages"][-1]["content"]
+    assert "`bad` was no finite number in 100% of the steps, `far` was no finite number in 100% of the steps" in asked
+    assert load_run(result.folder).search.attempts[1].undefined == result.attempts[1].undefined

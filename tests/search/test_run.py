@@ -1,0 +1,415 @@
+"""A run that was interrupted, wherever, ends as one that was not; and nothing that was answered is asked again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import ChatServer, Scripted
+from support import (
+    ALWAYS_DOWN,
+    ALWAYS_LEFT,
+    ALWAYS_RIGHT,
+    BEST_LAKE,
+    FALLING,
+    LEANING,
+    MALFORMED_LAKE,
+    NO_POLICY,
+    attempts_of,
+    command,
+    environment,
+    fenced,
+    in_a_process,
+    lines_of,
+    outcome,
+    sentences,
+    summary_of,
+    the_run,
+    timeless,
+    transcript_of,
+)
+
+import policygen
+from policygen.errors import LogbookError, PolicygenError
+from policygen.search.resume import load_run, resume
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def finish(folder: Path) -> None:
+    """Go on with a run, in this process, to its end."""
+    begun = resume(folder)
+    for _ in begun.attempts():
+        pass
+    begun.finish()
+
+
+# --- every moment between two writes ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run to interrupt: its task and settings, and the model's replies (none: `builtin`)."""
+
+    task: str
+    script: tuple[Scripted | str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+BUSY = Scripted(status=503, retry_after=0)
+STORIES = {
+    "repairs": Story(
+        "frozenlake",
+        (
+            ALWAYS_RIGHT,
+            MALFORMED_LAKE,
+            ALWAYS_DOWN,
+            *[NO_POLICY] * 3,
+            BUSY,
+            Scripted(ALWAYS_RIGHT, tokens_in=7, tokens_out=3, reasoning="hm"),
+            BEST_LAKE,
+        ),
+        {"iterations": 6, "price_in": 0.1, "price_out": 0.7},
+    ),
+    "candidates": Story(
+        "frozenlake",
+        (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_RIGHT, *[NO_POLICY] * 3, ALWAYS_DOWN, BEST_LAKE),
+        {"iterations": 3, "candidates": 3, "max_calls": 8},
+    ),
+    "continued": Story(
+        "frozenlake",
+        (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_DOWN, ALWAYS_RIGHT),
+        {"iterations": 2, "candidates": 2, "conversation": "continued"},
+    ),
+    "sampled": Story(
+        "cartpole",
+        (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
+        {"iterations": 5, "episodes": 5, "final_episodes": 5, "max_tokens": 100_000},
+    ),
+    "budget": Story(
+        "cartpole",
+        (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
+        {"iterations": 3, "candidates": 2, "episodes": 5, "max_episodes": 37, "final_episodes": 5},
+    ),
+    # Means over all episodes change from round to round; what a kept equation reads must not.
+    "normalised": Story(
+        "cartpole",
+        (
+            fenced("left = 0", "right = n_angle + n_nothing"),
+            fenced("left = -n_spin", "right = n_angle"),
+            fenced("left = 0", "right = 2*n_angle + 2*n_spin + 0.1*n_position"),
+            fenced("right = 3*n_angle + 3*n_spin"),
+            fenced("let n_spin = spin", "left = 0.1", "right = n_angle + n_spin"),
+        ),
+        {
+            "policy": "linear",
+            "normalise": True,
+            "iterations": 2,
+            "candidates": 2,
+            "episodes": 5,
+            "final_episodes": 5,
+            "buffer_steps": 1_000,
+        },
+    ),
+    "table": Story("cartpole", (), {"iterations": 5, "seed": 3, "final_episodes": 5}),
+    "linear": Story("cartpole", (), {"policy": "linear", "iterations": 3, "candidates": 2, "final_episodes": 5}),
+}
+
+
+def moments(folder: Path) -> Iterator[tuple[int, int]]:
+    """How many lines of the transcript and of the attempts there were after each write of a finished run."""
+    rounds = json.loads(json.dumps(load_run(folder).config.candidates))
+    asked = [line["attempt"] for line in transcript_of(folder)]
+    scored = [line["number"] for line in attempts_of(folder)]
+    yield 0, 0
+    yield 0, 1
+    last = -(-max(scored) // rounds)
+    for round_ in range(1, last + 1):
+        before = sum(number <= (round_ - 1) * rounds for number in asked)
+        after = sum(number <= round_ * rounds for number in asked)
+        done = sum(number <= (round_ - 1) * rounds for number in scored)
+        for lines in range(before + 1, after + 1):
+            yield lines, done
+        for number in range(done + 1, sum(number <= round_ * rounds for number in scored) + 1):
+            yield after, number
+
+
+def broken_off(whole: Path, there: Path, lines: int, attempts: int, torn: bool) -> None:
+    """Make `there` what `whole` was when it had so many lines; `torn` adds the first half of the next ones."""
+    there.mkdir(parents=True)
+    for name in ("config.toml", "task.json"):
+        shutil.copy(whole / name, there)
+    for name, count in (("transcript.jsonl", lines), ("attempts.jsonl", attempts)):
+        written = (whole / name).read_bytes().split(b"\n")
+        text = b"".join(line + b"\n" for line in written[:count])
+        if torn:
+            text += written[count][: len(written[count]) // 2]
+        if text:
+            (there / name).write_bytes(text)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
+    story = STORIES[name]
+    with ChatServer(story.script) as server:
+        told: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url} if story.script else {}
+        whole = policygen.run(story.task, **told, **story.settings).folder
+        asked = [chat.body["messages"] for chat in server.chats]
+        answered = transcript_of(whole)
+        requests = [sum(line["requests"] for line in answered[:k]) for k in range(len(answered) + 1)]
+        for torn in (False, True):
+            for lines, attempts in list(moments(whole))[torn :: 6 if torn else 3]:
+                folder = tmp_path / "interrupted" / f"{lines}-{attempts}-{torn}" / whole.name
+                broken_off(whole, folder, lines, attempts, torn)
+                server.requests.clear()
+                server._played = requests[lines]
+                finish(folder)
+                where = f"after {lines} lines and {attempts} attempts{', torn' if torn else ''}"
+                assert outcome(folder) == outcome(whole), where
+                assert timeless(transcript_of(folder)) == timeless(transcript_of(whole)), where
+                # Exactly what the interrupted run had not asked is asked, in the same words.
+                assert [chat.body["messages"] for chat in server.chats] == asked[requests[lines] :], where
+
+
+# --- real processes, really killed -----------------------------------------------------------------------------------
+
+
+def killed_when(begun: Callable[[], bool], *arguments: object, cwd: Path, **variables: str) -> bool:
+    """Start the command line and kill it as soon as `begun` says so; False if it ended by itself before."""
+    process = subprocess.Popen(
+        command(*arguments),
+        cwd=cwd,
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None:
+        if begun():
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def lines_in(out: Path, name: str) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in out.glob(f"*/{name}"))
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("cartpole", ("--iterations", 12, "--seed", 3)),
+        ("frozenlake", ("--iterations", 4, "--candidates", 3, "--set", "conversation=continued")),
+    ],
+)
+def test_a_search_killed_again_and_again_ends_as_if_it_had_not_been(
+    task: str, settings: tuple[object, ...], tmp_path: Path
+) -> None:
+    assert in_a_process("run", task, *settings, "--out", "whole", cwd=tmp_path).returncode == 0
+    out = tmp_path / "cut"
+    assert killed_when(
+        lambda: lines_in(out, "attempts.jsonl") >= 2, "run", task, *settings, "--out", "cut", cwd=tmp_path
+    )
+    folder = the_run(out)
+    for file, lines in (("transcript.jsonl", 5), ("attempts.jsonl", 8)):
+        killed_when(lambda file=file, lines=lines: lines_in(out, file) >= lines, "resume", folder, cwd=tmp_path)
+    if not (folder / "summary.json").exists():
+        done = in_a_process("resume", folder, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert outcome(folder) == outcome(the_run(tmp_path / "whole"))
+
+
+class Deadly(ChatServer):
+    """Kills the client while it waits for the answers with the numbers in `deadly`, which it then never gets."""
+
+    deadly: set[int]
+    client: subprocess.Popen[bytes]
+
+    def _next(self) -> Scripted:
+        if self._played in self.deadly:
+            self.deadly.discard(self._played)
+            os.kill(self.client.pid, signal.SIGKILL)
+            self.client.wait()
+            return Scripted(status=500)
+        return super()._next()
+
+
+def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(tmp_path: Path) -> None:
+    script = [ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_RIGHT, ALWAYS_DOWN, NO_POLICY, BEST_LAKE, ALWAYS_DOWN]
+    settings = ("--iterations", 2, "--candidates", 3, "--llm", "compatible:m")
+    with ChatServer(script) as server:
+        done = in_a_process(
+            *("run", "frozenlake", *settings, "--base-url", server.openai_url, "--out", "whole"), cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        asked = [chat.body["messages"] for chat in server.chats]
+    with Deadly(script) as server:
+        server.deadly = {2, 5}
+        arguments = ["run", "frozenlake", *settings, "--base-url", server.openai_url, "--out", "cut"]
+        for _ in range(3):
+            server.client = subprocess.Popen(
+                command(*arguments), cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL
+            )
+            server.client.wait()
+            arguments = ["resume", the_run(tmp_path / "cut")]
+        assert server.client.returncode == 0
+        again = [chat.body["messages"] for chat in server.chats]
+    assert again == [*asked[:3], *asked[2:6], *asked[5:]]
+    mine, whole = outcome(the_run(tmp_path / "cut")), outcome(the_run(tmp_path / "whole"))
+    assert mine == whole
+
+
+# --- what may be missing or in the way -------------------------------------------------------------------------------
+
+
+def interrupted(keep: int = 3, **settings: Any) -> tuple[Path, Path]:
+    """A whole run, and a copy of it that was broken off after `keep` attempts."""
+    whole = policygen.run("cartpole", **{"iterations": 4, "final_episodes": 5, **settings}).folder
+    folder = Path("interrupted") / whole.name
+    broken_off(whole, folder, keep, keep + 1, torn=False)
+    return whole, folder
+
+
+def test_episodes_that_were_saved_are_used_and_those_that_were_not_are_played_again() -> None:
+    whole, folder = interrupted()
+    begun = resume(folder)
+    begun.logbook.save_buffer(begun.search.buffer)
+    del begun
+    assert (folder / "episodes.npz").exists()
+    finish(folder)
+    assert outcome(folder) == outcome(whole)
+
+
+def test_a_replay_buffer_that_had_to_forget_is_brought_back_as_it_was() -> None:
+    whole, folder = interrupted(buffer_steps=1000)
+    begun = resume(folder)
+    list(begun.attempts())
+    mine, theirs = begun.search.buffer, load_run(whole).search.buffer
+    assert [(e.attempt, e.trajectory.seed) for e in mine] == [(e.attempt, e.trajectory.seed) for e in theirs]
+    begun.finish()
+    assert outcome(folder) == outcome(whole)
+
+
+def test_the_best_policy_is_written_even_if_the_run_was_killed_before_it_was() -> None:
+    whole, folder = interrupted(keep=4)
+    assert not (folder / "best.json").exists()
+    finish(folder)
+    assert outcome(folder) == outcome(whole)
+
+
+def test_a_run_that_was_killed_before_its_summary_has_only_that_to_do() -> None:
+    whole, folder = interrupted(keep=4)
+    begun = resume(folder)
+    assert list(begun.attempts()) == []
+    begun.finish()
+    assert outcome(folder) == outcome(whole)
+
+
+def test_what_was_learned_of_a_models_tokens_is_not_forgotten() -> None:
+    with ChatServer([Scripted(ALWAYS_DOWN, tokens_in=150, tokens_out=10)] * 4) as server:
+        settings: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url, "max_tokens": 5000}
+        whole = policygen.run("frozenlake", iterations=3, **settings).folder
+        asked = [chat.body["max_tokens"] for chat in server.chats]
+        folder = Path("interrupted") / whole.name
+        broken_off(whole, folder, 2, 3, torn=False)
+        server.requests.clear()
+        finish(folder)
+        assert [chat.body["max_tokens"] for chat in server.chats] == asked[2:]
+
+
+def test_requests_that_failed_stay_counted_however_often_a_run_is_resumed() -> None:
+    script = [ALWAYS_DOWN, Scripted(status=401), Scripted(status=401), ALWAYS_RIGHT, Scripted(status=401), BEST_LAKE]
+    with ChatServer(script) as server:
+        settings: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url, "max_calls": 6}
+        with pytest.raises(PolicygenError):
+            policygen.run("frozenlake", iterations=3, **settings)
+        folder = the_run(Path("results"))
+        for _ in range(2):
+            with pytest.raises(PolicygenError):
+                finish(folder)
+        finish(folder)
+    assert summary_of(folder)["llm_calls"] == 6
+    assert [a["calls"] for a in attempts_of(folder)] == [0, 1, 3, 2]
+    assert sum(line["requests"] for line in transcript_of(folder)) == 6
+
+
+def test_an_interrupted_replay_goes_on_where_it_was() -> None:
+    with ChatServer([ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, BEST_LAKE]) as server:
+        first = policygen.run("frozenlake", iterations=3, llm="compatible:m", base_url=server.openai_url).folder
+    whole = policygen.run("frozenlake", iterations=3, llm=f"replay:{first}", out="replayed").folder
+    for lines, attempts in ((1, 2), (2, 2), (3, 3)):
+        folder = Path("interrupted") / f"{lines}" / whole.name
+        broken_off(whole, folder, lines, attempts, torn=False)
+        finish(folder)
+        assert outcome(folder) == outcome(whole)
+
+
+def test_a_finished_run_is_not_resumed(tmp_path: Path) -> None:
+    folder = policygen.run("frozenlake", iterations=1).folder
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = in_a_process("resume", folder, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert sentences(done.stderr) == [f"Error: {folder} is finished; see it with: policygen show {folder}"]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(LogbookError, match=r"^[^\n]+ is not a run folder \(it has no config.toml\)$"):
+        resume(tmp_path)
+    with pytest.raises(LogbookError, match="is not a run folder"):
+        resume(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["config.toml", "task.json"])
+def test_damaged_settings_are_one_sentence_that_names_the_file(name: str) -> None:
+    _, folder = interrupted()
+    (folder / name).write_text("{ torn")
+    with pytest.raises(LogbookError, match=rf"^[^\n]*{name} is damaged[^\n]*$"):
+        resume(folder)
+
+
+def test_a_run_whose_server_is_gone_is_not_touched_by_resume() -> None:
+    with ChatServer([ALWAYS_RIGHT, Scripted(status=401)]) as server, pytest.raises(PolicygenError):
+        policygen.run("frozenlake", iterations=3, llm="compatible:m", base_url=server.openai_url)
+    folder = the_run(Path("results"))
+    before = lines_of(folder / "attempts.jsonl")
+    with pytest.raises(PolicygenError, match="no server answers"):
+        finish(folder)
+    assert lines_of(folder / "attempts.jsonl") == before
+
+
+def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(tmp_path: Path) -> None:
+    chat = tmp_path / "chat"
+    chat.mkdir()
+    lets = [f"let f{i} = f{i - 1} + sin({i + 1}*spin - position)^2/7" for i in range(1, 60)]
+    long = "\n".join(["let f0 = 2*angle", *lets, "left = 0", "right = f59 + angle - 30"])
+    (chat / "reply-001.md").write_text(fenced(long))
+    (chat / "reply-002.md").write_text(fenced("left = 0\nright = angle + 0.1*spin"))
+    size = ("--iterations", 2, "--policy", "linear", "--set", "episodes=4", "--set", "final_episodes=4")
+    started = in_a_process(
+        "run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=2000", *size, "--out", "runs", cwd=tmp_path
+    )
+    folder = the_run(tmp_path / "runs")
+    assert started.returncode == 1
+    assert "raise --set prompt_tokens=N" in started.stderr
+    assert f"go on with: policygen resume runs/{folder.name}" in started.stderr
+
+    refused = in_a_process("resume", folder, "--set", "seed=3", cwd=tmp_path)
+    assert refused.returncode == 2
+    (sentence,) = sentences(refused.stderr)
+    assert "--set seed: a run that goes on can change prompt_tokens, jobs, base_url, timeout_seconds" in sentence
+    done = in_a_process("resume", folder, "--set", "prompt_tokens=9000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [attempt["number"] for attempt in attempts_of(folder)] == [0, 1, 2]
+    assert load_run(folder).config.prompt_tokens == 9_000

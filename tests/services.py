@@ -1,0 +1,65 @@
+"""What the tests of providers share: the services as a user would reach them, and one way to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from policygen.llm import LLMOptions, Provider, connect
+from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.retry import ask
+
+PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Here is one. Improve it.")))
+
+
+@dataclass(frozen=True)
+class Service:
+    """A provider as the tests reach it; `path` is what its address has beyond the server's."""
+
+    name: str
+    model: str
+    variable: str
+    key: str
+    path: str = ""
+
+    @property
+    def spec(self) -> str:
+        return f"{self.name}:{self.model}"
+
+    def connect(self, url: str, **options: object) -> Provider:
+        return connect(self.spec, LLMOptions(base_url=url + self.path, **options))  # type: ignore[arg-type]
+
+
+OPENAI = Service("openai", "gpt-5-mini", "OPENAI_API_KEY", "sk-proj-abcdefgh12345678WXYZ", "/v1")
+COMPATIBLE = Service("compatible", "qwen3", "OPENAI_COMPATIBLE_API_KEY", "token-abcdefgh12345678WXYZ", "/v1")
+GEMINI = Service("gemini", "gemini-2.5-flash", "GEMINI_API_KEY", "AIzaSyAbcdefgh12345678WXYZ")
+ANTHROPIC = Service("anthropic", "claude-sonnet-4-6", "ANTHROPIC_API_KEY", "sk-ant-abcdefgh12345678WXYZ")
+SERVICES = (OPENAI, COMPATIBLE, GEMINI, ANTHROPIC)
+
+
+@dataclass
+class Asked:
+    """Asks a provider through the retry policy, noting the charges and the waits instead of waiting."""
+
+    charges: int = 0
+    waits: list[float] = field(default_factory=list)
+
+    def charge(self) -> None:
+        self.charges += 1
+
+    def __call__(
+        self,
+        provider: Provider,
+        prompt: Prompt = PROMPT,
+        charge: Callable[[], None] | None = None,
+        **options: object,
+    ) -> Reply:
+        settings = LLMOptions(**options)  # type: ignore[arg-type]
+        return ask(
+            provider,
+            prompt,
+            charge=charge or self.charge,
+            max_output_tokens=settings.max_output_tokens,
+            options=settings,
+            sleep=self.waits.append,
+        )

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from policygen.episodes.evaluate import evaluate
+from policygen.errors import TaskError
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.tree import Number
+from policygen.tasks.load import load_task
+from policygen.tasks.task import output_names
+
+
+def test_a_shipped_task_is_found_by_name_with_suffix_and_by_path(tmp_path, monkeypatch):
+    task = load_task("cartpole")
+    assert load_task("cartpole.toml") == task
+    (tmp_path / "copy.toml").write_text('name = "copy"\ngym_id = "CartPole-v1"\n')
+    assert load_task(str(tmp_path / "copy.toml")).name == "copy"
+    monkeypatch.chdir(tmp_path)
+    assert load_task("cartpole") == task
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "cartpole.toml").write_text('name = "mine"\ngym_id = "CartPole-v1"\n')
+    assert load_task("cartpole").name == "mine"  # the working directory comes first
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("cartpol", "there is no task `cartpol`; did you mean cartpole"),
+        ("frozen", "there is no task `frozen`"),
+        ("nowhere/x.toml", "there is no task file nowhere/x.toml"),
+        ("CartPoll-v1", "Gymnasium cannot make CartPoll-v1"),
+        ("phys2d/CartPole-v1", "needs a package that is not installed; install what it names"),
+        ("no_such_module:Thing-v0", "needs a package that is not installed"),
+        ("", "there is no task ``"),
+    ],
+)
+def test_a_task_that_is_not_there_is_answered_with_what_to_do(name, sentence):
+    with pytest.raises(TaskError, match=sentence):
+        load_task(name)
+
+
+@pytest.mark.parametrize(
+    ("gym_id", "names", "kind", "cells"),
+    [
+        ("CartPole-v1", ["cart_position", "cart_velocity", "pole_angle", "pole_angular_velocity"], "table", 625),
+        ("Acrobot-v1", None, "table", 729),
+        ("MountainCar-v0", None, "table", 64),
+        ("Taxi-v4", ["state"], "table", 500),
+        ("Blackjack-v1", ["part0", "part1", "part2"], "table", 704),
+        ("Pendulum-v1", None, "linear", 512),
+        ("Hopper-v5", None, "linear", None),
+    ],
+)
+def test_an_environment_nobody_described_becomes_a_usable_task(gym_id, names, kind, cells):
+    task = load_task(gym_id)
+    assert task.gym_id == gym_id
+    assert task.assumed
+    assert all(sentence and "\n" not in sentence for sentence in task.assumed)
+    assert names is None or list(task.observation_names) == names
+    assert len(set(task.observation_names)) == len(task.observations)
+    assert task.default_policy == kind
+    assert task.grid is not None
+    assert task.grid.size <= 1_000
+    assert cells is None or task.grid.size == cells
+    assert set(task.grid.names) <= set(task.observation_names)
+    rng = np.random.default_rng(0)
+    options = [range(len(a.labels)) if a.is_choice else (a.low, a.high) for a in task.actuators]
+    dense = np.stack([rng.choice(list(some), size=task.grid.size) for some in options], axis=1)
+    score = evaluate(TablePolicy.from_actions(task, dense), (1, 2))
+    assert np.isfinite(score.mean)
+    if kind == "linear":
+        zero = LinearPolicy(task, (), tuple((name, Number(0.0)) for name in output_names(task)))
+        assert np.isfinite(evaluate(zero, (1, 2)).mean)
+
+
+def test_what_was_assumed_names_the_bins_the_names_and_the_limit():
+    sentences = " / ".join(load_task("CartPole-v1").assumed)
+    assert "named after the environment's documentation: cart_position" in sentences
+    assert "actions are named by number" in sentences
+    assert "bins lie at quantiles of 5,000 steps" in sentences
+    blackjack = " / ".join(load_task("Blackjack-v1").assumed)
+    assert "episodes are cut at 1000 steps" in blackjack
+    assert "one table row per state (704 cells)" in blackjack
+    hopper = load_task("Hopper-v5")
+    assert any(sentence.startswith("a table looks at") for sentence in hopper.assumed)
+    assert len(hopper.observations) == 11
+
+
+def test_discovery_is_the_same_every_time():
+    assert load_task("Acrobot-v1") == load_task("Acrobot-v1")
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)  # importing it fails, as where it is not installed
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(TaskError, match=r"LunarLander-v3 needs a package .*pip install \"policygen\[box2d\]\""):
+        load_task("LunarLander-v3")
+
+
+class Wide(gym.Env):
+    """401 numbers, none of which moves."""
+
+    observation_space = gym.spaces.Box(-1, 1, (401,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(self.observation_space.shape, np.float32), 0.0, False, False, {}
+
+
+class Still(Wide):
+    """A single number that never moves."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+
+@pytest.fixture
+def registered():
+    gym.register("policygen-tests/Wide-v0", Wide)
+    gym.register("policygen-tests/Still-v0", Still)
+    yield
+    gym.registry.pop("policygen-tests/Wide-v0")
+    gym.registry.pop("policygen-tests/Still-v0")
+
+
+def test_too_many_observed_numbers_are_refused(registered):
+    with pytest.raises(TaskError, match=r"observes 401 numbers; policygen is for small policies"):
+        load_task("policygen-tests/Wide-v0")
+
+
+def test_an_environment_where_nothing_moves_gets_a_linear_policy_and_no_grid(registered):
+    task = load_task("policygen-tests/Still-v0")
+    assert task.grid is None
+    assert task.default_policy == "linear"
+    assert any("nothing observed changed" in sentence for sentence in task.assumed)

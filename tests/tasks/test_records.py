@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from support import ARM, PAIR
+
+from policygen.tasks.load import load_task
+from policygen.tasks.records import task_from_record, task_to_record
+
+TASKS = [load_task("cartpole"), load_task("frozenlake"), load_task("Pendulum-v1"), ARM, PAIR]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_task_survives_its_saved_form(task):
+    assert task_from_record(json.loads(json.dumps(task_to_record(task)))) == task
+
+
+def test_a_task_comes_back_with_the_inputs_that_builtin_searches_over() -> None:
+    task = load_task("pendulum")
+    assert task.inputs
+    assert task_from_record(task_to_record(task)).inputs == task.inputs
+    old = {key: value for key, value in task_to_record(task).items() if key != "inputs"}
+    assert task_from_record(old).inputs == ()
+
+
+def test_facts_survive_the_record_and_older_records_have_none():
+    task = load_task("CartPole-v1")
+    assert task.facts
+    record = json.loads(json.dumps(task_to_record(task)))
+    assert task_from_record(record) == task
+    del record["facts"]
+    assert task_from_record(record).facts == ()

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from policygen.errors import TaskError
+from policygen.tasks.spaces import actuators_of, flat_names, flatten, slug
+
+NESTED = spaces.Dict(
+    OrderedDict(
+        [
+            ("Arm Pose", spaces.Box(-1, 1, (2, 2), np.float32)),
+            ("mode", spaces.Discrete(3)),
+            ("pair", spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2)))),
+            ("counts", spaces.MultiDiscrete([3, 5])),
+        ]
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("space", "names"),
+    [
+        (spaces.Discrete(4), ["state"]),
+        (spaces.Box(-1, 1, (1,)), ["obs"]),
+        (spaces.Box(-1, 1, (2,)), ["obs0", "obs1"]),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, (2,)))), ["part0", "part1_0", "part1_1"]),
+        (
+            NESTED,
+            [
+                "arm_pose_0",
+                "arm_pose_1",
+                "arm_pose_2",
+                "arm_pose_3",
+                "mode",
+                "pair_0",
+                "pair_1_0",
+                "pair_1_1",
+                "counts_0",
+                "counts_1",
+            ],
+        ),
+    ],
+)
+def test_every_number_of_a_space_has_a_name_in_the_order_of_flattening(space, names):
+    assert [o.name for o in flat_names(space)] == names
+    space.seed(3)
+    for _ in range(5):
+        row = flatten(space, space.sample())
+        assert row.shape == (len(names),)
+        for value, observation in zip(row, flat_names(space), strict=True):
+            assert observation.low <= value <= observation.high
+
+
+def test_bounds_and_whole_numbers_are_kept():
+    start = flat_names(spaces.Discrete(3, start=5))[0]
+    assert (start.low, start.high, start.integer) == (5, 7, True)
+    box = flat_names(spaces.Box(np.array([-np.inf, 0]), np.array([1, np.inf]), dtype=np.float64))
+    assert [(o.low, o.high, o.integer) for o in box] == [(-np.inf, 1, False), (0, np.inf, False)]
+    assert flat_names(spaces.Box(0, 255, (1,), np.uint8))[0].integer
+
+
+@pytest.mark.parametrize("space", [spaces.Text(5), spaces.Sequence(spaces.Discrete(2))])
+def test_observations_that_are_not_numbers_are_refused(space):
+    with pytest.raises(TaskError, match="not supported; wrap the environment"):
+        flat_names(space)
+
+
+def test_actions_become_choices_or_numbers():
+    assert actuators_of(spaces.Discrete(3))[0] == "discrete"
+    assert actuators_of(spaces.Discrete(3))[1][0].labels == ("0", "1", "2")
+    kind, actuators = actuators_of(spaces.MultiDiscrete([2, 3]))
+    assert (kind, [a.labels for a in actuators]) == ("multidiscrete", [("0", "1"), ("0", "1", "2")])
+    kind, actuators = actuators_of(spaces.Box(np.array([-2, 0], np.float32), np.array([2, 1], np.float32)))
+    assert (kind, [(a.name, a.low, a.high) for a in actuators]) == ("box", [("action0", -2, 2), ("action1", 0, 1)])
+    assert not any(a.is_choice for a in actuators)
+
+
+@pytest.mark.parametrize(
+    ("space", "word"),
+    [
+        (spaces.Box(-np.inf, np.inf, (1,)), "no bounds"),
+        (spaces.Box(-1, 1, (2, 2)), "Box are not supported"),
+        (spaces.Tuple((spaces.Discrete(2),)), "Tuple are not supported"),
+        (spaces.Discrete(3, start=1), "counted from 0"),
+        (spaces.MultiDiscrete([2, 2], start=[1, 0]), "counted from 0"),
+        (spaces.MultiDiscrete([[2, 2]]), "one row"),
+    ],
+)
+def test_action_spaces_that_cannot_be_written_are_refused(space, word):
+    with pytest.raises(TaskError, match=word):
+        actuators_of(space)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Cart Velocity (m/s)", "cart_velocity_m_s"),
+        ("2nd joint", "q_2nd_joint"),
+        ("", "q_"),
+        ("lambda", "q_lambda"),
+        ("x" * 60, "x" * 40),
+        ("Größe", "gr_e"),
+    ],
+)
+def test_a_slug_is_a_name_of_the_policy_language(text, name):
+    assert slug(text) == name

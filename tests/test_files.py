@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from policygen.errors import LogbookError
+from policygen.files import append_line, read_lines, write_atomically
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path):
+    path = tmp_path / "best.json"
+    write_atomically(path, "old")
+    write_atomically(path, b"\x00new")
+    assert path.read_bytes() == b"\x00new"
+    assert [p.name for p in tmp_path.iterdir()] == ["best.json"]
+
+
+def limited(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
+    """Run `body` in a process that may write files of 4 KB at most."""
+    lines = [
+        "import resource, signal",
+        "from pathlib import Path",
+        "from policygen.errors import LogbookError",
+        "from policygen.files import append_line, write_atomically",
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))",
+        body,
+    ]
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a file size limit")
+def test_when_the_disk_is_full_the_old_file_stays_and_no_part_is_left(tmp_path):
+    path = tmp_path / "best.json"
+    write_atomically(path, "old")
+    body = (
+        "try:\n    write_atomically(Path('best.json'), 'x' * 100_000)\nexcept LogbookError as error:\n    print(error)"
+    )
+    done = limited(tmp_path, body)
+    assert done.stdout.startswith("cannot write best.json: File too large; free some space")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["best.json"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a file size limit")
+def test_a_line_that_the_disk_could_not_hold_costs_only_itself(tmp_path):
+    path = tmp_path / "log.jsonl"
+    append_line(path, {"n": 0})
+    done = limited(
+        tmp_path,
+        "try:\n    append_line(Path('log.jsonl'), {'n': 'x' * 9999})\nexcept LogbookError as e:\n    print(e)",
+    )
+    assert done.stdout.startswith("cannot write log.jsonl: File too large")
+    append_line(path, {"n": 1})
+    assert [record["n"] for record in read_lines(path)] == [0, 1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_device_is_reported():
+    with pytest.raises(LogbookError, match="cannot write /dev/full: No space left on device; free some space"):
+        append_line(Path("/dev/full"), {"n": 1})
+
+
+def test_a_missing_folder_is_reported(tmp_path):
+    for write in (lambda p: write_atomically(p, "x"), lambda p: append_line(p, {})):
+        with pytest.raises(LogbookError, match=r"cannot write .*: No such file or directory"):
+            write(tmp_path / "missing" / "file")
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a folder that cannot be written")
+def test_a_read_only_folder_is_reported(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(LogbookError, match="Permission denied"):
+        write_atomically(tmp_path / "file", "x")
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("torn", ['{"n": 1, "te', '{"n": 1}{"n"', "\x00\x00\x00", "\ufffd", "[" * 100_000, "3", "null"])
+def test_a_line_torn_by_a_crash_is_passed_over_and_swallows_no_other(tmp_path, torn):
+    path = tmp_path / "log.jsonl"
+    append_line(path, {"n": 0})
+    with path.open("a", encoding="utf-8") as file:
+        file.write(torn)
+    append_line(path, {"n": 2})
+    append_line(path, {"n": 3})
+    assert [record["n"] for record in read_lines(path)] == [0, 2, 3]
+
+
+def test_bytes_that_are_not_text_cost_only_their_line(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"n": 0}\n\xff\xfe\xff\n{"n": 1}\n')
+    assert [record["n"] for record in read_lines(path)] == [0, 1]
+
+
+@pytest.mark.parametrize("text", ["a\u2028b\u2029c\x85d", "tab\tline\nreturn\r\x0b\x0c\x1c", "–²é漢🙂", '"\\"', "\x00"])
+def test_any_text_survives_the_log_in_one_line(tmp_path, text):
+    path = tmp_path / "log.jsonl"
+    append_line(path, {"text": text})
+    append_line(path, {"text": "next"})
+    assert [record["text"] for record in read_lines(path)] == [text, "next"]
+    assert path.read_bytes().count(b"\n") == 2
+
+
+def test_half_a_character_is_written_as_a_question_mark(tmp_path):
+    path = tmp_path / "log.jsonl"
+    reply = json.loads('"cut \\ud83d"')
+    append_line(path, {"text": reply})
+    assert [record["text"] for record in read_lines(path)] == ["cut ?"]
+    write_atomically(path, reply)
+    assert path.read_text() == "cut ?"
+
+
+def test_numbers_survive_exactly(tmp_path):
+    path = tmp_path / "log.jsonl"
+    append_line(path, {"x": [0.1, 1e-300, 1e300, float("inf")]})
+    assert next(read_lines(path))["x"] == [0.1, 1e-300, 1e300, float("inf")]
+
+
+def test_a_missing_log_is_empty_and_a_folder_is_an_error(tmp_path):
+    assert list(read_lines(tmp_path / "none.jsonl")) == []
+    with pytest.raises(LogbookError, match="cannot read"):
+        list(read_lines(tmp_path))
