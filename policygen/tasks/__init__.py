@@ -1,9 +1,21 @@
-"""What is controlled."""
+"""What is controlled; the names below load when first used, because a task by itself needs no environment."""
 
 from __future__ import annotations
 
-from policygen.tasks.environments import make_env
-from policygen.tasks.load import load_task
-from policygen.tasks.task import Task
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from policygen.tasks.environments import make_env
+    from policygen.tasks.load import load_task
+    from policygen.tasks.task import Task
 
 __all__ = ["Task", "load_task", "make_env"]
+
+_HOMES = {"Task": "task", "load_task": "load", "make_env": "environments"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'policygen.tasks' has no attribute {name!r}; public are {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"policygen.tasks.{_HOMES[name]}"), name)

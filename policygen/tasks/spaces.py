@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium import spaces
 
 from policygen.errors import TaskError
+
+if TYPE_CHECKING:  # a policy reads observations where Gymnasium is not installed
+    from gymnasium import spaces
 
 ActionKind = Literal["discrete", "multidiscrete", "box"]
 
@@ -55,6 +58,8 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
     Raises:
         TaskError: the space holds something that is not a number (text, graphs, sequences).
     """
+    from gymnasium import spaces
+
     match space:
         case spaces.Discrete():
             low = int(space.start)
@@ -90,12 +95,12 @@ def _numbered(prefix: str, index: int) -> str:
 
 def flatten(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
     """One observation of `space` as a row of numbers, shape (d,)."""
-    match space:
-        case spaces.Tuple():
-            return np.concatenate([flatten(part, value) for part, value in zip(space, observation, strict=True)])
-        case spaces.Dict():
-            return np.concatenate([flatten(part, observation[key]) for key, part in space.items()])
-    return np.ravel(np.asarray(observation))
+    parts = getattr(space, "spaces", None)  # of a Dict or a Tuple; the numbers of anything else are in order already
+    if parts is None:
+        return np.ravel(np.asarray(observation))
+    if isinstance(parts, Mapping):
+        return np.concatenate([flatten(part, observation[key]) for key, part in parts.items()])
+    return np.concatenate([flatten(part, value) for part, value in zip(parts, observation, strict=True)])
 
 
 def actuators_of(space: spaces.Space[Any]) -> tuple[ActionKind, tuple[Actuator, ...]]:
@@ -104,6 +109,8 @@ def actuators_of(space: spaces.Space[Any]) -> tuple[ActionKind, tuple[Actuator, 
     Raises:
         TaskError: it is not Discrete, MultiDiscrete or a bounded, one-dimensional Box.
     """
+    from gymnasium import spaces
+
     match space:
         case spaces.Discrete() if not int(space.start):
             return "discrete", (Actuator("action", tuple(map(str, range(int(space.n))))),)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 from gymnasium import spaces
+from support import environment
 
 from policygen.errors import TaskError
 from policygen.tasks.spaces import actuators_of, flat_names, flatten, slug
@@ -108,3 +111,10 @@ def test_action_spaces_that_cannot_be_written_are_refused(space, word):
 )
 def test_a_slug_is_a_name_of_the_policy_language(text, name):
     assert slug(text) == name
+
+
+def test_a_task_is_known_without_gymnasium():
+    modules = "policygen.tasks.task, policygen.tasks.spaces, policygen.tasks.records, policygen.tasks.ablation"
+    code = f"import sys, {modules}; print('gymnasium' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert said.stdout == "False\n"
