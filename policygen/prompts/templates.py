@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from policygen.errors import TemplateError
@@ -62,6 +64,66 @@ def render_template(name: str, variables: Mapping[str, Any]) -> str:
 def load_template(name: str) -> None:
     """Read and compile a template, without rendering it."""
     _explained(name, lambda: _environment().get_template(name).name or name)
+
+
+def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The text of every template that prompts from the templates `names` are made of, by name, in the order of use.
+
+    Whatever they include, import or extend is among them, and what that includes. Where a name is put together while
+    rendering (`"_language_" ~ kind ~ ".j2"`), `constants` has the values of variables; without them every template
+    that fits counts as used. An included template that there is not is left out: rendering says so.
+
+    Raises:
+        TemplateError: one of `names` is missing, or a template cannot be read or is malformed; the message names it.
+    """
+    texts: dict[str, str] = {}
+    waiting = list(reversed(names))
+    while waiting:
+        name = waiting.pop()
+        if _stem(name) in texts or (name not in names and find_resource("templates", name, ".j2") is None):
+            continue
+        texts[_stem(name)] = _explained(name, functools.partial(_source, name))
+        # What is parsed here has been compiled before: it is sound.
+        found = list(_referenced(_environment().parse(texts[_stem(name)]), constants or {}))
+        waiting += reversed(found)
+    return texts
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(".j2")
+
+
+def _source(name: str) -> str:
+    """The text of one template that compiles."""
+    environment = _environment()
+    environment.get_template(name)
+    return _Loader().get_source(environment, name)[0]
+
+
+def _referenced(template: nodes.Template, constants: Mapping[str, str]) -> Iterator[str]:
+    """The names that a template includes, imports or extends, as far as they can be told."""
+    for node in template.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+        named: nodes.Expr = node.template  # type: ignore[attr-defined]
+        for choice in named.items if isinstance(named, nodes.List | nodes.Tuple) else [named]:
+            pattern = _pattern(choice, constants)
+            if "*" in pattern:
+                yield from (name for name in list_resources("templates", ".j2") if fnmatchcase(name, _stem(pattern)))
+            else:
+                yield pattern
+
+
+def _pattern(node: nodes.Node, constants: Mapping[str, str]) -> str:
+    """The text that an expression yields, with `*` for what only rendering tells."""
+    match node:
+        case nodes.Const(value=str(text)):
+            return text
+        case nodes.Name(name=name):
+            return constants.get(name, "*")
+        case nodes.Concat(nodes=parts):
+            return "".join(_pattern(part, constants) for part in parts)
+        case nodes.Add(left=left, right=right):
+            return _pattern(left, constants) + _pattern(right, constants)
+    return "*"
 
 
 def _explained(name: str, work: Callable[[], str]) -> str:
