@@ -21,7 +21,7 @@ from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import TaskError
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import make_env
-from policygen.tasks.spaces import flatten
+from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
 COPIES = 32  # environments stepped side by side in one process; more share the policy's overhead no better
@@ -81,7 +81,7 @@ class Simulator(Closable):
     def _play_copies(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         while len(self._envs) < min(len(seeds), COPIES):
             self._envs.append(make_env(self.task))
-        space = self._envs[0].observation_space
+        layout = layout_of(self._envs[0].observation_space)
         waiting = list(enumerate(seeds))[::-1]
         results: list[Trajectory | None] = [None] * len(seeds)
         running = [_Episode(self._ready(i), *waiting.pop()) for i in range(min(len(seeds), COPIES))]
@@ -92,7 +92,7 @@ class Simulator(Closable):
             finished = False
             for episode, action in zip(running, actions, strict=True):
                 observation, reward, terminated, truncated, info = episode.env.step(action)
-                episode.observations.append(flatten(space, observation).copy())
+                episode.observations.append(flatten(layout, observation).copy())
                 episode.actions.append(action)
                 episode.rewards.append(float(reward))
                 episode.note_terms(info)
@@ -190,7 +190,7 @@ class _Episode:
     def __init__(self, env: gym.Env[Any, Any], index: int, seed: int) -> None:
         self.env, self.index, self.seed = env, index, int(seed)
         observation, _ = env.reset(seed=int(seed))
-        self.observations = [flatten(env.observation_space, observation).copy()]
+        self.observations = [flatten(layout_of(env.observation_space), observation).copy()]
         self.actions, self.rewards, self.terms = [], [], None
 
     def note_terms(self, info: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
 
 from policygen.errors import PolicyError
 from policygen.policies.policy import Actions, Columns, Lets, Policy, let_lines
@@ -23,6 +22,7 @@ from policygen.quantities.compiled import (
 )
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Name, Node, linear_terms, names_in
+from policygen.tasks.checked import checked
 from policygen.tasks.task import Task, output_names
 
 # A matrix product rounds differently with the number of its rows. Batches below this size are added up term by term, so
@@ -211,11 +211,12 @@ class LinearPolicy(Policy):
 
     @classmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> LinearPolicy:
-        read = _LinearRecord.model_validate(record)
+        read = checked(_LinearRecord, record, "damaged policy")
         return cls(task, lets, tuple((name, parse_expression(text, names)) for name, text in read.equations.items()))
 
 
-class _LinearRecord(BaseModel):
+@dataclass(frozen=True, slots=True)
+class _LinearRecord:
     equations: dict[str, str]
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ValidationError
 
-from policygen.errors import ExpressionError, PolicyError, UsageError, explain
+from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.files import write_atomically
 from policygen.quantities.compiled import (
     BatchFunction,
@@ -28,6 +27,7 @@ from policygen.quantities.compiled import (
 )
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Node, names_in
+from policygen.tasks.checked import checked
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task, is_name
 
@@ -226,10 +226,11 @@ def let_lines(lets: Lets) -> list[str]:
     return [f"let {name} = {to_text(node)}" for name, node in lets]
 
 
-class _PolicyRecord(BaseModel):
+@dataclass(frozen=True, slots=True)
+class _PolicyRecord:
     kind: str
-    task: dict[str, Any] = {}  # not needed where the task is known
     lets: dict[str, str]
+    task: dict[str, Any] = field(default_factory=dict)  # not needed where the task is known
 
 
 def from_record(record: Any, task: Task | None = None) -> Policy:
@@ -242,7 +243,7 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
         found = record.get("format") if isinstance(record, dict) else None
         raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {found})" if found else ""))
     try:
-        read = _PolicyRecord.model_validate(record)
+        read = checked(_PolicyRecord, record, "damaged policy")
         if read.kind not in KINDS:
             raise PolicyError(f"damaged policy: there is no kind `{read.kind}`; known are {', '.join(KINDS)}")
         task = task or task_from_record(read.task)
@@ -255,7 +256,5 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
             lets.append((name, parse_expression(text, names)))
             names.append(name)
         return KINDS[read.kind]._from_record(record, task, tuple(lets), names)
-    except ValidationError as error:
-        raise PolicyError(f"damaged policy: {explain(error)}") from None
     except (ExpressionError, UsageError) as error:
         raise PolicyError(f"damaged policy: {error}") from None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field
 
 from policygen.errors import PolicyError
 from policygen.policies.cells import action_text, bins_text
@@ -17,6 +16,7 @@ from policygen.policies.policy import Actions, Columns, Lets, Policy, let_lines
 from policygen.policies.rows import Rule, compressed, dense_table
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number, unknown_name
+from policygen.tasks.checked import checked
 from policygen.tasks.records import grid_from_record, grid_to_record
 from policygen.tasks.task import Task
 
@@ -150,18 +150,19 @@ class TablePolicy(Policy):
 
     @classmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> TablePolicy:
-        read = _TableRecord.model_validate(record)
+        read = checked(_TableRecord, record, "damaged policy")
+        empty = next((i for i, row in enumerate(read.rules) if not row), None)
+        if empty is not None:
+            raise PolicyError(f"damaged policy: `rules.{empty}`: list should have at least 1 item")
         # The table itself refuses bins that are not whole.
-        rules = tuple(
-            Rule(tuple(tuple(bins) for bins in row[:-1]), tuple(row[-1]))  # type: ignore[arg-type]
-            for row in read.rules
-        )
+        rules = tuple(Rule(row[:-1], tuple(map(float, row[-1]))) for row in read.rules)  # type: ignore[arg-type]
         return cls(task, lets, grid_from_record(read.grid), rules)
 
 
-class _TableRecord(BaseModel):
-    grid: dict[str, list[float]]
-    rules: list[Annotated[list[list[int | float]], Field(min_length=1)]]
+@dataclass(frozen=True, slots=True)
+class _TableRecord:
+    grid: dict[str, tuple[float, ...]]
+    rules: tuple[tuple[tuple[int | float, ...], ...], ...]
 
 
 def _as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:

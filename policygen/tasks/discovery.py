@@ -16,7 +16,7 @@ from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid, integers
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.spaces import Observation, actuators_of, flat_names, flatten, slug
+from policygen.tasks.spaces import Observation, actuators_of, flat_names, flatten, layout_of, slug
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 
 _WARM_UP_STEPS = 5_000
@@ -59,6 +59,7 @@ def task_from_gym(gym_id: str) -> Task:
             name=slug(gym_id),
             gym_id=gym_id,
             observations=tuple(found),
+            layout=layout_of(env.observation_space),
             actuators=actuators,
             action_space=kind,
             max_steps=limit or DEFAULT_MAX_STEPS,
@@ -158,13 +159,14 @@ def _fitted_grid(env: gym.Env[Any, Any], found: Sequence[Observation]) -> tuple[
 def _warm_up(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
     """Observations of random actions from fixed seeds: shape (steps, d)."""
     env.action_space.seed(0)
+    layout = layout_of(env.observation_space)
     rows: list[npt.NDArray[Any]] = []
     episode = 0
     while len(rows) < _WARM_UP_STEPS:
         observation, _ = env.reset(seed=episode)
         episode += 1
         for _ in range(DEFAULT_MAX_STEPS):
-            rows.append(flatten(env.observation_space, observation))
+            rows.append(flatten(layout, observation))
             observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
             if terminated or truncated or len(rows) >= _WARM_UP_STEPS:
                 break

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
-
-from policygen.errors import PolicyError, UsageError, explain
+from policygen.errors import PolicyError, UsageError
 from policygen.quantities.grid import Dimension, Grid
-from policygen.tasks.spaces import ActionKind, Actuator, Observation
+from policygen.tasks.checked import checked
+from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation
 from policygen.tasks.task import Optimum, Task
 
 
@@ -39,40 +39,51 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "hints": list(task.hints),
         "facts": list(task.facts),
         "inputs": list(task.inputs),
+        "layout": _layout_to_record(task.layout),
         "grid": grid_to_record(task.grid) if task.grid else None,
     }
+
+
+def _layout_to_record(layout: Layout | None) -> dict[str, Any] | None:
+    if layout is None:
+        return None
+    return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
 
 
 def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-class _ActuatorRecord(BaseModel):
+@dataclass(frozen=True, slots=True)
+class _ActuatorRecord:
     name: str
     about: str
-    labels: list[str] = []
+    labels: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 0.0
-    levels: dict[str, float] = {}
+    levels: dict[str, float] = field(default_factory=dict)
 
 
-class _TaskRecord(BaseModel):
+@dataclass(frozen=True, slots=True)
+class _TaskRecord:
     name: str
     gym_id: str
     kwargs: dict[str, Any]
     action_space: ActionKind
-    max_steps: int = Field(gt=0)
+    max_steps: int
     discount: float
     solved: float | None
     optimum: tuple[float, str] | None
-    observations: list[tuple[str, str, str, float | None, float | None, bool]] = Field(min_length=1)
-    actuators: list[_ActuatorRecord] = Field(min_length=1)
+    observations: tuple[tuple[str, str, str, float | None, float | None, bool], ...]
+    actuators: tuple[_ActuatorRecord, ...]
     features: dict[str, str]
     about: str
-    hints: list[str]
-    inputs: list[str] = []  # records written before there were inputs and facts lack them
-    facts: list[str] = []
-    grid: dict[str, list[float]] | None
+    hints: tuple[str, ...]
+    grid: dict[str, tuple[float, ...]] | None
+    # Records written before there were these lack them.
+    inputs: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    layout: Layout | None = None
 
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
@@ -81,10 +92,12 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
     Raises:
         PolicyError: it is damaged; the message says where.
     """
-    try:
-        read = _TaskRecord.model_validate(record)
-    except ValidationError as error:
-        raise PolicyError(f"damaged task: {explain(error)}") from None
+    read = checked(_TaskRecord, record, "damaged task")
+    for name in ("observations", "actuators"):
+        if not getattr(read, name):
+            raise PolicyError(f"damaged task: `{name}`: list should have at least 1 item")
+    if read.max_steps < 1:
+        raise PolicyError("damaged task: `max_steps`: input should be greater than 0")
     choices = [bool(actuator.labels) for actuator in read.actuators]
     if any(choices) == (read.action_space == "box") or any(choices) != all(choices):
         raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
@@ -104,7 +117,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
             for name, unit, about, low, high, integer in read.observations
         ),
         actuators=tuple(
-            Actuator(a.name, tuple(a.labels), a.low, a.high, tuple(a.levels.items()), a.about) for a in read.actuators
+            Actuator(a.name, a.labels, a.low, a.high, tuple(a.levels.items()), a.about) for a in read.actuators
         ),
         action_space=read.action_space,
         max_steps=read.max_steps,
@@ -113,9 +126,10 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         optimum=Optimum(*read.optimum) if read.optimum else None,
         features=tuple(read.features.items()),
         about=read.about,
-        hints=tuple(read.hints),
-        facts=tuple(read.facts),
-        inputs=tuple(read.inputs),
+        hints=read.hints,
+        facts=read.facts,
+        inputs=read.inputs,
+        layout=read.layout,
         grid=grid_from_record(read.grid) if read.grid else None,
     )
 

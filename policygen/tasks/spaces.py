@@ -52,6 +52,33 @@ class Actuator:
         return bool(self.labels)
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the observations of an environment nest: the parts of a `Tuple`, or of a `Dict` by their keys.
+
+    A part that does not nest further (a number, an array of any shape) is None.
+    """
+
+    parts: tuple[Layout | None, ...]
+    keys: tuple[str | int, ...] | None = None
+
+
+def layout_of(space: spaces.Space[Any]) -> Layout | None:
+    """How observations of `space` nest; None for a single array or number.
+
+    Raises:
+        TaskError: the keys of a Dict are neither text nor whole numbers, which no saved task could say.
+    """
+    parts = getattr(space, "spaces", None)  # of a Dict or a Tuple
+    if parts is None:
+        return None
+    if not isinstance(parts, Mapping):
+        return Layout(tuple(map(layout_of, parts)))
+    if not all(isinstance(key, str | int) for key in parts):
+        raise TaskError("the keys of a Dict observation must be text or whole numbers; wrap the environment")
+    return Layout(tuple(map(layout_of, parts.values())), tuple(parts))
+
+
 def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
     """One `Observation` per number of `space`, in the order `flatten` uses.
 
@@ -93,14 +120,12 @@ def _numbered(prefix: str, index: int) -> str:
     return f"{prefix}_{index}" if prefix else f"obs{index}"
 
 
-def flatten(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
-    """One observation of `space` as a row of numbers, shape (d,)."""
-    parts = getattr(space, "spaces", None)  # of a Dict or a Tuple; the numbers of anything else are in order already
-    if parts is None:
+def flatten(layout: Layout | None, observation: Any) -> npt.NDArray[Any]:
+    """One observation of the environment, nested as `layout` says, as a row of numbers of shape (d,)."""
+    if layout is None:
         return np.ravel(np.asarray(observation))
-    if isinstance(parts, Mapping):
-        return np.concatenate([flatten(part, observation[key]) for key, part in parts.items()])
-    return np.concatenate([flatten(part, value) for part, value in zip(parts, observation, strict=True)])
+    values = observation if layout.keys is None else [observation[key] for key in layout.keys]
+    return np.concatenate([flatten(part, value) for part, value in zip(layout.parts, values, strict=True)])
 
 
 def actuators_of(space: spaces.Space[Any]) -> tuple[ActionKind, tuple[Actuator, ...]]:

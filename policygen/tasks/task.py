@@ -12,7 +12,7 @@ from policygen.errors import ExpressionError, TaskError
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
-from policygen.tasks.spaces import ActionKind, Actuator, Observation
+from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation
 
 PolicyKind = Literal["table", "linear"]
 
@@ -38,6 +38,7 @@ class Task:
     """An environment and the vocabulary policies are written in.
 
     `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
+    `layout` is how the environment's own observations nest, None for one array or number.
     `start` and `step` indices of integer observation spaces are taken as they are. `assumed` lists, one sentence each,
     what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches
     linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
@@ -58,6 +59,7 @@ class Task:
     hints: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    layout: Layout | None = None
     discount: float = 0.99
     solved: float | None = None
     optimum: Optimum | None = None

@@ -16,7 +16,7 @@ from policygen.errors import TaskError, UsageError, explain
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
 from policygen.tasks.environments import make
 from policygen.tasks.facts import has_model, simulator_facts
-from policygen.tasks.spaces import Actuator, actuators_of, flat_names
+from policygen.tasks.spaces import Actuator, actuators_of, flat_names, layout_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
 
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -112,6 +112,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
         gym_id=stated.gym_id,
         kwargs=tuple(stated.kwargs.items()),
         observations=tuple(found),
+        layout=layout_of(env.observation_space),
         actuators=actuators,
         action_space=kind,
         max_steps=stated.max_steps or spec_limit or DEFAULT_MAX_STEPS,

@@ -27,12 +27,12 @@ def by_hand(task: Task, actor, seed: int) -> Trajectory:
     """One episode in one Gymnasium environment, in the plainest way."""
     env = make_env(task)
     observation, _ = env.reset(seed=seed)
-    rows, actions, rewards = [flatten(env.observation_space, observation).copy()], [], []
+    rows, actions, rewards = [flatten(task.layout, observation).copy()], [], []
     terminated = truncated = False
     while not (terminated or truncated):
         action = actor.act(rows[-1].reshape(1, -1))[0]
         observation, reward, terminated, truncated, _ = env.step(action)
-        rows.append(flatten(env.observation_space, observation).copy())
+        rows.append(flatten(task.layout, observation).copy())
         actions.append(action)
         rewards.append(float(reward))
     env.close()

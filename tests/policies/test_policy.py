@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +15,7 @@ import pytest
 from generators import linear_policies, nasty_floats, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import ARM, PAIR
+from support import ARM, PAIR, environment
 
 from policygen.errors import LogbookError, PolicyError
 from policygen.policies.linear import MATRIX_PRODUCT_FROM, LinearPolicy
@@ -401,6 +405,49 @@ def test_a_file_that_is_not_json_is_refused(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(PolicyError, match="is not a saved policy"):
         Policy.load(path)
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_damaged_file_holds_loads_and_acts_or_is_refused(data):
+    """One value of a saved policy, at any depth, replaced by any other JSON."""
+    record = record_of(data.draw(st.sampled_from(["table", "linear"])))
+    inner: Any = record
+    while True:
+        key = data.draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
+        if not (isinstance(inner[key], dict | list) and inner[key] and data.draw(st.booleans())):
+            break
+        inner = inner[key]
+    leaves = st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=5)
+    inner[key] = data.draw(
+        st.recursive(
+            leaves, lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(max_size=5), some, max_size=3)
+        )
+    )
+    with contextlib.suppress(PolicyError):
+        policy = from_record(json.loads(json.dumps(record)))
+        policy.act(np.zeros((2, len(policy.task.observations))))
+
+
+LIGHT = """
+import sys
+from policygen import Policy
+policy = Policy.load(sys.argv[1])
+policy.act_one([0.0] * len(policy.task.observations))
+policy.act([[0.0] * len(policy.task.observations)] * 3)
+policy.to_text()
+for name in ("gymnasium", "pydantic", "pandas", "jinja2", "scipy", "matplotlib", "openai"):
+    assert name not in sys.modules, name
+"""
+
+
+@pytest.mark.parametrize("kind", ["table", "linear"])
+def test_whoever_only_acts_imports_little_more_than_numpy(tmp_path, kind):
+    from_record(record_of(kind)).save(tmp_path / "best.json")
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT, str(tmp_path / "best.json")], env=environment(), capture_output=True, text=True
+    )
+    assert not done.stderr
 
 
 def test_a_missing_policy_file_is_named(tmp_path):

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from support import environment
 
 from policygen.errors import TaskError
-from policygen.tasks.spaces import actuators_of, flat_names, flatten, slug
+from policygen.tasks.spaces import Layout, actuators_of, flat_names, flatten, layout_of, slug
 
 NESTED = spaces.Dict(
     OrderedDict(
@@ -52,10 +52,19 @@ def test_every_number_of_a_space_has_a_name_in_the_order_of_flattening(space, na
     assert [o.name for o in flat_names(space)] == names
     space.seed(3)
     for _ in range(5):
-        row = flatten(space, space.sample())
+        row = flatten(layout_of(space), space.sample())
         assert row.shape == (len(names),)
         for value, observation in zip(row, flat_names(space), strict=True):
             assert observation.low <= value <= observation.high
+
+
+def test_a_layout_says_how_observations_nest():
+    assert layout_of(spaces.Box(-1, 1, (2, 2))) is None
+    assert layout_of(NESTED) == Layout((None, None, Layout((None, None)), None), ("Arm Pose", "mode", "pair", "counts"))
+    row = {"counts": [4, 3], "pair": (1, [0, 1]), "mode": 2, "Arm Pose": np.eye(2), "unknown": 9}
+    assert flatten(layout_of(NESTED), row).tolist() == [1, 0, 0, 1, 2, 1, 0, 1, 4, 3]
+    with pytest.raises(TaskError, match="keys of a Dict observation must be text or whole numbers"):
+        layout_of(spaces.Dict({("a", 1): spaces.Discrete(2)}))
 
 
 def test_bounds_and_whole_numbers_are_kept():

@@ -64,7 +64,7 @@ def test_every_shipped_task_fits_its_environment(path):
         assert env.spec.max_episode_steps == task.max_steps
         env.action_space.seed(0)
         observation, _ = env.reset(seed=0)
-        row = flatten(env.observation_space, observation)
+        row = flatten(task.layout, observation)
         assert row.shape == (len(task.observations),)
         if task.grid is not None:
             policy = TablePolicy.from_actions(

@@ -33,7 +33,7 @@ def plain_loop(task: Task, policy: Policy, seeds: Sequence[int]) -> list[float]:
         observation, _ = env.reset(seed=int(seed))
         total, done = 0.0, False
         while not done:
-            action = policy.act_one(flatten(env.observation_space, observation))
+            action = policy.act_one(flatten(task.layout, observation))
             observation, reward, terminated, truncated, _ = env.step(action)
             total += float(reward)
             done = terminated or truncated

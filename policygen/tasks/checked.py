@@ -1,0 +1,115 @@
+"""JSON values as frozen records, checked against the records' type hints: all that is wrong, in one sentence.
+
+What acts with a saved policy imports little more than numpy; that is why this is not left to pydantic, which takes as
+long to import as numpy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from policygen.errors import PolicyError
+
+T = TypeVar("T")
+_PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "a valid string"),
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a valid integer"),
+    float: ((int, float), "a valid number"),
+    NoneType: ((NoneType,), "null"),
+}
+_LARGEST = 2**63  # of whole numbers: what is larger is no size, step or index, and may not even be a float
+
+
+def checked(kind: type[T], value: Any, what: str) -> T:
+    """`value` as a record of the dataclass `kind`; keys that it does not have are passed over.
+
+    Fields may be text, truth values, whole and real numbers, literals, lists, tuples of fixed length, mappings by text,
+    further dataclasses, `Any`, and unions of them. Lists become tuples.
+
+    Args:
+        what: what the value is called where it is refused: "damaged policy".
+
+    Raises:
+        PolicyError: it is no such record; the message names each key that is missing or holds something else.
+    """
+    problems: list[str] = []
+    record = _read(kind, value, (), problems)
+    if problems:
+        raise PolicyError(f"{what}: {'; '.join(problems)}")
+    return record  # type: ignore[no-any-return]
+
+
+def _read(hint: Any, value: Any, where: tuple[str, ...], problems: list[str]) -> Any:
+    def refuse(expected: str) -> None:
+        problems.append(f"`{'.'.join(where)}`: {expected}" if where else expected)
+
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if hint in _PLAIN:
+        types, expected = _PLAIN[hint]
+        fits = isinstance(value, types) and isinstance(value, bool) == (hint is bool)
+        if not fits or (isinstance(value, int) and abs(value) > _LARGEST):
+            return refuse(f"input should be {expected}")
+        return float(value) if hint is float else value
+    if origin is UnionType:
+        return _one_of(arguments, value, where, problems)
+    if origin is Literal:
+        return value if value in arguments else refuse(f"input should be {' or '.join(map(repr, arguments))}")
+    if origin is tuple:
+        return _sequence(arguments, value, where, problems, refuse)
+    if not isinstance(value, dict):
+        return refuse("input should be a valid dictionary")
+    if is_dataclass(hint):
+        return _record(hint, value, where, problems)
+    return {key: _read(arguments[1], item, (*where, str(key)), problems) for key, item in value.items()}
+
+
+def _one_of(hints: Sequence[Any], value: Any, where: tuple[str, ...], problems: list[str]) -> Any:
+    """The first of several hints that fits; else the problems with the first."""
+    tried: list[list[str]] = []
+    for hint in hints:
+        tried.append([])
+        read = _read(hint, value, where, tried[-1])
+        if not tried[-1]:
+            return read
+    problems += tried[0]
+    return None
+
+
+def _sequence(
+    hints: Sequence[Any], value: Any, where: tuple[str, ...], problems: list[str], refuse: Callable[[str], None]
+) -> Any:
+    if not isinstance(value, list):
+        return refuse("input should be a valid list")
+    if hints[-1] is Ellipsis:
+        hints = [hints[0]] * len(value)
+    if len(value) != len(hints):
+        return refuse(f"list should have {len(hints)} items, not {len(value)}")
+    parts = zip(hints, value, strict=True)
+    return tuple(_read(hint, item, (*where, str(i)), problems) for i, (hint, item) in enumerate(parts))
+
+
+def _record(kind: Any, value: dict[str, Any], where: tuple[str, ...], problems: list[str]) -> Any:
+    found = {}
+    for name, hint, needed in _fields(kind):
+        if name in value:
+            found[name] = _read(hint, value[name], (*where, name), problems)
+        elif needed:
+            problems.append(f"the key `{'.'.join((*where, name))}` is missing")
+    return None if problems else kind(**found)
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Name, type and whether it must be given of each field."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (field.name, hints[field.name], field.default is MISSING and field.default_factory is MISSING)
+        for field in fields(kind)
+    )
