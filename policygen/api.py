@@ -9,7 +9,7 @@ from typing import Any
 
 from policygen.episodes.evaluate import evaluate
 from policygen.episodes.score import Score, episode_seeds
-from policygen.errors import PolicyError
+from policygen.errors import PolicyError, UsageError
 from policygen.llm import Provider
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
@@ -57,7 +57,7 @@ def run(
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
     """
     loaded = task if isinstance(task, Task) else load_task(task)
-    spec = llm if isinstance(llm, str) else llm.spec
+    spec = llm if isinstance(llm, str) else _spec_of(llm)
     config = effective_config(loaded, loaded.name, options={**settings, "llm": spec})
     begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm)
     for attempt in begun.attempts():
@@ -71,6 +71,17 @@ def run(
         summary,
         begun.folder,
     )
+
+
+def _spec_of(provider: Provider) -> str:
+    """The name of a provider that the user made."""
+    missing = [name for name in ("spec", "model", "is_language_model", "complete") if not hasattr(provider, name)]
+    if missing:
+        raise UsageError(
+            f"llm={type(provider).__name__}(...) has no {' and no '.join(missing)}: a provider has the attributes spec, "
+            "model and is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"
+        )
+    return provider.spec
 
 
 def finished(begun: Run) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import ALWAYS_LEFT, FALLING, LEANING, MALFORMED_LAKE, Written, environment
+from support import ALWAYS_LEFT, FALLING, LEANING, MALFORMED_LAKE, Written, environment, transcript_of
 
 import policygen
 from policygen.errors import PolicyError, PolicygenError, UsageError
+from policygen.llm.messages import Prompt, Reply
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -38,6 +39,38 @@ def test_a_provider_of_ones_own_is_used_and_named() -> None:
     assert len(provider.prompts) == 2
     assert result.summary["llm"] == "written:by-hand"
     assert result.folder.parent == Path("mine")
+
+
+class Talker(Written):
+    """Answers with plain strings, as a first provider of one's own does."""
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        return super().complete(prompt, max_output_tokens).text  # type: ignore[return-value]
+
+
+def test_a_provider_of_ones_own_may_answer_with_strings() -> None:
+    result = policygen.run("cartpole", llm=Talker([LEANING]), iterations=1, final_episodes=5)
+    assert result.policy is not None
+
+
+def test_a_provider_that_raises_loses_nothing_and_is_one_sentence() -> None:
+    with pytest.raises(PolicygenError, match=r"^written:by-hand failed with IndexError: list index out of range$"):
+        policygen.run("cartpole", llm=Written([LEANING]), iterations=2, episodes=5)
+    (folder,) = Path("results").iterdir()
+    assert [line["attempt"] for line in transcript_of(folder)] == [1, 2]
+    assert transcript_of(folder)[1]["error"].startswith("written:by-hand failed")
+
+
+def test_an_object_that_is_no_provider_is_one_sentence() -> None:
+    with pytest.raises(UsageError, match=r"^llm=object\(...\) has no spec and no model and no is_language_model"):
+        policygen.run("cartpole", llm=object())  # type: ignore[arg-type]
+
+
+def test_pictures_take_strings_where_they_take_paths() -> None:
+    result = policygen.run("cartpole", iterations=1, episodes=5, final_episodes=5)
+    assert policygen.plot_runs([str(result.folder)], "curve.png").is_file()
+    assert result.policy is not None
+    assert policygen.plot_policy(result.policy, "policy.png").is_file()
 
 
 def test_a_task_may_be_a_value_a_name_a_file_or_an_id(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from policygen.runs.state import Context
+from typing import Literal
 
 Role = Literal["system", "user", "assistant"]
 
@@ -26,11 +23,11 @@ class Message:
 class Prompt:
     """A request to a model: the rendered messages and, beside them, the structured context they came from.
 
-    Only the embedded `builtin` provider reads `context`; a language model gets `messages` alone.
+    `context` is cargo that nothing here opens: a language model gets `messages` alone.
     """
 
     messages: tuple[Message, ...]
-    context: Context | None = field(default=None, compare=False, repr=False)
+    context: object = field(default=None, compare=False, repr=False)
 
     @property
     def characters(self) -> int:

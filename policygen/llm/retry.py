@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
-from policygen.errors import ProviderError, RejectedParameter, TransientProviderError
+from policygen.errors import PolicygenError, ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm.base import Adaptable, LLMOptions, Provider
 from policygen.llm.messages import Prompt, Reply
 
@@ -34,8 +34,10 @@ def ask(
     `charge` is called before every request, repeated ones included, and may raise BudgetExhausted, which passes
     through. A passing fault is waited out: as long as the server asked, else exponentially longer with some jitter.
     A parameter that the model rejects is dropped and the request repeated at once.
+    A provider of one's own may answer with a plain string.
 
-    Raises ProviderError for a final fault, a wait beyond LONGEST_WAIT, or after `options.max_retries` repetitions.
+    Raises ProviderError for a final fault, a wait beyond LONGEST_WAIT, or after `options.max_retries` repetitions; also
+    where a provider answers with neither a `Reply` nor a string, or raises an exception of its own.
     """
 
     def one_try() -> Reply:
@@ -48,8 +50,14 @@ def ask(
                 # drop() answers False the second time, so this ends after as many rounds as there are parameters.
                 if not (isinstance(provider, Adaptable) and provider.drop(error.parameter)):
                     raise ProviderError(str(error)) from None
+            except PolicygenError:
+                raise
+            except Exception as error:
+                # Whatever a provider of one's own raises: the request is charged and recorded, the run can go on.
+                what = f"{type(error).__name__}: {error}".removesuffix(": ")
+                raise ProviderError(f"{provider.spec} failed with {what}") from error
             else:
-                return replace(reply, seconds=time.perf_counter() - started)
+                return replace(_as_reply(reply, provider), seconds=time.perf_counter() - started)
 
     retrying = Retrying(
         retry=retry_if_exception(_passes),
@@ -59,6 +67,17 @@ def ask(
         retry_error_callback=_give_up,
     )
     return retrying(one_try)
+
+
+def _as_reply(answer: object, provider: Provider) -> Reply:
+    if isinstance(answer, str):
+        return Reply(answer, provider.model)
+    if isinstance(answer, Reply):
+        return answer
+    raise ProviderError(
+        f"{provider.spec} answered with {type(answer).__name__}; `complete` returns a policygen.llm.messages.Reply, "
+        "or the model's text as a string"
+    )
 
 
 def _passes(error: BaseException) -> bool:

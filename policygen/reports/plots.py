@@ -11,7 +11,7 @@ from policygen.reports.portraits import policy_figure
 from policygen.reports.style import check_suffix, save
 
 
-def plot_runs(folders: Sequence[Path], path: Path, *, x: str = "attempt") -> Path:
+def plot_runs(folders: Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:
     """Draw the learning curves of one or many runs, finished or not, into `path`.
 
     One run: the score of each attempt, the best so far, and the final score with its 95% interval. Many runs: the mean
@@ -27,16 +27,18 @@ def plot_runs(folders: Sequence[Path], path: Path, *, x: str = "attempt") -> Pat
         UsageError: no folder is given, the suffix or `x` is not known, or the runs spent nothing of `x`.
         LogbookError: a folder is not a run, is damaged or has no attempts yet, or `path` cannot be written.
     """
+    path = Path(path)
     check_suffix(path)
-    return save(runs_figure(folders, x=x), path)
+    return save(runs_figure([Path(folder) for folder in folders], x=x), path)
 
 
-def plot_policy(policy: Policy, path: Path) -> Path:
+def plot_policy(policy: Policy, path: str | Path) -> Path:
     """Draw what a policy does into `path`: a map of a table's actions, or the weights of a linear policy.
 
     Raises:
         UsageError: the suffix is not known, or there is no picture of this kind of policy.
         LogbookError: `path` cannot be written.
     """
+    path = Path(path)
     check_suffix(path)
     return save(policy_figure(policy), path)

@@ -54,10 +54,10 @@ class Builtin:
         Raises:
             ProviderError: the prompt carries no structured context (it was not rendered by a run).
         """
-        if prompt.context is None:
+        context = prompt.context
+        if not isinstance(context, Context):
             raise ProviderError("builtin is a search, not a language model: it only answers the prompts of a run")
         started = time.perf_counter()
-        context = prompt.context
         rng = np.random.default_rng([context.seed, context.number])
         note, text = _next_table(context, rng) if context.kind == "table" else _next_linear(context, rng)
         return Reply(

@@ -5,15 +5,46 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError, field_validator
 
 from policygen.errors import UsageError, explain
 from policygen.tasks.task import PolicyKind, Task
 
 RefineMethod = Literal["auto", "cma", "ars", "coordinate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """How every proposal is tuned, `METHOD[:EPISODES]` of `--refine`; `method` None leaves it as it is."""
+
+    method: RefineMethod | None = None
+    episodes: int = 0
+
+    def __str__(self) -> str:
+        return "none" if self.method is None else f"{self.method}:{self.episodes}"
+
+
+def read_refinement(value: Any) -> Refinement:
+    """The setting `METHOD[:EPISODES]`. Without a number the budget is 500 episodes a proposal.
+
+    Raises:
+        UsageError: an unknown method or a budget that is not a number.
+    """
+    if isinstance(value, Refinement):
+        return value
+    text = str(value)
+    name, colon, budget = text.partition(":")
+    if name not in ("none", "auto", "cma", "ars", "coordinate"):
+        raise UsageError(f"--refine {text}: methods are none, auto, cma, ars and coordinate, as in --refine cma:500")
+    if colon and not (budget.isdigit() and int(budget) > 0):
+        raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
+    if name == "none":
+        return Refinement()
+    return Refinement(name, int(budget or 500))  # type: ignore[arg-type]
 
 
 class RunConfig(BaseModel):
@@ -39,7 +70,9 @@ class RunConfig(BaseModel):
     example: str | None = Field(
         None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
     )
-    refine: str = Field("none", description="numerical search around each proposal: METHOD[:EPISODES]")
+    refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
+        Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"
+    )
     normalise: bool = Field(
         False,
         description="offer observations as n_NAME, minus their running mean and over their spread (linear policies)",
@@ -103,7 +136,7 @@ def effective_config(
     config = RunConfig(**merged)
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
-    if parse_method(config.refine)[0] == "coordinate" and config.policy == "linear":
+    if config.refine.method == "coordinate" and config.policy == "linear":
         raise UsageError(f"--refine {config.refine} is for tables; a linear policy is tuned by cma, ars or auto")
     return config
 
@@ -122,22 +155,6 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
     if fixed:
         raise UsageError(f"--set {fixed[0]}: a run that goes on can change {', '.join(CHANGEABLE)} and nothing else")
     return effective_config(task, config.task, base=config, assignments=assignments)
-
-
-def parse_method(text: str) -> tuple[RefineMethod | None, int]:
-    """`METHOD[:EPISODES]` of `--refine`; None is `none`. Without a number the budget is 500 episodes a proposal.
-
-    Raises:
-        UsageError: an unknown method or a budget that is not a number.
-    """
-    name, colon, budget = text.partition(":")
-    if name not in ("none", "auto", "cma", "ars", "coordinate"):
-        raise UsageError(f"--refine {text}: methods are none, auto, cma, ars and coordinate, as in --refine cma:500")
-    if colon and not (budget.isdigit() and int(budget) > 0):
-        raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
-    if name == "none":
-        return None, 0
-    return name, int(budget or 500)  # type: ignore[return-value]
 
 
 def provider_label(llm: str) -> str:

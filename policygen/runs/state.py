@@ -12,7 +12,7 @@ from policygen.llm.messages import Message
 from policygen.policies.lines import Problem
 from policygen.policies.normalise import Definition, definitions, normalisable
 from policygen.policies.policy import Policy
-from policygen.runs.config import RunConfig, parse_method
+from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
 from policygen.tasks.task import PolicyKind, Task
 
@@ -80,7 +80,7 @@ class Attempt:
 
 @dataclass
 class Search:
-    """What the loop has so far; the one mutable record of the house.
+    """What the loop has so far; the only record that changes as a run goes on.
 
     `best_score` may rest on more episodes than the best attempt's own score: close comparisons are prolonged.
     `example` is a policy of another task to show. `turns` are the requests and last replies of a continued
@@ -109,7 +109,7 @@ class Search:
             self.best_score,
             tuple(self.attempts),
             self.buffer,
-            parse_method(config.refine)[0] is not None,
+            config.refine.method is not None,
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             self.example,
         )

@@ -17,7 +17,7 @@ from policygen.errors import BudgetExhausted
 from policygen.policies.policy import Policy
 from policygen.roles.proposer import Proposal
 from policygen.runs.budget import Ledger
-from policygen.runs.config import RunConfig, parse_method
+from policygen.runs.config import RunConfig
 from policygen.runs.state import Attempt, Played, Search
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined
@@ -83,7 +83,7 @@ class Judge:
             return self._record(unscored, started)
         refined = self._refined(number, attempt.policy)
         untuned = ""
-        if refined is None and parse_method(self.config.refine)[0] is not None:
+        if refined is None and self.config.refine.method is not None:
             untuned = "; not tuned: no constant moves, or the episodes do not suffice"
         if refined is not None:
             tuned, played = self._score(number, refined.policy)
@@ -115,7 +115,7 @@ class Judge:
 
     def _refined(self, number: int, policy: Policy) -> Refined | None:
         """The policy with its numbers tuned, as far as the run's settings and budget allow."""
-        method, episodes = parse_method(self.config.refine)
+        method, episodes = self.config.refine.method, self.config.refine.episodes
         left = self.config.max_episodes
         if left is not None:
             # Scoring the tuned policy, and the other proposals of its round, must still be possible.

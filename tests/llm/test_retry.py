@@ -76,7 +76,7 @@ def test_the_longest_wait_is_waited(asked: Asked) -> None:
     assert asked.waits == [300, 0]
 
 
-@pytest.mark.parametrize("error", [ProviderError("no"), ValueError("a bug"), BudgetExhausted("spent")])
+@pytest.mark.parametrize("error", [ProviderError("no"), BudgetExhausted("spent")])
 def test_other_errors_pass_at_once(asked: Asked, error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         asked(Failing(error))
@@ -170,3 +170,42 @@ def test_a_date_to_wait_for_is_read() -> None:
 )
 def test_the_rejected_parameter_is_recognised(message: str, named: str | None, expected: str | None) -> None:
     assert rejected_parameter(message, ("temperature", "max_tokens"), named) == expected
+
+
+class Own:
+    """A provider of one's own that answers with, or raises, whatever it was given."""
+
+    spec, model, is_language_model = "own:mine", "mine", True
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[return-value]
+
+    def diagnose(self) -> Diagnosis:
+        return Diagnosis(True, ())
+
+
+def test_a_provider_may_answer_with_a_string() -> None:
+    reply = Asked()(Own("| 1 |"))
+    assert (reply.text, reply.model, reply.tokens_in, reply.usd) == ("| 1 |", "mine", None, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "own:mine answered with NoneType; `complete` returns a policygen.llm.messages.Reply, or"),
+        (KeyError("choices"), "own:mine failed with KeyError: 'choices'"),
+        (TimeoutError(), "own:mine failed with TimeoutError"),
+    ],
+)
+def test_another_answer_or_an_exception_of_its_own_is_a_charged_sentence(answer: object, said: str) -> None:
+    asked = Asked()
+    with pytest.raises(ProviderError) as failure:
+        asked(Own(answer))
+    assert said in str(failure.value)
+    assert "\n" not in str(failure.value)
+    assert asked.charges == 1

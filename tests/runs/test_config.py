@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from policygen.errors import UsageError
-from policygen.runs.config import RunConfig, effective_config, parse_method
+from policygen.runs.config import Refinement, RunConfig, effective_config
 from policygen.tasks.load import load_task
 
 LAKE = load_task("frozenlake")
@@ -111,6 +111,16 @@ def test_a_malformed_method_of_refinement_is_one_sentence_before_anything_is_pla
 
 
 def test_methods_of_refinement_and_their_budgets_are_read() -> None:
-    assert parse_method("none") == (None, 0)
-    assert parse_method("auto") == ("auto", 500)
-    assert parse_method("ars:1200") == ("ars", 1_200)
+    read = {text: RunConfig(task="frozenlake", refine=text).refine for text in ("none", "auto", "ars:1200")}
+    assert read == {
+        "none": Refinement(),
+        "auto": Refinement("auto", 500),
+        "ars:1200": Refinement("ars", 1_200),
+    }
+
+
+def test_a_method_of_refinement_is_written_as_it_is_read() -> None:
+    config = RunConfig(task="frozenlake", refine="cma")
+    assert config.model_dump()["refine"] == "cma:500"
+    assert RunConfig(**config.model_dump()) == config
+    assert RunConfig(task="frozenlake").model_dump()["refine"] == "none"
