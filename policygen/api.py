@@ -78,8 +78,8 @@ def _spec_of(provider: Provider) -> str:
     missing = [name for name in ("spec", "model", "is_language_model", "complete") if not hasattr(provider, name)]
     if missing:
         raise UsageError(
-            f"llm={type(provider).__name__}(...) has no {' and no '.join(missing)}: a provider has the attributes spec, "
-            "model and is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"
+            f"llm={type(provider).__name__}(...) has no {' and no '.join(missing)}: a provider has spec, "
+            "model, is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"
         )
     return provider.spec
 
