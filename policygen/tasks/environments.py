@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from policygen.errors import TaskError
+from policygen.tasks import worlds as worlds  # registers them
 from policygen.tasks.task import Task
 
 

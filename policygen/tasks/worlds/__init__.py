@@ -1,0 +1,28 @@
+"""Environments that Gymnasium lacks, registered with it under `policygen/` when this package is imported.
+
+policygen imports it before it makes any environment. Elsewhere `import policygen.tasks.worlds` does, or the id in
+Gymnasium's long form: `gymnasium.make("policygen.tasks.worlds:policygen/Nim-v0")`.
+"""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+
+def _register(name: str, module: str, steps: int, threshold: float, *, vector: bool = False) -> None:
+    """Once only: registering an id again is a warning."""
+    home = f"{__name__}.{module}"
+    if f"policygen/{name}-v0" not in gym.registry:
+        gym.register(
+            id=f"policygen/{name}-v0",
+            entry_point=f"{home}:{name}Env",
+            vector_entry_point=f"{home}:{name}VectorEnv" if vector else None,
+            max_episode_steps=steps,
+            reward_threshold=threshold,
+        )
+
+
+_register("Nim", "nim", 10, 1.0)
+_register("Maze", "maze", 100, 0.96)
+_register("Navigation", "navigation", 1_000, 4_000.0, vector=True)
+_register("Pong", "pong", 1_000, 3.0, vector=True)
