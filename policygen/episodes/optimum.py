@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -99,7 +100,7 @@ def _promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) ->
         gains.append((mdp.probabilities * (mdp.rewards + mdp.going_on * values[-1][mdp.next_states])).sum(axis=2))
         values.append(gains[-1][states, actions])
     after, going = mdp.next_states[states, actions], (mdp.probabilities * mdp.going_on)[states, actions]
-    met = mdp.start.copy()
+    met: npt.NDArray[Any] = mdp.start.copy()
     promise = np.zeros(gains[0].shape)
     for gain, value in zip(reversed(gains), reversed(values[1:]), strict=True):
         promise += met[:, None] * (gain - value[:, None])
