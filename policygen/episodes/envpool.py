@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from policygen.episodes.simulator import chunks
-from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.episodes.trajectory import Actor, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
 
 # Same equations, same rewards, same ends: tests/test_engines.py compares them step by step from equal states.
@@ -69,8 +67,9 @@ class Pool:
         observations[0] = current
         live = np.arange(n, dtype=np.int32)
         step = 0
+        decider = actor.begin(n)
         while len(live):
-            chosen = np.asarray(actor.act(current), np.float32)
+            chosen = np.asarray(decider.decide(current, live), np.float32)
             actions[step, live] = chosen
             current, reward, fallen, _, info = pool.step(chosen, live)
             # Copies report in the order in which they finish; those whose episode is over are not stepped again.
@@ -83,28 +82,4 @@ class Pool:
                 lengths[live[ended]], terminated[live[ended]] = step, fallen[ended]
                 live, current = live[~ended], current[~ended]
         pool.close()
-        return [
-            _trajectory(observations, actions, rewards, i, int(length), int(seed), bool(fell), limit)
-            for i, (seed, length, fell) in enumerate(zip(seeds, lengths, terminated, strict=True))
-        ]
-
-
-def _trajectory(
-    observations: npt.NDArray[np.float32],
-    actions: npt.NDArray[np.float32],
-    rewards: npt.NDArray[np.float64],
-    i: int,
-    length: int,
-    seed: int,
-    terminated: bool,
-    limit: int,
-) -> Trajectory:
-    return Trajectory(
-        observations[: length + 1, i].copy(),
-        actions[:length, i].copy(),
-        rewards[:length, i].astype(np.float32),
-        float(rewards[:length, i].sum()),
-        seed,
-        terminated,
-        length == limit,
-    )
+        return SideBySide(observations, actions, rewards, lengths, terminated).trajectories(seeds)

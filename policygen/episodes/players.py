@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from policygen.episodes.envpool import pool_for
 from policygen.episodes.simulator import Closable, Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
 
 # Handing work to other processes costs some milliseconds a piece, and starting them takes seconds: less work than this
@@ -67,7 +67,7 @@ class Players(Closable):
         Raises:
             TaskError: the environment itself failed.
         """
-        if not isinstance(actor, Policy):
+        if not actor.portable:
             return self._play_here(actor, seeds)
         if self._seconds_per_episode is None and self._can_share(len(seeds) - TRIED_FIRST):
             tried = self._play_here(actor, seeds[:TRIED_FIRST])
@@ -81,19 +81,19 @@ class Players(Closable):
             results[i :: self.jobs] = trajectories
         return [trajectory for trajectory in results if trajectory is not None]
 
-    def play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Each policy on the same seeds.
+    def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
+        """Each of some portable actors on the same seeds.
 
         Raises:
             TaskError: the environment itself failed.
         """
         if self._for_many is not self:
-            return self._for_many.play_many(policies, seeds)
-        if self._seconds_per_episode is None and self._can_share((len(policies) - 1) * len(seeds)):
-            return [self._play_here(policies[0], seeds), *self.play_many(policies[1:], seeds)]
-        if not self._worth_sharing(len(policies) * len(seeds)):
-            return [self._play_here(policy, seeds) for policy in policies]
-        return self._shared([(policy, list(seeds)) for policy in policies])
+            return self._for_many.play_many(actors, seeds)
+        if self._seconds_per_episode is None and self._can_share((len(actors) - 1) * len(seeds)):
+            return [self._play_here(actors[0], seeds), *self.play_many(actors[1:], seeds)]
+        if not self._worth_sharing(len(actors) * len(seeds)):
+            return [self._play_here(actor, seeds) for actor in actors]
+        return self._shared([(actor, list(seeds)) for actor in actors])
 
     def close(self) -> None:
         """Close the environments of this process; idle workers end by themselves."""
@@ -104,7 +104,7 @@ class Players(Closable):
     def _play_here(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         started = time.perf_counter()
         trajectories = self._here.play(actor, seeds)
-        if seeds and isinstance(actor, Policy):
+        if seeds and actor.portable:
             self._seconds_per_episode = (time.perf_counter() - started) / len(seeds)
         return trajectories
 
@@ -117,13 +117,13 @@ class Players(Closable):
             return False
         return known * episodes > (SECONDS_WORTH_SHARING if _workers.started else SECONDS_WORTH_STARTING)
 
-    def _shared(self, work: Sequence[tuple[Policy, list[int]]]) -> list[list[Trajectory]]:
+    def _shared(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]]:
         from loky import get_reusable_executor
 
         executor = get_reusable_executor(max_workers=self.jobs, timeout=60, env=_ONE_THREAD)
         _workers.started = True
         started = time.perf_counter()
-        results: list[Any] = list(executor.map(_play_in_worker, *zip(*work, strict=True)))
+        results: list[Any] = list(executor.map(partial(_play_in_worker, self.task), *zip(*work, strict=True)))
         episodes = sum(len(seeds) for _, seeds in work)
         self._seconds_per_episode = (time.perf_counter() - started) * self.jobs / episodes
         return results
@@ -132,9 +132,9 @@ class Players(Closable):
 _simulators: dict[str, Simulator] = {}
 
 
-def _play_in_worker(policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
+def _play_in_worker(task: Task, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
     """In a worker process: play, with environments that are kept from call to call."""
-    key = repr((policy.task.gym_id, policy.task.kwargs, policy.task.max_steps))
+    key = repr((task.gym_id, task.kwargs, task.max_steps))
     if key not in _simulators:
-        _simulators[key] = Simulator(policy.task)
-    return _simulators[key].play(policy, seeds)
+        _simulators[key] = Simulator(task)
+    return _simulators[key].play(actor, seeds)

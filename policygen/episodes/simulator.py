@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from types import TracebackType
@@ -18,14 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.episodes.vector import has_vector_form, play_vectorised
 from policygen.errors import TaskError
-from policygen.policies.policy import Policy
 from policygen.tasks.environments import make_env
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
 COPIES = 32  # environments stepped side by side in one process; more share the policy's overhead no better
-VECTOR_COPIES = 1_024  # episodes of a vectorised environment at a time
 # How the terms of a reward are called in `info`.
 _TERM = re.compile(r"reward_\w+$|\w+_(?:penalty|cost)$")
 
@@ -52,7 +51,7 @@ class Simulator(Closable):
     def __init__(self, task: Task) -> None:
         self.task = task
         self._envs = [make_env(task)]
-        self._vectorised = _has_vector_form(self._envs[0])
+        self._vectorised = has_vector_form(self._envs[0])
 
     @property
     def engine(self) -> str:
@@ -67,7 +66,7 @@ class Simulator(Closable):
         """
         try:
             if self._vectorised:
-                return [t for chunk in chunks(seeds, VECTOR_COPIES) for t in self._play_vectorised(actor, chunk)]
+                return play_vectorised(self.task, self._envs[0], actor, seeds)
             return self._play_copies(actor, seeds)
         except (AssertionError, gym.error.Error) as error:
             raise TaskError(f"{self.task.gym_id} failed while playing: {type(error).__name__}: {error}") from error
@@ -85,10 +84,10 @@ class Simulator(Closable):
         waiting = list(enumerate(seeds))[::-1]
         results: list[Trajectory | None] = [None] * len(seeds)
         running = [_Episode(self._ready(i), *waiting.pop()) for i in range(min(len(seeds), COPIES))]
+        decider = actor.begin(len(seeds))
+        rows = np.arange(len(running))
         while running:
-            latest = [episode.observations[-1] for episode in running]
-            # Row by row costs less than a batch up to some tens of rows, and never depends on how many there are.
-            actions = list(map(actor.act_one, latest)) if isinstance(actor, Policy) else actor.act(np.stack(latest))
+            actions = decider.decide([episode.observations[-1] for episode in running], rows)
             finished = False
             for episode, action in zip(running, actions, strict=True):
                 observation, reward, terminated, truncated, info = episode.env.step(action)
@@ -107,6 +106,7 @@ class Simulator(Closable):
                     elif waiting:
                         still.append(_Episode(self._ready(self._envs.index(episode.env)), *waiting.pop()))
                 running = still
+                rows = np.array([episode.index for episode in running], np.intp)
         return [trajectory for trajectory in results if trajectory is not None]
 
     def _ready(self, copy: int) -> gym.Env[Any, Any]:
@@ -119,60 +119,6 @@ class Simulator(Closable):
             self._envs[copy].close()
             self._envs[copy] = make_env(self.task)
         return self._envs[copy]
-
-    def _play_vectorised(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """Gymnasium's own vectorised dynamics, started from the states that the seeds give a single environment.
-
-        Episodes that have ended are dropped whenever half of the copies are idle, so they cost next to nothing.
-        """
-        single = self._envs[0].unwrapped
-        state = np.empty((len(self.task.observations), len(seeds)))
-        for i, seed in enumerate(seeds):
-            single.reset(seed=int(seed))
-            state[:, i] = single.state  # type: ignore[attr-defined]
-        limit = self.task.max_steps
-        observations = np.empty((limit + 1, len(seeds), len(state)), np.float32)
-        actions = np.empty((limit, len(seeds)), np.int16)
-        rewards = np.empty((limit, len(seeds)), np.float32)
-        lengths = np.zeros(len(seeds), np.int64)
-        terminated = np.zeros(len(seeds), np.bool_)
-        envs = _vector_env(self.task, state)
-        observations[0] = state.T
-        live = np.arange(len(seeds))
-        # Where the live copies' rows are: a slice is several times faster than a list of numbers.
-        rows: slice | npt.NDArray[np.intp] = slice(None)
-        done = np.zeros(len(seeds), np.bool_)  # of the live copies
-        running = len(seeds)
-        step = 0
-        while running:
-            if running * 2 <= len(live):
-                rows = live = live[~done]
-                envs, done = _vector_env(self.task, envs.state[:, ~done]), np.zeros(running, np.bool_)
-            chosen = np.asarray(actor.act(observations[step, rows]))
-            observations[step + 1, rows], rewards[step, rows], ended, _, _ = envs.step(chosen)
-            actions[step, rows] = chosen
-            step += 1
-            if step < limit and not ended.any():
-                continue
-            ended = (ended | (step >= limit)) & ~done
-            lengths[live[ended]] = step
-            # The state, not the flag of the call: a copy that is cut and falls on the same step has fallen.
-            terminated[live[ended]] = _fallen(envs, ended)
-            done |= ended
-            running = int(np.count_nonzero(~done))
-        envs.close()
-        return [
-            Trajectory(
-                observations[: n + 1, i].copy(),
-                actions[:n, i].copy(),
-                rewards[:n, i].copy(),
-                float(rewards[:n, i].sum(dtype=np.float64)),
-                int(seed),
-                bool(terminated[i]),
-                bool(n == limit),
-            )
-            for i, (seed, n) in enumerate(zip(seeds, lengths.tolist(), strict=True))
-        ]
 
 
 @dataclass(slots=True)
@@ -214,35 +160,3 @@ class _Episode:
             truncated,
             tuple((name.removeprefix("reward_"), value) for name, value in (self.terms or {}).items()),
         )
-
-
-def chunks(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """The seeds, at most `size` at a time."""
-    for start in range(0, len(seeds), size):
-        yield seeds[start : start + size]
-
-
-def _has_vector_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether Gymnasium has numpy dynamics for it whose state can be set (CartPole so far)."""
-    entry = getattr(env.spec, "vector_entry_point", None) if env.spec else None
-    return isinstance(entry, str) and entry.endswith(":CartPoleVectorEnv")
-
-
-def _vector_env(task: Task, state: npt.NDArray[np.float64]) -> Any:
-    # Its own time limit is one step beyond ours, so that cutting and falling on one step can be told apart.
-    envs = gym.make_vec(
-        task.gym_id,
-        num_envs=state.shape[1],
-        vectorization_mode="vector_entry_point",
-        max_episode_steps=task.max_steps + 1,
-        **dict(task.kwargs),
-    ).unwrapped
-    envs.reset(seed=0)
-    envs.state = state.copy()  # type: ignore[attr-defined]
-    return envs
-
-
-def _fallen(envs: Any, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    x, _, angle, _ = envs.state[:, which]
-    fallen: npt.NDArray[np.bool_] = (np.abs(x) > envs.x_threshold) | (np.abs(angle) > envs.theta_threshold_radians)
-    return fallen

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,7 @@ class Policy(ABC):
     lets: Lets
 
     kind: ClassVar[str]
+    portable: ClassVar[bool] = True  # to other processes: it decides by the observation alone
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.kind] = cls
@@ -98,6 +99,20 @@ class Policy(ABC):
         if rows.ndim != 2 or rows.shape[1] != expected:
             raise PolicyError(f"expected observations of shape (n, {expected}), got {rows.shape}")
         return self.act_columns(rows.T)
+
+    def begin(self, episodes: int, /) -> Self:
+        """The policy as the one who decides so many episodes side by side: without memory it is the same for all."""
+        return self
+
+    def decide(
+        self, observations: Sequence[npt.NDArray[Any]] | npt.NDArray[Any], rows: npt.NDArray[np.integer[Any]], /
+    ) -> Sequence[Any] | npt.NDArray[Any]:
+        """Actions for observations of the episodes `rows`; see `policygen.episodes.trajectory.Decider`."""
+        if isinstance(observations, np.ndarray):
+            return self.act(observations)
+        # Rows that come apart come few at a time: one by one they cost less than a batch up to some tens of rows, and
+        # never depend on how many there are.
+        return list(map(self.act_one, observations))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled functions are cached on the object and cannot be pickled; they are made again where they are needed.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from played import CLUMSY, assert_equal, hopping, needs_envpool, policy_for
 
 import policygen.episodes.players
+import policygen.episodes.simulator
+from policygen.episodes import players as workers
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
@@ -79,3 +82,29 @@ def test_random_actions_stay_in_this_process_where_their_generator_is() -> None:
         shared = players.play(RandomActor(task, 3), SEEDS[:3])
         alone = simulator.play(RandomActor(task, 3), SEEDS[:3])
     assert [t.episode_return for t in shared] == [t.episode_return for t in alone]
+
+
+@pytest.mark.parametrize("policy", [policy_for("cartpole", CLUMSY), hopping()], ids=["cartpole", "hopper"])
+def test_workers_and_copies_play_the_same_episodes(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "SECONDS_WORTH_SHARING", -1.0)
+    monkeypatch.setattr(workers, "SECONDS_WORTH_STARTING", -1.0)
+    monkeypatch.setattr(policygen.episodes.simulator, "has_vector_form", lambda env: False)
+    shared = []
+    original = Players._shared
+    monkeypatch.setattr(Players, "_shared", lambda self, work: shared.append(len(work)) or original(self, work))
+    seeds = episode_seeds(0, "engines", 9)
+    with Simulator(policy.task) as copies, Players(policy.task, jobs=2, use_pool=False) as players:
+        expected = copies.play(policy, seeds)
+        assert_equal(players.play(policy, seeds), expected)
+    assert shared == [2]
+
+
+@needs_envpool
+def test_many_policies_are_played_by_processes_and_not_one_after_the_other_in_envpool() -> None:
+    policy = hopping()
+    seeds = episode_seeds(0, "engines", 3)
+    with Players(policy.task, jobs=2) as players, Simulator(policy.task) as simulator:
+        assert players.engine == "envpool"
+        alone = simulator.play(policy, seeds)
+        for played in players.play_many([policy] * 3, seeds):
+            assert_equal(played, alone)

@@ -1,0 +1,146 @@
+"""Actors, with memory and without, and episodes side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, hopping, needs_envpool, needs_mujoco, policy_for
+
+import policygen.episodes.players
+from policygen.episodes.envpool import Pool
+from policygen.episodes.players import Players
+from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import COPIES, Simulator
+from policygen.episodes.trajectory import Actor, RandomActor, SideBySide
+from policygen.tasks.environments import make_env
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
+
+SEEDS = episode_seeds(0, "recorded", 40)
+
+
+def draws(actor: RandomActor, n: int) -> Any:
+    return actor.begin(n).decide(np.zeros((n, 1)), np.arange(n))
+
+
+@pytest.mark.parametrize("name", ["cartpole", "frozenlake", "Pendulum-v1", "Hopper-v5"])
+def test_random_actions_are_valid_seeded_and_use_the_whole_range(name):
+    task = load_task(name)
+    batch = draws(RandomActor(task, 5), 500)
+    assert np.array_equal(batch, draws(RandomActor(task, 5), 500))
+    assert not np.array_equal(batch, draws(RandomActor(task, 6), 500))
+    env = make_env(task)
+    assert all(env.action_space.contains(action) for action in batch)
+    env.close()
+    for column, actuator in zip(batch.reshape(500, -1).T, task.actuators, strict=True):
+        if actuator.is_choice:
+            assert set(column.tolist()) == set(range(len(actuator.labels)))
+        else:
+            assert column.min() < actuator.low + 0.02 * (actuator.high - actuator.low)
+            assert column.max() > actuator.high - 0.02 * (actuator.high - actuator.low)
+
+
+def returns(task: Task, actor: Actor) -> list[float]:
+    with Simulator(task) as simulator:
+        return [trajectory.episode_return for trajectory in simulator.play(actor, SEEDS)]
+
+
+def test_episodes_are_those_that_were_played_before_actors_had_a_beginning():
+    clumsy, random = returns(CARTPOLE, policy_for("cartpole", CLUMSY)), returns(CARTPOLE, RandomActor(CARTPOLE, 0))
+    assert (clumsy[:6], clumsy[-6:], sum(clumsy)) == ([55, 34, 39, 50, 36, 40], [41, 49, 47, 41, 57, 47], 1669)
+    assert (random[:6], random[-6:], sum(random)) == ([17, 27, 13, 9, 84, 17], [15, 10, 25, 14, 23, 11], 931)
+    pendulum = replace(load_task("Pendulum-v1"), max_steps=50)
+    swings = returns(pendulum, RandomActor(pendulum, 0))
+    assert swings[:3] == pytest.approx([-441.40877243562363, -402.8433579942426, -465.4942255510091], rel=1e-9)
+    assert sum(swings) == pytest.approx(-13306.077896581999, rel=1e-9)
+
+
+@needs_mujoco
+def test_hopper_episodes_are_those_that_were_played_before_actors_had_a_beginning():
+    hops = returns(hopping().task, hopping())
+    # Not to the last bit, because releases of MuJoCo may differ in it.
+    assert hops[:3] == pytest.approx([116.52613362183823, 116.79755922748829, 117.30865563876392], rel=1e-6)
+    assert sum(hops) == pytest.approx(4690.665308191977, rel=1e-6)
+
+
+class Rhythm:
+    """Counts the steps of each episode apart, and acts by the count and by what it saw first."""
+
+    portable = True
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def begin(self, episodes: int) -> Beats:
+        return Beats(self.task, episodes)
+
+
+class Beats:
+    def __init__(self, task: Task, episodes: int) -> None:
+        self.task = task
+        self.steps = np.zeros(episodes, np.int64)
+        self.first = np.zeros(episodes)
+
+    def decide(self, observations: Any, rows: Any) -> Any:
+        assert len(observations) == len(rows) == len(set(rows.tolist()))
+        seen = np.array([float(row[0]) for row in observations], np.float32)
+        self.first[rows] = np.where(self.steps[rows] == 0, seen, self.first[rows])
+        self.steps[rows] += 1
+        beat = np.sin(self.steps[rows] * (1 + 3 * np.abs(self.first[rows])))
+        if self.task.action_space == "discrete":
+            return (beat > 0).astype(np.int64)
+        return np.repeat(0.5 * beat[:, None], len(self.task.actuators), axis=1).astype(np.float32)
+
+
+def test_memory_goes_by_episode_through_refills_and_compaction(monkeypatch: pytest.MonkeyPatch):
+    actor = Rhythm(CARTPOLE)
+    seeds = episode_seeds(0, "memory", COPIES * 2 + 9)
+    with Simulator(CARTPOLE) as vector, copies_of(CARTPOLE, monkeypatch) as copies:
+        played = vector.play(actor, seeds)
+        assert_equal(played, copies.play(actor, seeds))
+        assert_equal(played, [vector.play(actor, [seed])[0] for seed in seeds])
+    assert [t.length for t in played[:5]] == [by_hand(CARTPOLE, actor, seed).length for seed in seeds[:5]]
+    assert len({t.length for t in played}) > 5
+
+
+@needs_mujoco
+def test_memory_goes_by_episode_in_other_processes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_SHARING", -1.0)
+    monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_STARTING", -1.0)
+    task = hopping().task
+    actor = Rhythm(task)
+    seeds = episode_seeds(0, "memory", COPIES + 5)
+    with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
+        expected = copies.play(actor, seeds)
+        assert_equal(players.play(actor, seeds), expected)
+        assert_equal(players.play_many([actor, actor], seeds[:3])[1], expected[:3])
+        assert_equal(expected, [copies.play(actor, [seed])[0] for seed in seeds])
+
+
+@needs_envpool
+def test_memory_goes_by_episode_in_envpool():
+    task = hopping().task
+    seeds = episode_seeds(0, "memory", 9)
+    pool = Pool(task, 2)
+    played = pool.play(Rhythm(task), seeds)
+    assert_equal(played, [pool.play(Rhythm(task), [seed])[0] for seed in seeds])
+    assert len({t.length for t in played}) > 1
+
+
+def test_padded_episodes_are_cut_where_they_ended():
+    steps = SideBySide(
+        observations=np.arange(8, dtype=np.float32).reshape(4, 2, 1),
+        actions=np.array([[0, 1], [1, 0], [1, 9]], np.int16),
+        rewards=np.array([[1.0, 0.1], [1.0, 0.2], [1.0, 9.0]]),
+        lengths=np.array([3, 2]),
+        terminated=np.array([False, True]),
+    )
+    long, short = steps.trajectories([5, 6])
+    assert (long.seed, long.length, long.episode_return, long.terminated, long.truncated) == (5, 3, 3.0, False, True)
+    assert (short.seed, short.length, short.terminated, short.truncated) == (6, 2, True, False)
+    assert short.episode_return == 0.1 + 0.2
+    assert (short.observations[:, 0].tolist(), short.actions.tolist()) == ([1, 3, 5], [1, 0])
+    assert (short.rewards.dtype, short.actions.dtype) == (np.float32, np.int16)

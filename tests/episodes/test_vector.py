@@ -1,0 +1,112 @@
+"""The vectorised engine plays the episodes of single environments, to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from played import BALANCING, CARTPOLE, CLUMSY, assert_equal, assert_same, by_hand, copies_of, policy_for
+
+import policygen.episodes.vector
+from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.vector import VECTOR_COPIES
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.parse import parse
+from policygen.tasks.task import Task
+
+
+@pytest.mark.parametrize("text", [BALANCING, CLUMSY, "left = 1\nright = 0"])
+def test_vectorised_cartpole_is_stepping_one_environment_bit_for_bit(text):
+    policy = parse(text, CARTPOLE).policy
+    seeds = (3, 1, 4, 1, 5, 9, 2_653_589_793)
+    with Simulator(CARTPOLE) as simulator:
+        assert simulator.engine == "vector"
+        played = simulator.play(policy, seeds)
+    assert [trajectory.seed for trajectory in played] == list(seeds)
+    for trajectory, seed in zip(played, seeds, strict=True):
+        assert_same(trajectory, by_hand(CARTPOLE, policy, seed))
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+def test_an_episode_that_ends_at_the_limit_is_told_apart_from_one_that_is_cut(offset):
+    policy = parse(CLUMSY, CARTPOLE).policy
+    length = by_hand(CARTPOLE, policy, 7).length
+    task = replace(CARTPOLE, max_steps=length + offset)
+    with Simulator(task) as simulator:
+        trajectory = simulator.play(policy, [7])[0]
+    assert_same(trajectory, by_hand(task, policy, 7))
+    assert trajectory.length == min(length, length + offset)
+    assert trajectory.terminated == (offset >= 0)
+    assert trajectory.truncated == (offset <= 0)
+
+
+def test_more_episodes_than_fit_side_by_side_are_played_in_order():
+    policy = parse(CLUMSY, CARTPOLE).policy
+    seeds = list(range(VECTOR_COPIES + 30))
+    with Simulator(CARTPOLE) as simulator:
+        played = simulator.play(policy, seeds)
+        alone = [simulator.play(policy, [seed])[0] for seed in (0, VECTOR_COPIES - 1, VECTOR_COPIES, seeds[-1])]
+    assert [trajectory.seed for trajectory in played] == seeds
+    for trajectory in alone:
+        assert_same(played[trajectory.seed], trajectory)
+        assert_same(trajectory, by_hand(CARTPOLE, policy, trajectory.seed))
+    assert len({trajectory.length for trajectory in played}) > 5
+
+
+def test_rewards_follow_the_keywords_of_the_environment():
+    task = replace(CARTPOLE, kwargs=(("sutton_barto_reward", True),))
+    policy = parse(CLUMSY, CARTPOLE).policy
+    with Simulator(task) as simulator:
+        trajectory = simulator.play(policy, [1])[0]
+    assert_same(trajectory, by_hand(task, policy, 1))
+    assert trajectory.episode_return == -1.0
+
+
+def test_a_linear_policy_on_cartpole_reaches_the_known_optimum():
+    policy = parse(BALANCING, CARTPOLE).policy
+    assert isinstance(policy, LinearPolicy)
+    with Simulator(CARTPOLE) as simulator:
+        played = simulator.play(policy, range(200))
+    assert {trajectory.episode_return for trajectory in played} == {500.0}
+    assert all(trajectory.truncated and not trajectory.terminated for trajectory in played)
+
+
+@pytest.mark.parametrize("text", [CLUMSY, BALANCING])
+def test_the_vector_engine_and_copies_play_the_same_episodes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = policy_for("cartpole", text)
+    seeds = episode_seeds(0, "engines", 40)
+    with Simulator(policy.task) as vector, copies_of(policy.task, monkeypatch) as copies:
+        assert (vector.engine, copies.engine) == ("vector", "copies")
+        assert_equal(vector.play(policy, seeds), copies.play(policy, seeds))
+
+
+def test_vectorised_copies_that_have_ended_cost_at_most_as_many_steps_as_those_that_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = []
+    make = policygen.episodes.vector._copies
+
+    def counted(task: Task, state: Any) -> Any:
+        envs = make(task, state)
+        step = envs.step
+        envs.step = lambda actions: taken.append(len(actions)) or step(actions)
+        return envs
+
+    monkeypatch.setattr(policygen.episodes.vector, "_copies", counted)
+    policy = policy_for("cartpole", CLUMSY)
+    with Simulator(policy.task) as simulator:
+        played = simulator.play(policy, episode_seeds(0, "engines", 300))
+    lengths = [t.length for t in played]
+    assert sum(lengths) <= sum(taken) <= 2 * sum(lengths)
+    assert max(lengths) * len(lengths) > 1.2 * sum(lengths)  # without dropping them it would be this many
+
+
+def test_episodes_of_all_lengths_count_once() -> None:
+    policy = policy_for("cartpole", CLUMSY)
+    seeds = episode_seeds(0, "engines", 200)
+    with Simulator(policy.task) as simulator:
+        together = [t.length for t in simulator.play(policy, seeds)]
+        alone = [simulator.play(policy, [seed])[0].length for seed in seeds]
+    assert together == alone

@@ -1,0 +1,90 @@
+"""What the tests of engines share: policies, an episode played by hand, and whether two are the same."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import policygen.episodes.simulator
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.tasks.environments import make_env
+from policygen.tasks.load import load_task
+from policygen.tasks.spaces import flatten
+from policygen.tasks.task import Task
+
+CARTPOLE = load_task("cartpole")
+BALANCING = "left = 0\nright = 0.3*position + 0.9*velocity + 5*angle + 3*spin"
+CLUMSY = "left = 0\nright = angle"
+
+needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")
+needs_mujoco = pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="MuJoCo is not installed")
+
+
+def policy_for(name: str, text: str) -> Policy:
+    policy = parse(text, load_task(name), "linear").policy
+    assert policy is not None
+    return policy
+
+
+def hopping() -> Policy:
+    names = load_task("Hopper-v5").observation_names
+    text = "\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}" for i in range(3))
+    return replace(policy_for("Hopper-v5", text), task=replace(load_task("Hopper-v5"), max_steps=120))
+
+
+def copies_of(task: Task, monkeypatch: pytest.MonkeyPatch) -> Simulator:
+    with monkeypatch.context() as patched:
+        patched.setattr(policygen.episodes.simulator, "has_vector_form", lambda env: False)
+        return Simulator(task)
+
+
+def by_hand(task: Task, actor, seed: int) -> Trajectory:
+    """One episode in one Gymnasium environment, in the plainest way."""
+    env = make_env(task)
+    observation, _ = env.reset(seed=seed)
+    rows, actions, rewards = [flatten(task.layout, observation).copy()], [], []
+    terminated = truncated = False
+    decider = actor.begin(1)
+    while not (terminated or truncated):
+        action = decider.decide(rows[-1].reshape(1, -1), np.arange(1))[0]
+        observation, reward, terminated, truncated, _ = env.step(action)
+        rows.append(flatten(task.layout, observation).copy())
+        actions.append(action)
+        rewards.append(float(reward))
+    env.close()
+    return Trajectory(
+        np.asarray(rows, np.float32),
+        np.asarray(actions),
+        np.asarray(rewards, np.float32),
+        sum(rewards),
+        seed,
+        terminated,
+        truncated,
+    )
+
+
+def assert_same(mine: Trajectory, theirs: Trajectory) -> None:
+    assert mine.seed == theirs.seed
+    assert np.array_equal(mine.observations, theirs.observations)
+    assert np.array_equal(mine.actions, theirs.actions)
+    assert np.array_equal(mine.rewards, theirs.rewards)
+    assert mine.episode_return == pytest.approx(theirs.episode_return, rel=1e-6)
+    assert (mine.terminated, mine.truncated) == (theirs.terminated, theirs.truncated)
+    assert mine.length == len(mine.rewards) == len(mine.actions) == len(mine.observations) - 1
+    assert (mine.observations.dtype, mine.rewards.dtype) == (np.float32, np.float32)
+
+
+def assert_equal(ones: list[Trajectory], others: list[Trajectory]) -> None:
+    assert [t.seed for t in ones] == [t.seed for t in others]
+    for one, other in zip(ones, others, strict=True):
+        assert np.array_equal(one.observations, other.observations)
+        assert np.array_equal(one.actions, other.actions)
+        assert np.array_equal(one.rewards, other.rewards)
+        assert (one.terminated, one.truncated) == (other.terminated, other.truncated)
+        assert one.episode_return == other.episode_return
