@@ -93,7 +93,5 @@ def _copies(task: Task, state: npt.NDArray[np.float64]) -> Any:
 
 def _fallen(copies: Any, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     x, _, angle, _ = copies.state[:, which]
-    fallen: npt.NDArray[np.bool_] = (np.abs(x) > copies.x_threshold) | (
-        np.abs(angle) > copies.theta_threshold_radians
-    )
+    fallen: npt.NDArray[np.bool_] = (np.abs(x) > copies.x_threshold) | (np.abs(angle) > copies.theta_threshold_radians)
     return fallen
