@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from policygen.policies.linear import LinearPolicy
     from policygen.policies.policy import Policy
     from policygen.policies.table import TablePolicy
-    from policygen.reports.plots import plot_policy, plot_runs
+    from policygen.reports.curves import plot_runs
+    from policygen.reports.portraits import plot_policy
     from policygen.runs.state import Attempt
     from policygen.tasks.load import load_task
     from policygen.tasks.task import Task
@@ -40,8 +41,8 @@ _HOMES = {
     "Task": "tasks.task",
     "load_task": "tasks.load",
     "parse": "api",
-    "plot_policy": "reports.plots",
-    "plot_runs": "reports.plots",
+    "plot_policy": "reports.portraits",
+    "plot_runs": "reports.curves",
     "run": "api",
     "score": "api",
 }

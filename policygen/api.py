@@ -13,7 +13,7 @@ from policygen.errors import PolicyError, UsageError
 from policygen.llm import Provider
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
-from policygen.reports.plots import plot_runs
+from policygen.reports.curves import plot_runs
 from policygen.runs.config import effective_config
 from policygen.runs.state import Attempt
 from policygen.search.run import Run, start

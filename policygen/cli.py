@@ -229,7 +229,7 @@ def show(source: Path, task_name: str | None, output: Path | None) -> None:
     drawn = policy_map(policy)
     click.echo(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
-        from policygen.reports.plots import plot_policy
+        from policygen.reports.portraits import plot_policy
 
         click.echo(f"\npicture: {plot_policy(policy, output)}")
 
@@ -267,12 +267,21 @@ def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_j
     default="attempt",
     help="What the horizontal axis counts (default: attempt).",
 )
-@click.option("--table", "table_file", type=click.Path(path_type=Path), help="Also write a Markdown table of the runs.")
+@click.option(
+    "--table",
+    "table_file",
+    type=click.Path(path_type=Path),
+    help="Also write a table of the runs, as its suffix says: .md, .csv, .tex or .html.",
+)
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of one or many runs, grouped, with intervals."""
-    from policygen.reports.plots import plot_runs
-    from policygen.reports.tables import repeated_runs
+    from policygen.reports.curves import plot_runs
+    from policygen.reports.groups import repeated_runs
+    from policygen.reports.style import check_suffix
+    from policygen.reports.tables import FORMATS, write_table
 
+    if table_file is not None:
+        check_suffix(table_file, FORMATS)
     # `results/*` also names what is no run; a single path that is none is a mistake.
     folders = [path for path in runs if (path / "config.toml").is_file()]
     for other in [path for path in runs if path not in folders] if folders else ():
@@ -282,11 +291,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
         click.echo(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
     click.echo(plot_runs(runs, output, x=x))
     if table_file is not None:
-        from policygen.files import write_atomically
-        from policygen.reports.tables import comparison
-
-        write_atomically(table_file, comparison(runs))
-        click.echo(table_file)
+        click.echo(write_table(runs, table_file))
 
 
 @commands.command()

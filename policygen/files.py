@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,7 +66,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content`; whoever reads it sees the old file or the new one, never a part.
 
     Raises:
-        LogbookError: the folder is missing, read-only or full; the old file is kept.
+        LogbookError: the folder is missing, read-only or full, and what would help; the old file is kept.
     """
     data = _bytes(content) if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.part")
@@ -74,8 +76,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             _to_disk(file)
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or write elsewhere") from None
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise _not_written(path, error) from None
 
 
 def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
@@ -99,7 +102,7 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
             if durable:
                 _to_disk(file)
     except OSError as error:
-        raise LogbookError(f"cannot write {path}: {error.strerror}; free some space or write elsewhere") from None
+        raise _not_written(path, error) from None
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -121,6 +124,24 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(record, dict):
             yield record
+
+
+# What helps, by what the system said.
+_REMEDIES = {
+    errno.ENOSPC: "free some space or write elsewhere",
+    errno.EDQUOT: "free some space or write elsewhere",
+    errno.EFBIG: "free some space or write elsewhere",
+    errno.EISDIR: "choose another name",
+}
+
+
+def _not_written(path: Path, error: OSError) -> LogbookError:
+    folder = path.parent
+    if error.errno in (errno.ENOENT, errno.ENOTDIR) and not folder.is_dir():
+        lacks = "is not a folder; write elsewhere" if folder.exists() else "does not exist; make it or write elsewhere"
+        return LogbookError(f"cannot write {path}: the folder {folder} {lacks}")
+    remedy = _REMEDIES.get(error.errno or 0, "write elsewhere")
+    return LogbookError(f"cannot write {path}: {error.strerror}; {remedy}")
 
 
 def _bytes(text: str) -> bytes:

@@ -148,6 +148,10 @@ MISTAKES = {
     "an eval with one episode": (("eval", "policy.txt", "--episodes", "1"), "--episodes"),
     "a plot of nothing": (("plot", "nowhere"), "nowhere is not a run folder"),
     "a plot without runs": (("plot",), "Missing argument 'RUN...'"),
+    "a table of an unknown suffix": (
+        ("plot", "nowhere", "--table", "runs.xlsx"),
+        "cannot write runs.xlsx: end the name in .md, .csv, .tex, .html",
+    ),
     "an unknown axis": (("plot", "nowhere", "--x", "mood"), "'mood' is not one of"),
     "an unknown task to describe": (("tasks", "cartpol"), "did you mean cartpole"),
     "a doctor without a key": (("doctor", "--llm", "gemini:x"), "gemini needs an API key"),
@@ -289,6 +293,21 @@ def test_plot_draws_runs_into_the_file_it_names(lake_run: Path, line: Line) -> N
     assert Path("learning_curves.png").stat().st_size > 1000
     assert line("plot", lake_run, lake_run, "-o", "both.svg", "--x", "episodes").code == 0
     assert Path("both.svg").read_text().lstrip().startswith("<?xml")
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("md", "| task"), ("csv", "task,"), ("tex", "%"), ("html", "<!DOCTYPE")])
+def test_plot_writes_a_table_in_the_format_its_name_says(suffix: str, start: str, lake_run: Path, line: Line) -> None:
+    said = line("plot", lake_run, "--table", f"runs.{suffix}")
+    assert said.out.splitlines() == ["learning_curves.png", f"runs.{suffix}"]
+    assert Path(f"runs.{suffix}").read_text().startswith(start)
+
+
+def test_plot_into_a_missing_folder_says_so(lake_run: Path, line: Line) -> None:
+    said = line("plot", lake_run, "-o", "missing/a.png")
+    assert said.code == 1
+    assert sentences(said.err) == [
+        "Error: cannot write missing/a.png: the folder missing does not exist; make it or write elsewhere"
+    ]
 
 
 def test_plot_leaves_out_what_is_no_run(lake_run: Path, line: Line) -> None:

@@ -68,10 +68,33 @@ def test_a_full_device_is_reported():
         append_line(Path("/dev/full"), {"n": 1})
 
 
-def test_a_missing_folder_is_reported(tmp_path):
-    for write in (lambda p: write_atomically(p, "x"), lambda p: append_line(p, {})):
-        with pytest.raises(LogbookError, match=r"cannot write .*: No such file or directory"):
-            write(tmp_path / "missing" / "file")
+WRITERS = (lambda path: write_atomically(path, "x"), lambda path: append_line(path, {}))
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_missing_folder_is_named_and_not_called_a_lack_of_space(tmp_path, write):
+    with pytest.raises(LogbookError) as caught:
+        write(tmp_path / "missing" / "file")
+    folder = tmp_path / "missing"
+    assert str(caught.value) == (
+        f"cannot write {folder / 'file'}: the folder {folder} does not exist; make it or write elsewhere"
+    )
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_file_where_a_folder_should_be_is_named(tmp_path, write):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(LogbookError, match="taken is not a folder; write elsewhere"):
+        write(tmp_path / "taken" / "file")
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_folder_of_that_name_asks_for_another(tmp_path, write):
+    (tmp_path / "file").mkdir()
+    with pytest.raises(LogbookError, match=r"cannot write .*file: Is a directory; choose another name"):
+        write(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a folder that cannot be written")

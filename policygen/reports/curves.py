@@ -1,9 +1,10 @@
-"""Learning curves: the runs that a picture compares, their averages, and how both are drawn."""
+"""Learning curves: the runs that a picture compares, and how they and their averages are drawn."""
 
 from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.errors import LogbookError, UsageError
-from policygen.reports.style import OKABE_ITO, Numbers, style
-from policygen.runs.config import RunConfig, provider_label, special_settings
+from policygen.reports.groups import Group, Member, average, centre_name, each_once, grouped, read_member
+from policygen.reports.style import OKABE_ITO, check_suffix, save, style
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import curve_csv
 from policygen.tasks.task import Task
@@ -36,33 +37,28 @@ _GREY = "#666666"
 _STYLES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
-RESAMPLES = 2_000
-WIDE_LABEL = 50  # characters from which a legend has one column
-MOST_POINTS = 200  # of a mean curve; a bootstrap at every wall-clock time of every run would take minutes
-FEWEST_FOR_IQM = 3
+# A thin dotted line that ends in a ring: where the run will go is open.
+_UNFINISHED: dict[str, Any] = {
+    "linestyle": (0, (1, 1)),
+    "linewidth": 1.1,
+    "marker": "o",
+    "markerfacecolor": "white",
+    "zorder": 4,
+}
+WIDE_LABEL = 50  # characters from which a legend has one column ...
+LONGEST_LABEL = 85  # ... and after which it goes on in another line
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Member):
     """One run as far as a plot needs it.
 
     Attributes:
         frame: a row per attempt, in order: those columns of `learning_curve.csv`, `tokens`, and `level`, the best score
             so far or, before the first policy, that of random actions.
-        final: the score record of a finished run's summary.
     """
 
-    folder: Path
-    config: RunConfig
-    task: Task
     frame: pd.DataFrame
-    final: dict[str, Any] | None
-    finished: bool
-
-    def group(self, among: Sequence[Curve] = ()) -> str:
-        """Whose runs may be averaged, in words: provider, policy kind, and settings that tell it from the others."""
-        others = [curve.config for curve in among if curve.task.name == self.task.name]
-        return f"{provider_label(self.config.llm)}, {self.config.policy} policy{special_settings(self.config, others)}"
 
 
 def read_curve(folder: Path) -> Curve:
@@ -73,87 +69,44 @@ def read_curve(folder: Path) -> Curve:
     """
     import pandas as pd
 
-    logbook = Logbook(folder)
-    config, task = logbook.config(), logbook.task()
-    attempts = logbook.attempts()
+    run = read_member(folder)
+    attempts = Logbook(folder).attempts()
     if not attempts:
         raise LogbookError(f"{folder} has no attempts yet: there is nothing to plot")
     frame = pd.read_csv(io.StringIO(curve_csv(attempts)))
     frame["tokens"] = frame["tokens_in"] + frame["tokens_out"]
     frame["level"] = frame["best"].astype(float).fillna(frame["score"].iloc[0])
-    summary = logbook.summary()
-    return Curve(folder, config, task, frame, (summary or {}).get("final"), summary is not None)
+    return Curve(run.folder, run.config, run.task, run.summary, frame)
 
 
-@dataclass(frozen=True)
-class Band:
-    """A centre and its 95% interval over some runs at each x; arrays of shape (points,)."""
+def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:
+    """Draw the learning curves of one or many runs into `path`; returns the path.
 
-    x: Numbers
-    centre: Numbers
-    low: Numbers
-    high: Numbers
-
-
-def centre_name(runs: int) -> str:
-    """What `average` takes for so many runs."""
-    return "interquartile mean" if runs >= FEWEST_FOR_IQM else "mean"
-
-
-def average(xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0) -> Band:
-    """The mean of step functions, from three on the interquartile mean, with a 95% percentile bootstrap over the runs.
-
-    The interquartile mean leaves out the lowest and the highest quarter, fractions of a run included (used for runs by
-    Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"). A run that ended early
-    keeps its last level. Of two runs the band is their range; of a handful it is too narrow rather than too wide.
+    One run: the score of each attempt, the best so far, and the final score with its 95% interval. Many runs: the mean
+    of the best so far over the finished runs of each group (`groups` says which runs that are; from three runs on the
+    interquartile mean), with a 95% bootstrap band; a panel for each task. An unfinished run is a thin line of its own.
 
     Args:
-        xs: per run the positions of its steps, increasing; shapes (attempts of the run,).
-        levels: per run the level from each step on; same shapes.
+        folders: run folders, or a single one.
+        path: a .png, .svg or .pdf file; its folder exists.
+        x: what the scores are drawn over: one of `X_AXES`.
+
+    Raises:
+        UsageError: no folder is given, the suffix or `x` is not known, or the runs spent nothing of `x`.
+        LogbookError: a folder is not a run, is damaged or has no attempts yet, or `path` cannot be written.
     """
-    points = np.unique(np.concatenate(xs))
-    if len(points) > MOST_POINTS:
-        points = points[np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int)]
-    rows = [
-        level[np.maximum(np.searchsorted(at, points, side="right") - 1, 0)]
-        for at, level in zip(xs, levels, strict=True)
-    ]
-    table = np.array(rows, dtype=np.float64)
-    known = ~np.isnan(table).any(axis=0)  # a run without warm-up has no level before its first policy
-    points, table = points[known], table[:, known]
-    centre = _centre(table)
-    if len(table) < 2 or not len(points):
-        return Band(points, centre, centre, centre)
-    from scipy.stats import bootstrap
-
-    interval = bootstrap(
-        (table,),
-        _centre,
-        axis=0,
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        batch=100,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    ).confidence_interval
-    return Band(points, centre, interval.low, interval.high)
-
-
-def _centre(table: Numbers, axis: int = 0) -> Numbers:
-    runs = table.shape[axis]
-    # How much of each run, in order of level, lies between the quartiles; of one or two runs equal parts.
-    share = np.diff(np.clip(np.arange(runs + 1), runs / 4, runs * 3 / 4)) / (runs / 2)
-    centre: Numbers = np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share
-    return centre
+    check_suffix(Path(path))
+    several = [folders] if isinstance(folders, str | Path) else folders
+    return save(runs_figure([Path(folder) for folder in several], x=x), Path(path))
 
 
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
-    """The figure that `plots.plot_runs` saves; see there for what it shows and what it raises."""
+    """The figure that `plot_runs` saves; see there for what it shows and what it raises."""
     if x not in X_AXES:
         raise UsageError(f"cannot plot over `{x}`; x is one of {', '.join(X_AXES)}")
     if not folders:
         raise UsageError("no run folders are given: there is nothing to plot")
-    curves = [read_curve(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
+    curves = [read_curve(folder) for folder in each_once(folders)]
     if all(not curve.frame[x].any() for curve in curves) and any(len(curve.frame) > 1 for curve in curves):
         usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].any() for curve in curves))
         raise UsageError(f"these runs have spent no {x}; plot over one of {usable}")
@@ -164,16 +117,20 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
             figure = Figure(figsize=(8.0, 5.0), layout="constrained")
             _draw_run(figure.add_subplot(), curves[0], x)
             return figure
-        tasks: dict[str, list[Curve]] = {}
-        for curve in curves:
-            tasks.setdefault(curve.task.name, []).append(curve)
-        groups = list(dict.fromkeys(curve.group(curves) for curve in curves))
-        across = min(2, len(tasks))
-        down = math.ceil(len(tasks) / across)
-        height = 5.0 + (0.25 * len(groups) + 0.4 if len(groups) > 1 else 0.0)
+        groups = grouped(curves)
+        panels: dict[str, list[Group[Curve]]] = {}
+        for group in groups:
+            panels.setdefault(group.task, []).append(group)
+        labels = list(dict.fromkeys(group.label for group in groups))
+        across = min(2, len(panels))
+        down = math.ceil(len(panels) / across)
+        lines = max(sum(1 + _legend_text(group, panel).count("\n") for group in panel) for panel in panels.values())
+        height = 5.0 + (0.25 * lines + 0.4 if lines > 1 else 0.0)
         figure = Figure(figsize=(8.0 if across == 1 else 12.5, height * down), layout="constrained")
-        for place, members in enumerate(tasks.values(), start=1):
-            _draw_group(figure.add_subplot(down, across, place), members, x, groups)
+        for place, panel in enumerate(panels.values(), start=1):
+            # One look a group in all panels, as long as there are enough of them.
+            looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
+            _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
         return figure
 
 
@@ -215,7 +172,8 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
         _draw_final(axes, end, curve.final)
     axes.set_xlim(float(at.iloc[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
-    axes.set_title(f"{curve.task.name}: {curve.group()}, seed {curve.config.seed}{state}")
+    (group,) = grouped([curve])
+    axes.set_title(f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
     _label(axes, x, float(at.iloc[-1]))
 
 
@@ -231,40 +189,74 @@ def _draw_final(axes: Axes, at: float, final: dict[str, Any]) -> None:
     axes.errorbar([at], [mean], yerr=arms, fmt="D", markersize=6, capsize=4, color=OKABE_ITO[5], label=text, zorder=4)
 
 
-def _draw_group(axes: Axes, curves: Sequence[Curve], x: str, groups: Sequence[str]) -> None:
-    """One task: a mean curve, its band and the single runs for each group; `groups` fixes the colours."""
+def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequence[str]) -> None:
+    """One task: for each group the single runs, their mean curve and its band.
+
+    Args:
+        looks: labels of groups; a group's place among them fixes its colour, line and mark.
+    """
+    curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
     _references(axes, curves[0].task, [curve.frame["score"].iloc[0] for curve in curves])
-    present = [group for group in groups if any(curve.group(curves) == group for curve in curves)]
-    for group in present:
-        members = [curve for curve in curves if curve.group(curves) == group]
-        xs = [curve.frame[x].to_numpy(np.float64) for curve in members]
-        levels = [curve.frame["level"].to_numpy(np.float64) for curve in members]
-        # One look a group in all panels, as long as there are enough of them.
-        place = (groups if len(groups) <= len(OKABE_ITO) else present).index(group)
-        color = OKABE_ITO[place % len(OKABE_ITO)]
-        band = average(xs, levels)
-        n = len(members)
-        if n > 1:
-            for at, level in zip(xs, levels, strict=True):
-                axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)
-            axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
-        what = f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"
-        axes.step(
-            band.x,
-            band.centre,
-            where="post",
-            color=color,
-            linestyle=_STYLES[place % len(_STYLES)],
-            linewidth=2.2,
-            label=f"{group}: {what}" if len(present) > 1 else what,
-            # The mark at the end also shows a group that spent nothing of x.
-            marker=_MARKERS[place % len(_MARKERS)],
-            markevery=[len(band.x) - 1] if len(band.x) else [],
-            zorder=3,
-        )
-    subject = present[0] if len(present) == 1 else f"best so far of {len(curves)} runs"
-    axes.set_title(f"{curves[0].task.name}: {subject}")
+    for group in groups:
+        label = _legend_text(group, groups)
+        place = looks.index(group.label)
+        if group.averaged:
+            _draw_mean(axes, group.averaged, x, place, label)
+        for i, curve in enumerate(group.unfinished):
+            axes.step(
+                curve.frame[x],
+                curve.frame["level"],
+                where="post",
+                label="" if group.averaged or i else label,
+                color=OKABE_ITO[place % len(OKABE_ITO)],
+                markevery=[len(curve.frame) - 1],
+                **_UNFINISHED,
+            )
+    finished = sum(len(group.averaged) for group in groups)
+    begun = sum(len(group.unfinished) for group in groups)
+    if begun:
+        axes.plot([], [], color=_GREY, label="unfinished run", **_UNFINISHED)
+    counts = [f"{finished} run{'s' * (finished > 1)}" if finished else "", f"{begun} unfinished" if begun else ""]
+    subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
+    axes.set_title(f"{groups[0].task}: {subject}")
     _label(axes, x, max(float(curve.frame[x].iloc[-1]) for curve in curves))
+
+
+def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
+    """Which group it is, where there are several, how many of its runs are averaged, and which are not."""
+    n, begun = len(group.averaged), len(group.unfinished)
+    parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
+    if group.without_policy and n > 1:
+        parts.append(f"{group.without_policy} without a policy, at the level of random actions")
+    if begun:
+        parts.append(f"{begun} unfinished, not averaged")
+    words = "; ".join(parts)
+    return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
+
+
+def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, place: int, label: str) -> None:
+    """The mean curve of finished runs of one group and, where there are several, its band and the runs."""
+    xs = [curve.frame[x].to_numpy(np.float64) for curve in curves]
+    levels = [curve.frame["level"].to_numpy(np.float64) for curve in curves]
+    color = OKABE_ITO[place % len(OKABE_ITO)]
+    band = average(xs, levels)
+    if len(curves) > 1:
+        for at, level in zip(xs, levels, strict=True):
+            axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)
+        axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
+    axes.step(
+        band.x,
+        band.centre,
+        where="post",
+        color=color,
+        linestyle=_STYLES[place % len(_STYLES)],
+        linewidth=2.2,
+        label=label,
+        # The mark at the end also shows a group that spent nothing of x.
+        marker=_MARKERS[place % len(_MARKERS)],
+        markevery=[len(band.x) - 1] if len(band.x) else [],
+        zorder=3,
+    )
 
 
 def _references(axes: Axes, task: Task, random_scores: Sequence[float]) -> None:

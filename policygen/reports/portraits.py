@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.reports.maps import Letter, action_grids, alphabet, cell_texts, quantity_label, weight_rows
-from policygen.reports.style import OKABE_ITO, Numbers, style
+from policygen.reports.style import OKABE_ITO, Numbers, check_suffix, save, style
 from policygen.tasks.spaces import Actuator
 
 if TYPE_CHECKING:
@@ -34,8 +35,19 @@ MOST_TERMS = 40  # of a linear policy
 LONGEST_TERM = 48  # characters
 
 
+def plot_policy(policy: Policy, path: str | Path) -> Path:
+    """Draw what a policy does into `path`: a map of a table's actions, or the weights of a linear policy.
+
+    Raises:
+        UsageError: the suffix is not known, or there is no picture of this kind of policy.
+        LogbookError: `path` cannot be written.
+    """
+    check_suffix(Path(path))
+    return save(policy_figure(policy), Path(path))
+
+
 def policy_figure(policy: Policy) -> Figure:
-    """The figure that `plots.plot_policy` saves; see there for what it shows and what it raises."""
+    """The figure that `plot_policy` saves; see there for what it shows and what it raises."""
     with style():
         if isinstance(policy, TablePolicy):
             return _table_figure(policy)

@@ -7,7 +7,7 @@ libraries are imported where they are used, so that importing a module of pictur
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,14 +37,14 @@ _RC: dict[Any, Any] = {
 }
 
 
-def check_suffix(path: Path) -> None:
-    """Refuse a file name that does not say one of the `FORMATS`, before anything is drawn.
+def check_suffix(path: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Refuse a file name that does not say one of the `formats`, before anything is read or drawn.
 
     Raises:
         UsageError: it does not.
     """
-    if path.suffix.lower().removeprefix(".") not in FORMATS:
-        raise UsageError(f"cannot draw into {path.name}: end the name in {', '.join('.' + f for f in FORMATS)}")
+    if path.suffix.lower().removeprefix(".") not in formats:
+        raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + f for f in formats)}")
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -1,19 +1,24 @@
-"""Finished runs side by side, as a Markdown table."""
+"""Runs side by side in a table: Markdown to read, LaTeX and HTML to print, CSV to compute with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.episodes.score import score_of_returns
 from policygen.errors import LogbookError
-from policygen.runs.config import provider_label, special_settings
-from policygen.runs.logbook import Logbook
+from policygen.files import write_atomically
+from policygen.reports.groups import Group, Member, each_once, grouped, read_member
+from policygen.reports.style import check_suffix
 
-Group = tuple[str, str, str]  # task, proposals, policy
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandas.io.formats.style import Styler
+
+FORMATS = ("md", "csv", "tex", "html")
 
 _HEADER = (
     "task",
@@ -29,81 +34,173 @@ _HEADER = (
 )
 
 
-def comparison(folders: Sequence[Path]) -> str:
-    """One row per run, then one for each task, provider, kind of policy and special settings with several runs.
+def write_table(folders: Sequence[str | Path], path: str | Path) -> Path:
+    """Write `comparison` into a .md, .csv, .tex or .html file, as its suffix says; returns the path.
 
-    A run's interval is that of its final score over episodes; a group's is Student's t over its runs.
+    Raises:
+        UsageError: another suffix.
+        LogbookError: none of the folders is a finished run, or the file cannot be written.
+    """
+    path = Path(path)
+    check_suffix(path, FORMATS)
+    frame = comparison([Path(folder) for folder in folders])
+    write_atomically(path, _WRITERS[path.suffix.lower().removeprefix(".")](frame))
+    return path
+
+
+def comparison(folders: Sequence[Path]) -> pd.DataFrame:
+    """One row per run, by group and seed, then one for each group in which several finished runs found a policy.
+
+    An unfinished run has a row, but no score, and enters no mean. A run's interval is that of its final score over
+    episodes; a group's is Student's t over its runs. Numbers are not rounded; what there is not is missing.
+
+    Returns:
+        The columns `task`, `proposals`, `policy`, `what` (`run`, `unfinished run`, or what the mean is of, in words),
+        `seed`, `attempts`, `llm_calls`, `search_episodes`, `final_score`, `low`, `high` (95% interval), `exact` and
+        `final_episodes`.
 
     Raises:
         LogbookError: none of the folders is a finished run.
     """
-    found = [(folder, Logbook(folder).summary()) for folder in folders]
-    unfinished = [folder for folder, summary in found if summary is None]
-    finished = [(folder, summary) for folder, summary in found if summary is not None]
-    if not finished:
+    import pandas as pd
+
+    runs = [read_member(folder) for folder in each_once(folders)]
+    if not any(run.finished for run in runs):
         raise LogbookError(f"{folders[0]} is not a finished run; finish it with: policygen resume {folders[0]}")
-    groups: dict[Group, list[dict[str, Any]]] = {}
-    configs = {folder: Logbook(folder).config() for folder, _ in finished}
-    for folder, summary in finished:
-        others = [configs[other] for other, of_other in finished if of_other["task"] == summary["task"]]
-        special = special_settings(configs[folder], others)
-        group = summary["task"], provider_label(summary["llm"]), summary["policy_kind"] + special
-        groups.setdefault(group, []).append(summary)
-    rows = [_HEADER, tuple("---" for _ in _HEADER)]
-    for group, members in sorted(groups.items()):
-        rows += [_row(group, summary) for summary in sorted(members, key=lambda s: int(s["seed"]))]
-    rows += [_group_row(group, members) for group, members in sorted(groups.items()) if len(members) > 1]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
-    if unfinished:
-        table += f"\nLeft out, because unfinished: {', '.join(folder.name for folder in unfinished)}.\n"
-    return table
+    groups = sorted(grouped(runs), key=lambda group: (group.task, group.proposals, group.policy))
+    rows = []
+    for group in groups:
+        members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
+        rows += [{**_named(group), **_of_run(run)} for run in members]
+    rows += [{**_named(group), **_of_group(group)} for group in groups if len(group.averaged) > 1]
+    return pd.DataFrame(rows).convert_dtypes()
 
 
-def repeated_runs(folders: Sequence[Path]) -> list[Path]:
-    """The runs whose settings and seed are those of an earlier one in the list: they say nothing new."""
-    seen: set[str] = set()
-    repeated = []
-    for folder in folders:
-        key = Logbook(folder).config().model_dump_json()
-        if key in seen:
-            repeated.append(folder)
-        seen.add(key)
-    return repeated
+def _named(group: Group[Member]) -> dict[str, Any]:
+    return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
 
 
-def _row(group: Group, summary: dict[str, Any]) -> tuple[str, ...]:
-    final = summary["final"]
-    if final is None:
-        score, interval, episodes = "no policy", "", ""
-    elif final["exact"]:
-        score, interval, episodes = f"{final['mean']:.4f}", "exact", "-"
-    else:
-        score, episodes = f"{final['mean']:.1f}", str(final["episodes"])
-        interval = "{:.1f} to {:.1f}".format(*final["ci95"])
+def _of_run(run: Member) -> dict[str, Any]:
+    summary, final = run.summary or {}, run.final or {}
+    low, high = final.get("ci95") or (None, None)
+    return {
+        "what": "run" if run.finished else "unfinished run",
+        "seed": run.config.seed,
+        "attempts": summary.get("attempts"),
+        "llm_calls": summary.get("llm_calls"),
+        "search_episodes": summary.get("episodes"),
+        "final_score": final.get("mean"),
+        "low": low,
+        "high": high,
+        "exact": final.get("exact"),
+        "final_episodes": final.get("episodes"),
+    }
+
+
+def _of_group(group: Group[Member]) -> dict[str, Any]:
+    """Means over the finished runs; of the final score over those of them that found a policy, which the words say."""
+    score = group.final_score
+    low, high = score.ci95 if score is not None and score.ci95 is not None else (None, None)
+    left_out = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
+    words = [f"mean of {len(group.averaged) - group.without_policy} runs"]
+    words += [f"{count} {why} left out" for why, count in left_out.items() if count]
+
+    def mean(name: str) -> float | None:
+        known = [run.summary[name] for run in group.averaged if run.summary and name in run.summary]
+        return float(np.mean(known)) if known else None
+
+    return {
+        "what": ", ".join(words),
+        "seed": None,
+        "attempts": mean("attempts"),
+        "llm_calls": mean("llm_calls"),
+        "search_episodes": mean("episodes"),
+        "final_score": score.mean if score is not None else None,
+        "low": low,
+        "high": high,
+        "exact": all(run.final["exact"] for run in group.averaged if run.final is not None) if score else None,
+        "final_episodes": None,
+    }
+
+
+# --- as text ---------------------------------------------------------------------------------------------------------
+
+
+def _is_mean(row: Any) -> bool:
+    return str(row.what).startswith("mean")
+
+
+def _readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table as people read it: numbers rounded, intervals in one column; all cells are texts."""
+    import pandas as pd
+
+    rows = [_row(row) for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False)]
+    return pd.DataFrame(rows, columns=list(_HEADER))
+
+
+def _row(row: Any) -> tuple[str, ...]:
+    mean = _is_mean(row)
+    digits = 4 if row.exact else 1
+    interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
+    score = "unfinished" if row.what == "unfinished run" else "no policy"
+    episodes = "" if row.final_episodes is None else str(row.final_episodes)
     return (
-        *group,
-        str(summary["seed"]),
-        str(summary["attempts"]),
-        str(summary["llm_calls"]),
-        str(summary["episodes"]),
-        score,
-        interval,
-        episodes,
+        row.task,
+        row.proposals,
+        row.policy,
+        row.what if mean else str(row.seed),
+        _count(row.attempts, 1 if mean else 0),
+        _count(row.llm_calls, 1 if mean else 0),
+        _count(row.search_episodes, 0),
+        f"{row.final_score:.{digits}f}" if row.final_score is not None else score,
+        f"{interval} over runs" if mean and interval else "exact" if row.exact and not mean else interval,
+        "-" if row.exact and not mean else episodes,
     )
 
 
-def _group_row(group: Group, members: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    finals = np.array([m["final"]["mean"] for m in members if m["final"] is not None])
-    score = score_of_returns(finals, (), "runs") if len(finals) else None
-    digits = 4 if members[0]["final"] and members[0]["final"]["exact"] else 1
-    return (
-        f"**{group[0]}**",
-        *group[1:],
-        f"mean of {len(finals)} runs",
-        f"{np.mean([m['attempts'] for m in members]):.1f}",
-        f"{np.mean([m['llm_calls'] for m in members]):.1f}",
-        f"{np.mean([m['episodes'] for m in members]):.0f}",
-        f"**{score.mean:.{digits}f}**" if score else "no policy",
-        f"{score.ci95[0]:.{digits}f} to {score.ci95[1]:.{digits}f} over runs" if score and score.ci95 else "",
-        "",
-    )
+def _count(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def as_markdown(frame: pd.DataFrame) -> str:
+    """A `comparison` as a Markdown table, means in bold."""
+    rows = [[_markdown(cell) for cell in row] for row in _readable(frame).to_numpy().tolist()]
+    for cells, row in zip(rows, frame.itertuples(), strict=True):
+        if _is_mean(row):
+            cells[0], cells[7] = f"**{cells[0]}**", f"**{cells[7]}**"
+    lines = [list(_HEADER), ["---"] * len(_HEADER), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\|*`<])", r"\\\1", " ".join(text.split()))
+
+
+def _as_csv(frame: pd.DataFrame) -> str:
+    return str(frame.to_csv(index=False))
+
+
+def _as_latex(frame: pd.DataFrame) -> str:
+    table = _styled(frame, "latex").to_latex(hrules=True, convert_css=True)
+    return f"% needs \\usepackage{{booktabs}} and \\usepackage[T1]{{fontenc}}\n{table}"
+
+
+def _as_html(frame: pd.DataFrame) -> str:
+    # The identifier is a random one otherwise, and the same runs another file each time.
+    return str(_styled(frame, "html").set_uuid("runs").to_html(doctype_html=True, encoding="utf-8"))
+
+
+def _styled(frame: pd.DataFrame, language: str) -> Styler:
+    """The readable table with its texts escaped for a language, means in bold."""
+    bold = [_is_mean(row) for row in frame.itertuples()]
+    styled = _readable(frame).style.hide(axis="index")
+    styled = styled.format(escape=language).format_index(escape=language, axis="columns")
+    return styled.apply(lambda column: ["font-weight: bold" if b else "" for b in bold], subset=["task", "final score"])
+
+
+_WRITERS: dict[str, Callable[[pd.DataFrame], str]] = {
+    "md": as_markdown,
+    "csv": _as_csv,
+    "tex": _as_latex,
+    "html": _as_html,
+}

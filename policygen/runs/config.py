@@ -157,36 +157,6 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
     return effective_config(task, config.task, base=config, assignments=assignments)
 
 
-def provider_label(llm: str) -> str:
-    """The provider and model of a run as tables and legends show them."""
-    return "builtin (no language model)" if llm == "builtin" else llm
-
-
-# Settings that always tell runs apart where they are not the default ...
-_TELLING = frozenset(("template", "example", "refine", "normalise", "ablate", "grid", "conversation"))
-# ... and those that never do: who is asked and for what is said anyway, and the rest changes no score that is reached.
-_SAID = frozenset(("task", "llm", "policy", "seed"))
-_SILENT = frozenset(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))) | {
-    *("jobs", "base_url", "timeout_seconds", "final_episodes", "buffer_steps")
-}
-
-
-def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> str:
-    """What else than provider, kind of policy and seed keeps runs apart: `, refine cma:4000`, or nothing.
-
-    Args:
-        among: the runs of the same task it is compared with: what any of them has otherwise tells it apart.
-    """
-    words = [""]
-    for name, field in RunConfig.model_fields.items():
-        value = getattr(config, name)
-        if name in _SAID | _SILENT:
-            continue
-        if value != field.default and (name in _TELLING or any(getattr(other, name) != value for other in among)):
-            words.append(name if value is True else f"{name} {value}")
-    return ", ".join(words)
-
-
 def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
     for key in new:
         if key not in RunConfig.model_fields:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from drawn import FAILED, LAKE, a_run, the_axes
+from drawn import FAILED, LAKE, a_run, ended, the_axes
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from policygen.reports.curves import X_AXES, average, runs_figure
+from policygen.errors import LogbookError, UsageError
+from policygen.reports.curves import X_AXES, plot_runs, runs_figure
 from policygen.reports.style import OKABE_ITO
+from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.tasks.task import Optimum
 
@@ -146,7 +146,7 @@ def band_of(axes: Axes, index: int = 0) -> tuple[float, float]:
 
 
 def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
-    folders = [a_run(tmp_path, [0.2, 0.4], seed=1), a_run(tmp_path, [0.6, 0.6], seed=2)]
+    folders = [ended(tmp_path, [0.2, 0.4], seed=1), ended(tmp_path, [0.6, 0.6], seed=2)]
     axes = the_axes(runs_figure(folders))
     assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
     x, y, line = line_called(axes, "mean of n = 2 runs")
@@ -159,17 +159,17 @@ def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
 
 
 def test_from_three_runs_on_it_is_the_interquartile_mean(tmp_path: Path) -> None:
-    folders = [a_run(tmp_path, [best], seed=i) for i, best in enumerate([0.1, 0.2, 0.3, 0.9])]
+    folders = [ended(tmp_path, [best], seed=i) for i, best in enumerate([0.1, 0.2, 0.3, 0.9])]
     axes = the_axes(runs_figure(folders))
     assert line_called(axes, "interquartile mean of n = 4 runs, 95% band")[1] == pytest.approx([0.02, 0.25])
 
 
 def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
     folders = [
-        *(a_run(tmp_path, [0.1], seed=i) for i in range(2)),
-        *(a_run(tmp_path, [0.2], seed=i, llm="openai:gpt-5-mini") for i in range(3)),
-        a_run(tmp_path, [0.3], llm="openai:gpt-5-mini", policy="linear"),
-        a_run(tmp_path, [0.4], llm="openai:gpt-5-mini", template="terse"),
+        *(ended(tmp_path, [0.1], seed=i) for i in range(2)),
+        *(ended(tmp_path, [0.2], seed=i, llm="openai:gpt-5-mini") for i in range(3)),
+        ended(tmp_path, [0.3], llm="openai:gpt-5-mini", policy="linear"),
+        ended(tmp_path, [0.4], llm="openai:gpt-5-mini", template="terse"),
     ]
     axes = the_axes(runs_figure(folders))
     assert axes.get_title() == "frozenlake: best so far of 7 runs"
@@ -188,9 +188,9 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
 def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) -> None:
     other = replace(LAKE, name="pond", solved=0.3, optimum=Optimum(0.5, "by hand"))
     folders = [
-        a_run(tmp_path, [0.1], seed=1),
-        a_run(tmp_path, [0.2], seed=2, llm="manual"),
-        a_run(tmp_path, [0.3], task=other, llm="manual"),
+        ended(tmp_path, [0.1], seed=1),
+        ended(tmp_path, [0.2], seed=2, llm="manual"),
+        ended(tmp_path, [0.3], task=other, llm="manual"),
     ]
     lake, pond = runs_figure(folders).axes
     assert lake.get_title().startswith("frozenlake: ")
@@ -200,19 +200,19 @@ def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) 
 
 
 def test_the_random_level_of_many_runs_is_their_mean(tmp_path: Path) -> None:
-    folders = [a_run(tmp_path, [0.1], seed=i, random=level) for i, level in enumerate((0.02, 0.04))]
+    folders = [ended(tmp_path, [0.1], seed=i, random=level) for i, level in enumerate((0.02, 0.04))]
     assert set(line_called(the_axes(runs_figure(folders)), "random actions: 0.03")[1]) == {0.03}
 
 
 def test_a_folder_given_twice_counts_once(tmp_path: Path) -> None:
-    one, two = a_run(tmp_path, [0.1], seed=1), a_run(tmp_path, [0.2], seed=2)
+    one, two = ended(tmp_path, [0.1], seed=1), ended(tmp_path, [0.2], seed=2)
     again = one.parent / "." / ".." / one.parent.name / one.name
     assert "mean of n = 2 runs, 95% band" in legend_of(the_axes(runs_figure([one, two, again])))
 
 
 def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
-    spender = a_run(tmp_path, [0.1, 0.2], llm="openai:gpt-5-mini")
-    saver = a_run(tmp_path, [0.3, 0.4])
+    spender = ended(tmp_path, [0.1, 0.2], llm="openai:gpt-5-mini")
+    saver = ended(tmp_path, [0.3, 0.4])
     log = saver / "attempts.jsonl"
     records = [json.loads(line) | {"tokens_in": 0, "tokens_out": 0} for line in log.read_text().splitlines()]
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -223,70 +223,63 @@ def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
     assert line.get_marker() not in ("", "None", None)
 
 
-# --- the average -----------------------------------------------------------------------------------------------------
+def thin_lines(axes: Axes) -> list[Any]:
+    """The single runs behind a mean, and those that stand for themselves."""
+    return [line for line in axes.get_lines() if line.get_drawstyle() == "steps-post" and line.get_linewidth() < 2]
 
 
-def arrays(*rows: Sequence[float]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-    return [np.array(row, float) for row in rows]
+def test_unfinished_runs_are_thin_lines_of_their_own_and_enter_no_mean(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, [400.0, 500.0], seed=i) for i in (1, 2)] + [a_run(tmp_path, [421.0], seed=3)]
+    axes = the_axes(runs_figure(folders))
+    x, y, mean = line_called(axes, "mean of n = 2 runs, 95% band; 1 unfinished, not averaged")
+    assert (x[-1], y[-1]) == (2, 500)
+    (open_end,) = [line for line in thin_lines(axes) if list(line.get_ydata()) == [0.02, 421.0]]
+    assert open_end.get_color() == mean.get_color()
+    assert open_end.get_marker() == "o"
+    assert open_end.get_markerfacecolor() == "white"
+    assert open_end.get_markevery() == [1]
+    assert "unfinished run" in legend_of(axes)
+    assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
 
 
-def test_the_band_is_that_of_all_resamples() -> None:
-    values = [0.0, 1.0, 2.0, 3.0, 10.0]
-    band = average(arrays(*[[0]] * 5), arrays(*[[value] for value in values]))
-    # A quarter of five runs is 1.25 of them: none of the outermost, three quarters of their neighbours.
-    weights = [0, 0.3, 0.4, 0.3, 0]
-    assert band.centre == pytest.approx([0.3 * 1 + 0.4 * 2 + 0.3 * 3])
-    resamples = [np.dot(sorted(drawn), weights) for drawn in itertools.product(values, repeat=5)]
-    low, high = np.percentile(resamples, [2.5, 97.5])
-    assert 0 < low < 2 < high < 10
-    assert band.low[0] == pytest.approx(low, abs=0.3)
-    assert band.high[0] == pytest.approx(high, abs=0.7)
+def test_a_group_of_unfinished_runs_has_no_mean_and_says_so(tmp_path: Path) -> None:
+    folders = [a_run(tmp_path, [0.1], seed=i, llm="manual") for i in range(3)] + [ended(tmp_path, [0.3])]
+    axes = the_axes(runs_figure(folders))
+    assert axes.get_title() == "frozenlake: best so far of 1 run and 3 unfinished"
+    assert legend_of(axes)[-3:] == [
+        "manual, table policy: 3 unfinished, not averaged",
+        "builtin (no language model), table policy: n = 1 run",
+        "unfinished run",
+    ]
+    assert len([line for line in thin_lines(axes) if line.get_linewidth() > 1]) == 3
+    assert not axes.collections
 
 
-def test_of_three_runs_the_outer_ones_count_a_quarter() -> None:
-    # 0.75 of three runs go at either end: a quarter of the outer ones stays beside the middle one.
-    assert average(arrays(*[[0]] * 3), arrays([0], [4], [100])).centre == pytest.approx([(4 + 0.25 * 100) / 1.5])
+def test_runs_that_found_no_policy_are_counted_in_words(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.4], [FAILED]))]
+    axes = the_axes(runs_figure(folders))
+    words = "mean of n = 2 runs, 95% band; 1 without a policy, at the level of random actions"
+    assert line_called(axes, words)[1] == pytest.approx([0.02, 0.21])
 
 
-def test_the_average_takes_every_step_of_every_run() -> None:
-    band = average(arrays([0, 10, 30], [5, 20]), arrays([0, 1, 2], [4, 6]))
-    assert band.x.tolist() == [0, 5, 10, 20, 30]
-    # The second run keeps its last level after its end, and its first one before its start.
-    assert band.centre.tolist() == [2, 2, 2.5, 3.5, 4]
-    assert band.low.tolist() == [0, 0, 1, 1, 2]
-    assert band.high.tolist() == [4, 4, 4, 6, 6]
+def test_long_legends_go_on_in_another_line(tmp_path: Path) -> None:
+    folders = [*(ended(tmp_path, [0.1], seed=i, template="a-template-with-a-long-name") for i in range(2))]
+    folders += [a_run(tmp_path, [0.1], seed=3, template="a-template-with-a-long-name"), ended(tmp_path, [0.2])]
+    figure = runs_figure(folders)
+    figure.draw_without_rendering()
+    legend = the_axes(figure).get_legend()
+    assert legend is not None
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert any("\n" in text for text in legend_of(the_axes(figure)))
 
 
-def test_of_several_levels_at_one_place_the_last_counts() -> None:
-    assert average(arrays([0, 0, 0]), arrays([1, 2, 3])).centre.tolist() == [3]
-
-
-def test_the_average_begins_where_every_run_has_a_level() -> None:
-    band = average(arrays([0, 1, 2], [0, 1, 2]), arrays([np.nan, 1, 1], [np.nan, np.nan, 3]))
-    assert band.x.tolist() == [2]
-    assert band.centre.tolist() == [2]
-
-
-def test_runs_that_agree_have_a_band_without_width() -> None:
-    band = average(arrays(*[[0, 1]] * 4), arrays(*[[1, 2]] * 4))
-    assert band.low.tolist() == band.centre.tolist() == band.high.tolist() == [1, 2]
-
-
-def test_the_band_depends_on_the_seed_alone() -> None:
-    rows = np.random.default_rng(0).random((6, 3))
-    xs, levels = arrays(*[[0, 1, 2]] * 6), arrays(*rows)
-    same, other = average(xs, levels, seed=1), average(xs, levels, seed=2)
-    assert average(xs, levels, seed=1).low.tolist() == same.low.tolist()
-    assert other.low.tolist() != same.low.tolist()
-    assert other.centre.tolist() == same.centre.tolist()
-
-
-def test_long_runs_are_thinned_and_keep_their_ends() -> None:
-    xs = np.arange(5_000.0)
-    band = average([xs, xs], [xs, xs])
-    assert len(band.x) == 200
-    assert (band.x[0], band.x[-1]) == (0, 4_999)
-    assert (band.centre == band.x).all()
+def test_settings_that_differ_between_runs_keep_them_apart(tmp_path: Path) -> None:
+    runs = [ended(tmp_path / f"{n}-{seed}", [0.3], seed=seed, iterations=n) for n in (3, 9) for seed in (0, 1)]
+    labels = the_axes(runs_figure(runs)).get_legend_handles_labels()[1]
+    assert sum("iterations 3: mean of n = 2 runs" in label for label in labels) == 1
+    assert sum("iterations 9: mean of n = 2 runs" in label for label in labels) == 1
 
 
 def test_a_run_of_which_nothing_can_be_drawn_is_an_empty_picture(tmp_path: Path) -> None:
@@ -295,8 +288,44 @@ def test_a_run_of_which_nothing_can_be_drawn_is_an_empty_picture(tmp_path: Path)
     assert axes.get_legend() is None
 
 
-def test_settings_that_differ_between_runs_keep_them_apart(tmp_path: Path) -> None:
-    runs = [a_run(tmp_path / f"{n}-{seed}", [0.3], seed=seed, iterations=n) for n in (3, 9) for seed in (0, 1)]
-    labels = the_axes(runs_figure(runs)).get_legend_handles_labels()[1]
-    assert sum("iterations 3: mean of n = 2 runs" in label for label in labels) == 1
-    assert sum("iterations 9: mean of n = 2 runs" in label for label in labels) == 1
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_strings_and_a_single_run_are_taken(tmp_path: Path) -> None:
+    run = a_run(tmp_path, [0.1])
+    for folders in (str(run), run, [str(run)], [run]):
+        assert plot_runs(folders, str(tmp_path / "a.png")) == tmp_path / "a.png"
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LogbookError, match=r"the folder .*missing does not exist; make it or write elsewhere"):
+        plot_runs(a_run(tmp_path, [0.1]), tmp_path / "missing" / "a.png")
+
+
+def test_an_unknown_x_names_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"`dollars`.*attempt, calls, episodes, env_steps, tokens, wall_seconds"):
+        plot_runs([a_run(tmp_path, [0.1])], tmp_path / "a.png", x="dollars")
+
+
+def test_nothing_to_plot(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run folders"):
+        plot_runs([], tmp_path / "a.png")
+    with pytest.raises(LogbookError, match="nowhere is not a run folder"):
+        plot_runs([tmp_path / "nowhere"], tmp_path / "a.png")
+    folder = Logbook.create(tmp_path, LAKE, RunConfig(task="frozenlake")).folder
+    with pytest.raises(LogbookError, match=f"{folder.name} has no attempts yet"):
+        plot_runs([folder], tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_runs_that_spent_nothing_of_x_say_what_they_spent(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [0.1])
+    log = folder / "attempts.jsonl"
+    records = [
+        json.loads(line) | {"tokens_in": 0, "tokens_out": 0, "calls": 0} for line in log.read_text().splitlines()
+    ]
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(
+        UsageError, match="spent no tokens; plot over one of attempt, episodes, env_steps, wall_seconds"
+    ):
+        plot_runs([folder], tmp_path / "a.png", x="tokens")
