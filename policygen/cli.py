@@ -161,12 +161,11 @@ def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: 
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
     begun = start(loaded, config, out)
     kind = f"{config.policy} policy"
-    who = config.llm if begun.provider.is_language_model else f"{config.llm} (search without a language model)"
-    click.echo(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {who}")
+    click.echo(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
     for sentence in begun.task.assumed:
         click.echo(f"  assumed: {sentence}")
     if (example := begun.search.example) is not None:
-        use = "" if begun.provider.is_language_model else f"; {config.llm} ignores it"
+        use = "" if begun.proposer.reads_prompts else f"; {config.llm} ignores it"
         click.echo(f"  example: a {example.kind} policy for {example.task}{use}")
     _carry_out(begun)
 

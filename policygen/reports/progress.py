@@ -50,9 +50,10 @@ def _planned(run: Run) -> int:
 
 
 def _spending(run: Run) -> str:
-    if not run.provider.is_language_model:
+    calls = run.proposer.model_calls(run.ledger)
+    if not calls:
         return ""
-    return f"  [{run.ledger.calls} calls, {run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
+    return f"  [{calls} calls, {run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
 
 
 def _cost(run: Run) -> str:
@@ -82,14 +83,11 @@ def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     best = run.search.best
     table.add_row("best", f"attempt {best.number}: {run.search.best_score}" if best is not None else "none yet")
     table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
-    if run.provider.is_language_model:
-        table.add_row(
-            "model",
-            f"{run.config.llm}: {run.ledger.calls} calls, {run.ledger.tokens_in:,} tokens in, "
-            f"{run.ledger.tokens_out:,} out, {_cost(run)}",
-        )
+    if calls := run.proposer.model_calls(run.ledger):
+        spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"
+        table.add_row("model", f"{run.proposer.introduction}: {calls} calls, {spent}")
     else:
-        table.add_row("proposals", f"{run.config.llm} (search without a language model)")
+        table.add_row("proposals", run.proposer.introduction)
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {_duration(elapsed / len(counted) * (planned - number))} left" if counted else ""
     table.add_row("time", f"{_duration(elapsed)}{left}")

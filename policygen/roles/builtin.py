@@ -1,4 +1,4 @@
-"""The embedded default: plain search behind the interface of a language model. It is not a language model.
+"""The embedded default: plain search in the place of a language model. It is not a language model.
 
 It needs no key and no network, reads the structured context beside the prompt, and answers in the policy language like
 everybody else, so that a first run exercises the whole pipeline. It is also the ablation that a language model's result
@@ -22,17 +22,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import ProviderError
+from policygen.errors import ProviderError, UsageError
+from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
+from policygen.llm.retry import ask
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number, to_text
 from policygen.quantities.tree import Name
+from policygen.roles.proposer import Proposal, read
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig
+from policygen.runs.correspondence import Correspondence, llm_options
 from policygen.runs.state import Context
-from policygen.tasks.task import output_names
+from policygen.tasks.task import Task, output_names
 
 NAME = "builtin"
 # Weight of an imagined first try among the counted ones: how slowly evidence replaces optimism or pessimism.
@@ -73,6 +79,46 @@ class Builtin:
     def diagnose(self) -> Diagnosis:
         """Nothing to check."""
         return Diagnosis(True, ("builtin is embedded: it needs no key and no server, and it is not a language model",))
+
+
+class PlainSearch:
+    """Proposes what a search without a language model answers, `builtin` or the replay of one: no token is spent."""
+
+    is_language_model = False
+    reads_prompts = False
+
+    def __init__(self, provider: Provider, config: RunConfig) -> None:
+        self.provider = provider
+        self.introduction = f"{config.llm} (search without a language model)"
+        self._config = config
+
+    def check(self, task: Task) -> None:
+        """Refuse to plan where there is nothing to plan on.
+
+        Raises:
+            UsageError: a table is asked for, and the task has no grid.
+        """
+        if self._config.policy == "table" and task.grid is None:
+            raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
+
+    def propose(self, prompt: Prompt, context: Context, correspondence: Correspondence) -> Proposal:
+        """The next policy of the search, read from its reply like any other."""
+
+        def answer() -> Reply:
+            return ask(
+                self.provider,
+                prompt,
+                charge=correspondence.ledger.charge_call,
+                max_output_tokens=self._config.max_output_tokens,
+                options=llm_options(self._config),
+            )
+
+        exchange = correspondence.exchange(context.number, 0, prompt, answer)
+        return Proposal(context.number, read(exchange.reply, context, self._config), (exchange,), standardised=True)
+
+    def model_calls(self, ledger: Ledger) -> int:
+        """None: there is no language model."""
+        return 0
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

@@ -1,17 +1,25 @@
-"""Ask a model for a policy, read the reply, and ask for a repair while it cannot be read."""
+"""Who proposes policies: what the loop knows of it, and the language model that is asked, read and asked to repair."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from policygen.errors import BudgetExhausted
+from policygen.errors import BudgetExhausted, UsageError
+from policygen.llm import Provider
 from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.prices import cost
+from policygen.llm.retry import ask
 from policygen.policies.lines import Problem
 from policygen.policies.parse import Parsed, parse
 from policygen.prompts.render import render_repair
+from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Correspondent, Exchange
+from policygen.runs.correspondence import Correspondence, Exchange, llm_options, turns
 from policygen.runs.state import Context
+from policygen.tasks.task import Task
 
 CUT_OFF = Problem(
     None, "the reply was cut off by its length limit", "think briefly and write the whole policy in fewer lines"
@@ -20,51 +28,170 @@ CUT_OFF = Problem(
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a model proposed: a policy or problems, and the exchanges it took.
+    """What was proposed for an attempt: a policy or problems, and the exchanges it took.
 
-    `turns` is what a continued conversation remembers: the request and the last reply. `stopped` is the reason if a
-    budget ended before the reply could be repaired.
+    `stopped` is the reason if a budget ended before the reply could be repaired. `standardised` says that the policy's
+    constants weigh standardised quantities, so that all have the same natural size.
     """
 
+    number: int
     parsed: Parsed
     exchanges: tuple[Exchange, ...]
-    turns: tuple[Message, ...]
+    stopped: str = ""
+    standardised: bool = False
+
+    @property
+    def turns(self) -> tuple[Message, ...]:
+        """What a continued conversation remembers: the request and the last reply."""
+        return turns(self.exchanges)
+
+
+class Proposer(Protocol):
+    """Who proposes policies in a run.
+
+    `provider` answers; `introduction` names it, as a run's first line does; `reads_prompts` says whether what a prompt
+    shows makes a difference to it.
+    """
+
+    provider: Provider
+    introduction: str
+    is_language_model: bool
+    reads_prompts: bool
+
+    def check(self, task: Task) -> None:
+        """Refuse what could only fail later, after episodes were played and a folder made.
+
+        Raises:
+            UsageError: the provider cannot be used for the task with the run's settings.
+        """
+        ...
+
+    def propose(self, prompt: Prompt, context: Context, correspondence: Correspondence) -> Proposal:
+        """A policy for attempt `context.number`, or the problems that remain.
+
+        Raises:
+            BudgetExhausted: not even the first request is affordable.
+            ProviderError: the provider cannot be asked.
+        """
+        ...
+
+    def model_calls(self, ledger: Ledger) -> int:
+        """How many of the requests went to a language model."""
+        ...
+
+
+class LanguageModel:
+    """Asks a language model within the budget, and for a repair while its reply cannot be read."""
+
+    is_language_model = True
+    reads_prompts = True
+
+    def __init__(self, provider: Provider, config: RunConfig, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.provider = provider
+        self.introduction = config.llm
+        self._config = config
+        self._options = llm_options(config)
+        self._sleep = sleep
+
+    def check(self, task: Task) -> None:
+        """Refuse a limit of cost that cannot be held.
+
+        Raises:
+            UsageError: the model's price is unknown.
+        """
+        if self._config.max_usd is not None and self._cost(1, 1) is None:
+            raise UsageError(
+                f"--max-usd cannot be held because the price of {self._config.llm} is unknown; "
+                "state it with --set price_in=USD --set price_out=USD, per million tokens"
+            )
+
+    def propose(self, prompt: Prompt, context: Context, correspondence: Correspondence) -> Proposal:
+        """A policy for attempt `context.number`, or the problems that remain after `config.repairs` repairs.
+
+        Raises:
+            BudgetExhausted: not even the first request is affordable.
+            ProviderError: the model cannot be asked.
+        """
+        exchanges: list[Exchange] = []
+        parsed, stopped = Parsed(None, ()), ""
+        for request in range(self._config.repairs + 1):
+            if exchanges:
+                prompt = render_repair(prompt, exchanges[-1].reply.text, parsed.problems, context, self._config)
+            try:
+                exchange = self._ask(context.number, request, prompt, correspondence)
+            except BudgetExhausted as error:
+                if not exchanges:
+                    raise
+                stopped = str(error)
+                break
+            exchanges.append(exchange)
+            parsed = read(exchange.reply, context, self._config)
+            if parsed.policy is not None:
+                break
+        return Proposal(context.number, parsed, tuple(exchanges), stopped)
+
+    def model_calls(self, ledger: Ledger) -> int:
+        """All requests, repeated ones included."""
+        return ledger.calls
+
+    def _ask(self, number: int, request: int, prompt: Prompt, correspondence: Correspondence) -> Exchange:
+        ledger = correspondence.ledger
+
+        def answer() -> Reply:
+            return ask(
+                self.provider,
+                prompt,
+                charge=ledger.charge_call,
+                max_output_tokens=self._allowance(prompt, ledger),
+                options=self._options,
+                sleep=self._sleep,
+            )
+
+        return correspondence.exchange(number, request, prompt, answer)
+
+    def _allowance(self, prompt: Prompt, ledger: Ledger) -> int:
+        """Tokens the reply to `prompt` may have, where it can be afforded at all.
+
+        Raises:
+            BudgetExhausted: it cannot.
+        """
+        allowance = ledger.reply_allowance(prompt)
+        if self._config.max_usd is not None:
+            ledger.check_cost(self._cost(ledger.expected_tokens(prompt), allowance))
+        return allowance
+
+    def _cost(self, tokens_in: int, tokens_out: int) -> float | None:
+        name = self.provider.spec.partition(":")[0]
+        return cost(self._options, name, (self.provider.model,), tokens_in, tokens_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The proposals of a round, and the budget that ended before all were made, if one did."""
+
+    proposals: tuple[Proposal, ...]
     stopped: str = ""
 
 
-def propose(correspondent: Correspondent, number: int, prompt: Prompt, context: Context, config: RunConfig) -> Proposal:
-    """A policy for attempt `number`, or the problems that remain after `config.repairs` repairs.
+def propose_round(
+    proposer: Proposer, prompts: Sequence[Prompt], contexts: Sequence[Context], correspondence: Correspondence
+) -> Round:
+    """One proposal for each prompt. Where a budget ends, those made by then, which are paid for.
 
     Raises:
-        BudgetExhausted: not even the first request is affordable.
-        ProviderError: the model cannot be asked.
+        ProviderError: the provider cannot be asked.
     """
-    exchanges: list[Exchange] = []
-    parsed, reply, stopped = Parsed(None, ()), None, ""
-    current = prompt
-    for round_ in range(config.repairs + 1):
-        if reply is not None:
-            current = render_repair(current, reply.text, parsed.problems, context, config)
+    proposals: list[Proposal] = []
+    for prompt, context in zip(prompts, contexts, strict=True):
         try:
-            exchange = correspondent.ask(number, round_, current)
+            proposals.append(proposer.propose(prompt, context, correspondence))
         except BudgetExhausted as error:
-            if not exchanges:
-                raise
-            stopped = str(error)
-            break
-        exchanges.append(exchange)
-        reply = exchange.reply
-        parsed = _read(reply, context, config)
-        if parsed.policy is not None:
-            break
-    return Proposal(parsed, tuple(exchanges), _turns(prompt, exchanges[-1].reply), stopped)
+            return Round(tuple(proposals), str(error))
+    return Round(tuple(proposals))
 
 
-def _turns(prompt: Prompt, reply: Reply) -> tuple[Message, ...]:
-    return prompt.messages[-1], Message("assistant", reply.text or "(empty)")
-
-
-def _read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
+def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
+    """The policy in a reply to a prompt, or its problems."""
     parsed = parse(
         reply.text,
         context.task,

@@ -1,16 +1,13 @@
-"""What is asked and answered: requests within the budget, recorded as they happen, replayed when a run goes on."""
+"""What is asked and answered: charged and recorded as it happens, replayed when a run goes on."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from policygen.errors import BudgetExhausted, ProviderError
-from policygen.llm import LLMOptions, Provider
-from policygen.llm.messages import Prompt, Reply
-from policygen.llm.prices import cost
-from policygen.llm.retry import ask
+from policygen.llm import LLMOptions
+from policygen.llm.messages import Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 
@@ -39,8 +36,8 @@ class FailedExchange:
     error: str
 
 
-class Correspondent:
-    """Talks to one provider for a run: within the budget, recorded, answers of an interrupted run first.
+class Correspondence:
+    """The requests and replies of a run: charged, recorded, the replies of an interrupted run first.
 
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used, in order.
@@ -49,22 +46,17 @@ class Correspondent:
 
     def __init__(
         self,
-        provider: Provider,
         ledger: Ledger,
         *,
         recorded: Sequence[Exchange | FailedExchange] = (),
         on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.provider = provider
         self.ledger = ledger
         self._recorded = list(recorded)
         self._on_exchange = on_exchange
-        self._sleep = sleep
-        self._options = llm_options(ledger.config)
 
-    def ask(self, attempt: int, request: int, prompt: Prompt) -> Exchange:
-        """One reply to `prompt`.
+    def exchange(self, attempt: int, request: int, prompt: Prompt, answer: Callable[[], Reply]) -> Exchange:
+        """One reply to `prompt`: a recorded one, else what `answer` gives, which charges the calls it makes.
 
         Raises:
             BudgetExhausted: the call would exceed a budget.
@@ -79,16 +71,8 @@ class Correspondent:
                 tokens = self.ledger.charge_reply(prompt, earlier.reply)
                 return Exchange(attempt, request, prompt, earlier.reply, self.ledger.calls - before, *tokens)
         unanswered = self.ledger.calls - before
-        allowance = self._allowance(prompt)
         try:
-            reply = ask(
-                self.provider,
-                prompt,
-                charge=self.ledger.charge_call,
-                max_output_tokens=allowance,
-                options=self._options,
-                sleep=self._sleep,
-            )
+            reply = answer()
         except (ProviderError, BudgetExhausted, KeyboardInterrupt) as error:
             requests = self.ledger.calls - before - unanswered
             if requests:
@@ -100,20 +84,10 @@ class Correspondent:
         # What an interrupted run asked in vain has lines of its own in the log, and is this attempt's all the same.
         return replace(exchange, requests=exchange.requests + unanswered)
 
-    def _allowance(self, prompt: Prompt) -> int:
-        """Tokens the reply to `prompt` may have, where it can be afforded at all; a search without a model uses none.
 
-        Raises:
-            BudgetExhausted: it cannot.
-        """
-        if not self.provider.is_language_model:
-            return self.ledger.config.max_output_tokens
-        allowance = self.ledger.reply_allowance(prompt)
-        if self.ledger.config.max_usd is not None:
-            name = self.provider.spec.partition(":")[0]
-            expected = self.ledger.expected_tokens(prompt)
-            self.ledger.check_cost(cost(self._options, name, (self.provider.model,), expected, allowance))
-        return allowance
+def turns(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
+    """What a continued conversation remembers of an attempt: the request and the last reply."""
+    return exchanges[0].prompt.messages[-1], Message("assistant", exchanges[-1].reply.text or "(empty)")
 
 
 def llm_options(config: RunConfig) -> LLMOptions:

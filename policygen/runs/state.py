@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.score import Score
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Message
 from policygen.policies.lines import Problem
 from policygen.policies.normalise import Definition, definitions, normalisable
@@ -78,6 +81,15 @@ class Attempt:
     wall_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """An attempt before it is kept: with the episodes it was scored on, and the best score after it."""
+
+    attempt: Attempt
+    trajectories: Sequence[Trajectory] = ()
+    best_score: Score | None = None
+
+
 @dataclass
 class Search:
     """What the loop has so far; the only record that changes as a run goes on.
@@ -96,6 +108,38 @@ class Search:
     best_score: Score | None = None
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""
+
+    def keep(self, assessment: Assessment) -> Attempt:
+        """Remember an assessed attempt and its episodes; an accepted one is the best from now on."""
+        score = self.best_score = assessment.best_score
+        attempt = replace(
+            assessment.attempt,
+            best_mean=score.mean if score is not None else None,
+            best_episodes=score.episodes if score is not None else 0,
+        )
+        self.buffer.add(attempt.number, assessment.trajectories)
+        self.attempts.append(attempt)
+        if attempt.accepted:
+            self.best = attempt
+        return attempt
+
+    def next_round(self, config: RunConfig) -> list[Context]:
+        """What the prompts of the next round are rendered from, one for each candidate; none after the last round.
+
+        Raises:
+            BudgetExhausted: an attempt used up a budget. The attempts know, so that a resumed run ends there too.
+        """
+        if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
+            raise BudgetExhausted(stopped)
+        rounds = (len(self.attempts) - 1) // config.candidates
+        if rounds >= config.iterations:
+            return []
+        first = self.context(rounds * config.candidates + 1, config)
+        return [replace(first, number=first.number + k) for k in range(config.candidates)]
+
+    def remembered(self, config: RunConfig) -> Sequence[Message]:
+        """The earlier turns that a prompt carries: none, unless the conversation is continued."""
+        return self.turns if config.conversation == "continued" else ()
 
     def context(self, number: int, config: RunConfig) -> Context:
         """A snapshot for the prompt of attempt `number`."""

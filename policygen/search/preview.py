@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policygen.episodes.players import Players
 from policygen.errors import UsageError
 from policygen.files import find_run
 from policygen.llm.messages import Prompt
@@ -17,7 +16,8 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import effective_config
 from policygen.runs.correspondence import llm_options
 from policygen.runs.reading import read_example
-from policygen.search.judge import Judge
+from policygen.search.arena import Arena
+from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.resume import load_run
 from policygen.tasks.ablation import without_knowledge
@@ -60,11 +60,10 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
         if config.ablate == "knowledge":
             task = without_knowledge(task)
         search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)
-        with Players(task, config.jobs) as players:
-            Judge(search, config, Ledger(config), players).random_actions()
+        with Arena(search, config, Ledger(config)) as arena:
+            search.keep(assess_random_actions(arena))
     context = search.context(len(search.attempts), config)
-    earlier = search.turns if config.conversation == "continued" else []
-    prompt = render_prompt(context, config, earlier)
+    prompt = render_prompt(context, config, search.remembered(config))
     provider, _, model = config.llm.partition(":")
     usd = cost(llm_options(config), provider, (model,), prompt.estimated_tokens, 0)
     price = "" if provider == "builtin" else ", cost unknown" if usd is None else f", about ${usd:.5f} to send"

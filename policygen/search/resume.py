@@ -14,13 +14,14 @@ from policygen.errors import LogbookError
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
 from policygen.llm.messages import Message
+from policygen.roles.appoint import appoint
 from policygen.roles.builtin import Builtin
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config
-from policygen.runs.correspondence import Exchange, FailedExchange, llm_options
+from policygen.runs.correspondence import Exchange, FailedExchange, llm_options, turns
 from policygen.runs.logbook import Logbook
 from policygen.runs.state import Attempt, Search
-from policygen.search.judge import seeds_of_attempt
+from policygen.search.arena import seeds_of_attempt, warm_up_seeds
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 
@@ -41,9 +42,10 @@ def resume(folder: Path, provider: Provider | None = None, assignments: Sequence
     if assignments:
         loaded.config = changed_config(loaded.task, loaded.config, assignments)
         loaded.logbook.write_settings(loaded.config)
-    loaded.provider = provider or connect(loaded.config.llm, llm_options(loaded.config))
-    if isinstance(loaded.provider, Ordered):
-        loaded.provider.skip(sum(isinstance(exchange, Exchange) for exchange in loaded.logbook.exchanges()))
+    provider = provider or connect(loaded.config.llm, llm_options(loaded.config))
+    loaded.proposer = appoint(provider, loaded.config)
+    if isinstance(provider, Ordered):
+        provider.skip(sum(isinstance(exchange, Exchange) for exchange in loaded.logbook.exchanges()))
     loaded.logbook.keep_only(loaded.search.attempts)
     if loaded.search.best is not None:
         loaded.logbook.save_best(loaded.search.best)
@@ -77,7 +79,7 @@ def load_run(folder: Path) -> Run:
         ledger.episodes, ledger.env_steps = attempts[-1].episodes, attempts[-1].env_steps
         _restore(search, attempts, logbook, config)
     search.turns = _turns(used, config)
-    return Run(config, Builtin(), logbook, search, ledger, unused)
+    return Run(config, appoint(Builtin(), config), logbook, search, ledger, unused)
 
 
 def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> None:
@@ -92,8 +94,7 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
     with Players(search.task, config.jobs) as players:
         for attempt in attempts[last_saved + 1 :]:
             if attempt.number == 0 and config.warmup_episodes:
-                seeds = episode_seeds(config.seed, "warm-up", config.warmup_episodes)
-                search.buffer.add(0, players.play(RandomActor(search.task, config.seed), seeds))
+                search.buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
             elif attempt.policy is not None and attempt.score is not None:
                 seeds = seeds_of_attempt(attempt.number, config, exact=search.mdp is not None)
                 search.buffer.add(attempt.number, players.play(attempt.policy, seeds))
@@ -108,9 +109,9 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:
     """What a continued conversation remembers: of each round's first candidate the request and the last reply."""
-    turns: list[Message] = []
+    found: list[Message] = []
     for number in sorted({e.attempt for e in exchanges}):
         own = [e for e in exchanges if isinstance(e, Exchange) and e.attempt == number]
         if own and (number - 1) % config.candidates == 0:
-            turns += [own[0].prompt.messages[-1], Message("assistant", own[-1].reply.text or "(empty)")]
-    return turns
+            found += turns(own)
+    return found

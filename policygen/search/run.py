@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from policygen.episodes.score import Score
-from policygen.errors import UsageError
 from policygen.files import find_run
 from policygen.llm import Provider, connect
-from policygen.llm.prices import cost
 from policygen.prompts.render import check_templates
+from policygen.roles.appoint import appoint
+from policygen.roles.proposer import Proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Correspondent, Exchange, FailedExchange, llm_options
+from policygen.runs.correspondence import Correspondence, Exchange, FailedExchange, llm_options
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.state import Attempt, Search
-from policygen.search.judge import final_score
+from policygen.search.arena import play_final
 from policygen.search.loop import new_search, optimize
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.task import Task
@@ -31,7 +31,7 @@ class Run:
     """One run: iterate over `attempts()`, then `finish()`."""
 
     config: RunConfig
-    provider: Provider
+    proposer: Proposer
     logbook: Logbook
     search: Search
     ledger: Ledger
@@ -44,23 +44,26 @@ class Run:
         return self.logbook.folder
 
     @property
+    def provider(self) -> Provider:
+        """Who answers its requests."""
+        return self.proposer.provider
+
+    @property
     def task(self) -> Task:
         """What is being controlled."""
         return self.search.task
 
     def attempts(self) -> Iterator[Attempt]:
         """Go on with the loop; every attempt is on the disk before it is yielded."""
-        correspondent = Correspondent(
-            self.provider, self.ledger, recorded=self.unused, on_exchange=self.logbook.record_exchange
-        )
-        for attempt in optimize(self.search, self.config, correspondent):
+        correspondence = Correspondence(self.ledger, recorded=self.unused, on_exchange=self.logbook.record_exchange)
+        for attempt in optimize(self.search, self.config, self.proposer, correspondence):
             self.logbook.record_attempt(attempt, self.search.buffer)
             yield attempt
 
     def finish(self) -> dict[str, Any]:
         """Score the best policy on fresh seeds, write the remaining files, and return the summary."""
         started = time.perf_counter()
-        self.final = final_score(self.search, self.config)
+        self.final = play_final(self.search, self.config)
         self.logbook.save_buffer(self.search.buffer)
         self.logbook.write_curve(self.search.attempts)
         summary = summarise(self, time.perf_counter() - started)
@@ -81,7 +84,8 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     provider = provider or connect(config.llm, llm_options(config))
     if config.ablate == "knowledge":
         task = without_knowledge(task)
-    _check_usable(task, config, provider)
+    proposer = appoint(provider, config)
+    proposer.check(task)
     check_templates(config)
     example = None
     if config.example:
@@ -89,20 +93,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
         example = read_example(source)
         config = config.model_copy(update={"example": str(source)})
     search = new_search(task, config, example)
-    return Run(config, provider, Logbook.create(out, task, config, example), search, Ledger(config))
-
-
-def _check_usable(task: Task, config: RunConfig, provider: Provider) -> None:
-    """Refuse what could only fail later, after episodes were played and a folder made."""
-    if config.policy == "table" and task.grid is None and not provider.is_language_model:
-        raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
-    if config.max_usd is None or not provider.is_language_model:
-        return
-    if cost(llm_options(config), config.llm.partition(":")[0], (provider.model,), 1, 1) is None:
-        raise UsageError(
-            f"--max-usd cannot be held because the price of {config.llm} is unknown; "
-            "state it with --set price_in=USD --set price_out=USD, per million tokens"
-        )
+    return Run(config, proposer, Logbook.create(out, task, config, example), search, Ledger(config))
 
 
 def summarise(run: Run, seconds: float) -> dict[str, Any]:
@@ -115,11 +106,11 @@ def summarise(run: Run, seconds: float) -> dict[str, Any]:
         "gym_id": task.gym_id,
         "policy_kind": config.policy,
         "llm": config.llm,
-        "is_language_model": run.provider.is_language_model,
+        "is_language_model": run.proposer.is_language_model,
         "seed": config.seed,
         "iterations": -(-len(asked) // config.candidates),
         "attempts": len(asked),
-        "llm_calls": ledger.calls if run.provider.is_language_model else 0,
+        "llm_calls": run.proposer.model_calls(ledger),
         "requests": ledger.calls,
         "repairs": sum(attempt.repairs for attempt in asked),
         "failed_attempts": sum(attempt.policy is None for attempt in asked),

@@ -15,7 +15,6 @@ import pytest
 from support import ALWAYS_DOWN, ALWAYS_LEFT, ALWAYS_RIGHT, FALLING, LEANING, NO_POLICY, Written, fenced
 
 import policygen
-from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicygenError, TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.lines import Problem
@@ -23,12 +22,14 @@ from policygen.policies.parse import parse
 from policygen.prompts.render import Show, render_prompt, render_repair, template_variables
 from policygen.prompts.templates import render_template
 from policygen.quantities.tree import constants
+from policygen.roles.appoint import appoint
 from policygen.roles.builtin import Builtin
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.correspondence import Correspondent
+from policygen.runs.correspondence import Correspondence
 from policygen.runs.state import Context
-from policygen.search.judge import Judge
+from policygen.search.arena import Arena
+from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search, optimize
 from policygen.tasks.ablation import without_knowledge
 
@@ -51,10 +52,10 @@ def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tup
     search = new_search(task, config)
     ledger = Ledger(config)
     if config.iterations == 1 and provider is None:
-        with Simulator(task) as simulator:
-            Judge(search, config, ledger, simulator).random_actions()
+        with Arena(search, config, ledger) as arena:
+            search.keep(assess_random_actions(arena))
     else:
-        list(optimize(search, config, Correspondent(provider or Builtin(), ledger)))
+        list(optimize(search, config, appoint(provider or Builtin(), config), Correspondence(ledger)))
     return search.context(len(search.attempts), config), config
 
 
@@ -583,7 +584,7 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
         task, "reacher", options={"policy": "linear", "episodes": 4, "iterations": 1, "ablate": "knowledge"}
     )
     search = new_search(task, config)
-    list(optimize(search, config, Correspondent(Written([reply]), Ledger(config))))
+    list(optimize(search, config, appoint(Written([reply]), config), Correspondence(Ledger(config))))
     request = texts(render_prompt(search.context(2, config), config))[1]
     assert not re.search(r"\bdist\b|\bctrl\b", request)
 

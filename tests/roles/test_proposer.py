@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,10 +15,10 @@ from policygen.errors import BudgetExhausted, ProviderError, TransientProviderEr
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.prompts.render import render_prompt
-from policygen.roles.proposer import CUT_OFF, propose
+from policygen.roles.proposer import CUT_OFF, LanguageModel, Proposal
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Correspondent, Exchange, FailedExchange
+from policygen.runs.correspondence import Correspondence, Exchange, FailedExchange
 from policygen.runs.state import Context
 from policygen.search.loop import new_search
 
@@ -30,12 +30,29 @@ def config(**more: Any) -> RunConfig:
     return RunConfig(task="frozenlake", llm="written:by-hand", **more)
 
 
-def start(provider: Any, **more: Any) -> tuple[Correspondent, Context, Prompt, RunConfig, list[Any]]:
+@dataclass(frozen=True)
+class Asked:
+    """A provider, and what its run has asked it."""
+
+    provider: Any
+    correspondence: Correspondence
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.correspondence.ledger
+
+
+def propose(asked: Asked, number: int, prompt: Prompt, context: Context, config: RunConfig) -> Proposal:
+    model = LanguageModel(asked.provider, config, sleep=lambda seconds: None)
+    return model.propose(prompt, replace(context, number=number), asked.correspondence)
+
+
+def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig, list[Any]]:
     chosen = config(**more)
     context = new_search(TASK, chosen).context(1, chosen)
     seen: list[Any] = []
-    correspondent = Correspondent(provider, Ledger(chosen), on_exchange=seen.append, sleep=lambda seconds: None)
-    return correspondent, context, render_prompt(context, chosen), chosen, seen
+    correspondence = Correspondence(Ledger(chosen), on_exchange=seen.append)
+    return Asked(provider, correspondence), context, render_prompt(context, chosen), chosen, seen
 
 
 class Said(Written):
@@ -57,8 +74,8 @@ class Said(Written):
 
 
 def test_a_good_reply_needs_one_request() -> None:
-    correspondent, context, prompt, chosen, seen = start(Said(ALWAYS_DOWN))
-    proposal = propose(correspondent, 1, prompt, context, chosen)
+    asked, context, prompt, chosen, seen = start(Said(ALWAYS_DOWN))
+    proposal = propose(asked, 1, prompt, context, chosen)
     assert proposal.parsed.policy is not None
     assert [e.request for e in proposal.exchanges] == [0]
     assert list(proposal.exchanges) == seen
@@ -67,17 +84,17 @@ def test_a_good_reply_needs_one_request() -> None:
 
 @pytest.mark.parametrize("repairs", [0, 1, 3])
 def test_as_many_repairs_as_allowed_are_asked_for(repairs: int) -> None:
-    correspondent, context, prompt, chosen, seen = start(Said(*[NO_POLICY] * 9), repairs=repairs)
-    proposal = propose(correspondent, 1, prompt, context, chosen)
+    asked, context, prompt, chosen, seen = start(Said(*[NO_POLICY] * 9), repairs=repairs)
+    proposal = propose(asked, 1, prompt, context, chosen)
     assert proposal.parsed.policy is None
     assert proposal.parsed.problems
-    assert len(proposal.exchanges) == len(seen) == correspondent.ledger.calls == repairs + 1
+    assert len(proposal.exchanges) == len(seen) == asked.ledger.calls == repairs + 1
 
 
 def test_every_repair_continues_the_same_conversation() -> None:
     provider = Said(MALFORMED_LAKE, NO_POLICY, ALWAYS_DOWN)
-    correspondent, context, prompt, chosen, _ = start(provider)
-    proposal = propose(correspondent, 1, prompt, context, chosen)
+    asked, context, prompt, chosen, _ = start(provider)
+    proposal = propose(asked, 1, prompt, context, chosen)
     assert proposal.parsed.policy is not None
     assert [len(p.messages) for p in provider.prompts] == [2, 4, 6]
     for earlier, later in zip(provider.prompts, provider.prompts[1:], strict=False):
@@ -87,16 +104,16 @@ def test_every_repair_continues_the_same_conversation() -> None:
 
 def test_a_cut_off_reply_is_repaired_and_told_to_be_shorter() -> None:
     cut = Reply(BEST_LAKE, "by-hand", truncated=True)
-    correspondent, context, prompt, chosen, seen = start(Said(cut, cut))
-    proposal = propose(correspondent, 1, prompt, context, chosen.model_copy(update={"repairs": 1}))
+    asked, context, prompt, chosen, seen = start(Said(cut, cut))
+    proposal = propose(asked, 1, prompt, context, chosen.model_copy(update={"repairs": 1}))
     assert proposal.parsed.policy is None
     assert proposal.parsed.problems[0] == CUT_OFF
     assert str(CUT_OFF) in seen[1].prompt.messages[-1].content
 
 
 def test_a_repair_that_cannot_be_afforded_leaves_a_failed_attempt_and_the_reason() -> None:
-    correspondent, context, prompt, chosen, _ = start(Said(NO_POLICY, BEST_LAKE), max_calls=1)
-    proposal = propose(correspondent, 1, prompt, context, chosen)
+    asked, context, prompt, chosen, _ = start(Said(NO_POLICY, BEST_LAKE), max_calls=1)
+    proposal = propose(asked, 1, prompt, context, chosen)
     assert proposal.parsed.policy is None
     assert proposal.stopped == "all 1 calls (--max-calls) are used"
 
@@ -104,8 +121,8 @@ def test_a_repair_that_cannot_be_afforded_leaves_a_failed_attempt_and_the_reason
 def test_a_fixed_grid_is_said_to_be_fixed() -> None:
     own = "```\nbins row: 0.5\n" + lake("| * | * | down |").split("```\n")[1]
     for grid, stands in (("free", True), ("fixed", False)):
-        correspondent, context, prompt, chosen, _ = start(Said(own), repairs=0, grid=grid)
-        proposal = propose(correspondent, 1, prompt, context, chosen)
+        asked, context, prompt, chosen, _ = start(Said(own), repairs=0, grid=grid)
+        proposal = propose(asked, 1, prompt, context, chosen)
         assert (proposal.parsed.policy is not None) is stands
 
 
@@ -114,9 +131,9 @@ def test_a_fixed_grid_is_said_to_be_fixed() -> None:
 
 def test_retries_are_charged_to_the_exchange_they_led_to() -> None:
     busy = TransientProviderError("busy", 0)
-    correspondent, context, prompt, chosen, seen = start(Said(busy, busy, ALWAYS_DOWN))
-    (exchange,) = propose(correspondent, 1, prompt, context, chosen).exchanges
-    assert exchange.requests == correspondent.ledger.calls == 3
+    asked, context, prompt, chosen, seen = start(Said(busy, busy, ALWAYS_DOWN))
+    (exchange,) = propose(asked, 1, prompt, context, chosen).exchanges
+    assert exchange.requests == asked.ledger.calls == 3
     assert (exchange.tokens_in, exchange.tokens_out) == (10, 5)
     assert seen == [exchange]
 
@@ -127,9 +144,9 @@ def test_a_request_that_was_never_answered_is_recorded_before_the_error_goes_on(
         def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
             raise fault
 
-    correspondent, context, prompt, chosen, seen = start(Failing())
+    asked, context, prompt, chosen, seen = start(Failing())
     with pytest.raises(type(fault)):
-        propose(correspondent, 3, prompt, context, chosen)
+        propose(asked, 3, prompt, context, chosen)
     assert seen == [FailedExchange(3, 0, prompt, 1, str(fault) or "interrupted")]
 
 
@@ -143,8 +160,8 @@ def test_recorded_replies_are_used_before_the_provider_is_asked() -> None:
     ]
     provider, seen = Said(ALWAYS_DOWN), []
     ledger = Ledger(chosen)
-    correspondent = Correspondent(provider, ledger, recorded=recorded, on_exchange=seen.append)
-    proposal = propose(correspondent, 1, prompt, context, chosen)
+    asked = Asked(provider, Correspondence(ledger, recorded=recorded, on_exchange=seen.append))
+    proposal = propose(asked, 1, prompt, context, chosen)
     assert proposal.parsed.policy is not None
     assert [e.requests for e in proposal.exchanges] == [3, 1]
     assert ledger.calls == 4
@@ -157,8 +174,9 @@ def test_a_failure_of_an_interrupted_run_counts_for_the_attempt_and_stands_once_
     prompt = render_prompt(context, chosen)
     seen: list[Any] = []
     recorded = [FailedExchange(1, 0, prompt, 2, "refused")]
-    correspondent = Correspondent(Said(ALWAYS_DOWN), Ledger(chosen), recorded=recorded, on_exchange=seen.append)
-    (exchange,) = propose(correspondent, 1, prompt, context, chosen).exchanges
+    correspondence = Correspondence(Ledger(chosen), recorded=recorded, on_exchange=seen.append)
+    asked = Asked(Said(ALWAYS_DOWN), correspondence)
+    (exchange,) = propose(asked, 1, prompt, context, chosen).exchanges
     assert exchange.requests == 3
     assert [e.requests for e in seen] == [1]
 
@@ -200,7 +218,7 @@ def test_no_budget_is_exceeded(
     events: list[str], max_calls: int | None, max_tokens: int | None, max_usd: float | None, repairs: int
 ) -> None:
     provider = Greedy(events)
-    correspondent, context, prompt, chosen, seen = start(
+    asked, context, prompt, chosen, seen = start(
         provider,
         max_calls=max_calls,
         max_tokens=max_tokens,
@@ -210,10 +228,10 @@ def test_no_budget_is_exceeded(
         price_out=7.0,
         max_output_tokens=3000,
     )
-    ledger = correspondent.ledger
+    ledger = asked.ledger
     try:
         for number in range(1, 5):
-            propose(correspondent, number, prompt, context, chosen)
+            propose(asked, number, prompt, context, chosen)
     except BudgetExhausted as error:
         assert str(error).count("--max-") == 1  # noqa: PT017
     except ProviderError:

@@ -20,10 +20,11 @@ from policygen.policies.policy import Policy
 from policygen.prompts import render as prompts
 from policygen.prompts.render import render_prompt
 from policygen.reports.groups import grouped, read_member
+from policygen.roles.appoint import appoint
 from policygen.roles.builtin import Builtin
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.correspondence import Correspondent
+from policygen.runs.correspondence import Correspondence
 from policygen.runs.example import Worth, example_from_record, example_of, example_to_record
 from policygen.runs.reading import read_example
 from policygen.runs.state import Context
@@ -59,7 +60,7 @@ def later(name: str, **settings: Any) -> tuple[Context, RunConfig]:
     task = policygen.load_task(name)
     config = effective_config(task, name, options={"episodes": 4, "warmup_episodes": 4, "iterations": 4, **settings})
     search = new_search(task, config)
-    list(optimize(search, config, Correspondent(Builtin(), Ledger(config))))
+    list(optimize(search, config, appoint(Builtin(), config), Correspondence(Ledger(config))))
     return search.context(len(search.attempts), config), config
 
 

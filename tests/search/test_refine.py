@@ -17,7 +17,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import constants, with_constants
 from policygen.search.refine.methods import refine
-from policygen.search.refine.tunable import Tunable
+from policygen.search.refine.tunable import Trials, Tunable
 from policygen.tasks.load import load_task
 
 WEAK = "let lean = angle + 0.02*spin\nleft = 0\nright = 1*lean - 0.3*position"
@@ -124,7 +124,7 @@ def test_levels_of_a_continuous_table_move_inside_the_action_space() -> None:
 def test_tuning_a_weak_policy_makes_it_strong_within_the_budget(method: str) -> None:
     policy, player = policy_of(WEAK), Player("cartpole")
     before = mean_return(policy)
-    refined = refine(policy, method, 2_000, player, seeds, 1)  # type: ignore[arg-type]
+    refined = refine(policy, method, Trials(player, seeds, 2_000), 1)  # type: ignore[arg-type]
     assert refined is not None
     assert refined.episodes == player.episodes <= 2_000
     assert before < 250
@@ -133,14 +133,14 @@ def test_tuning_a_weak_policy_makes_it_strong_within_the_budget(method: str) -> 
 
 def test_every_generation_meets_new_seeds_and_its_candidates_the_same_ones() -> None:
     player = Player("cartpole")
-    refine(policy_of(WEAK), "cma", 200, player, seeds, 1)
+    refine(policy_of(WEAK), "cma", Trials(player, seeds, 200), 1)
     assert len(player.seed_lists) == 4
     flat = [seed for generation in player.seed_lists for seed in generation]
     assert len(set(flat)) == len(flat)
 
 
 def test_the_same_seed_tunes_to_the_same_policy() -> None:
-    one, other = (refine(policy_of(WEAK), "cma", 200, Player("cartpole"), seeds, 7) for _ in range(2))
+    one, other = (refine(policy_of(WEAK), "cma", Trials(Player("cartpole"), seeds, 200), 7) for _ in range(2))
     assert one is not None
     assert other is not None
     assert one.policy == other.policy
@@ -148,13 +148,13 @@ def test_the_same_seed_tunes_to_the_same_policy() -> None:
 
 def test_too_small_a_budget_or_nothing_to_tune_plays_nothing() -> None:
     player = Player("cartpole")
-    assert refine(policy_of(WEAK), "cma", 47, player, seeds, 1) is None
-    assert refine(policy_of("left = 0\nright = angle"), "cma", 1_000, player, seeds, 1) is None
+    assert refine(policy_of(WEAK), "cma", Trials(player, seeds, 47), 1) is None
+    assert refine(policy_of("left = 0\nright = angle"), "cma", Trials(player, seeds, 1_000), 1) is None
     assert player.episodes == 0
 
 
 def test_one_constant_can_be_tuned() -> None:
-    refined = refine(policy_of("left = 0\nright = angle + 0.01*spin"), "cma", 480, Player("cartpole"), seeds, 1)
+    refined = refine(policy_of("left = 0\nright = angle + 0.01*spin"), "cma", Trials(Player("cartpole"), seeds, 480), 1)
     assert refined is not None
     assert refined.constants == 1
 
@@ -172,7 +172,7 @@ def test_coordinate_search_is_exact_where_the_mdp_is_known_and_costs_no_episodes
     | * | * | left |
     """
     start = policy_of(wrong, "frozenlake")
-    refined = refine(start, "auto", 10, player, seeds, 1, mdp=mdp)
+    refined = refine(start, "auto", Trials(player, seeds, 10), 1, mdp=mdp)
     assert refined is not None
     assert mdp is not None
     assert refined.method == "coordinate"
@@ -188,9 +188,7 @@ def test_coordinate_search_over_episodes_keeps_its_budget() -> None:
             "| position | velocity | angle | spin | action |\n| * | * | * | 0-2 | left |\n| * | * | * | * | right |"
         ),
         "auto",
-        400,
-        player,
-        seeds,
+        Trials(player, seeds, 400),
         1,
     )
     assert refined is not None
@@ -225,7 +223,7 @@ class Bowl:
 def test_first_steps_are_small_where_a_constant_matters_and_large_where_it_does_not() -> None:
     bowl = Bowl()
     policy = policy_of(TWO_SIZES)
-    refined = refine(policy, "cma", 2_000, bowl, seeds, 0)
+    refined = refine(policy, "cma", Trials(bowl, seeds, 2_000), 0)
     assert refined is not None
     tunable = Tunable(policy)
     assert tunable.places == ("let length", "right", "right")
@@ -249,14 +247,14 @@ def test_all_episodes_are_counted_and_within_the_budget() -> None:
             counted += len(policies) * len(seeds)
             return bowl(policies, seeds)
 
-        refined = refine(policy_of(TWO_SIZES), "cma", budget, returns, seeds, 0)
+        refined = refine(policy_of(TWO_SIZES), "cma", Trials(returns, seeds, budget), 0)
         assert refined is not None
         assert refined.episodes == counted <= budget
 
 
 def test_the_start_is_kept_where_the_search_finds_nothing_better() -> None:
     best = policy_of(TWO_SIZES.replace("0.5", "1.0").replace("3*", "6*").replace("2*", "4*"))
-    refined = refine(best, "cma", 1_500, Bowl(), seeds, 0)
+    refined = refine(best, "cma", Trials(Bowl(), seeds, 1_500), 0)
     assert refined is not None
     assert refined.policy == best
 
@@ -271,6 +269,6 @@ def test_a_unit_in_a_feature_and_what_is_fixed_stay() -> None:
 
 def test_a_search_goes_on_with_the_spread_it_left_off_with() -> None:
     bowl = Bowl()
-    refine(policy_of(TWO_SIZES), "cma", 500, bowl, seeds, 0, spread=(0.02, 0.3, 0.02))
+    refine(policy_of(TWO_SIZES), "cma", Trials(bowl, seeds, 500), 0, spread=(0.02, 0.3, 0.02))
     length, gain, damping = (np.array(bowl.seen[:12]) / [0.5, 3, 2] - 1).std(axis=0)
     assert gain > 5 * max(length, damping)

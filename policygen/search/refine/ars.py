@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
-from policygen.search.refine.tunable import Refined, Returns, Tunable
+from policygen.search.refine.tunable import Refined, Trials, Tunable
 
 
-def ars(
-    tunable: Tunable, episodes: int, returns: Returns, seeds: Callable[[int, int], Sequence[int]], rng_seed: int
-) -> Refined | None:
+def ars(tunable: Tunable, trials: Trials, rng_seed: int) -> Refined | None:
     """Tune by augmented random search; None where the budget does not suffice for one step."""
     directions, best, step, noise = 16, 8, 0.15, 0.1
     per_step = 2 * directions * 2
-    steps = episodes // per_step
+    steps = trials.episodes // per_step
     if steps < 1:
         return None
     rng = np.random.default_rng(rng_seed)
@@ -23,7 +19,7 @@ def ars(
     for number in range(steps):
         deltas = rng.normal(size=(directions, tunable.size))
         pairs = [tunable.at(z + sign * noise * delta) for delta in deltas for sign in (1, -1)]
-        scores = returns(pairs, seeds(2 * number, 2)).reshape(directions, 2)
+        scores = trials.returns(pairs, trials.seeds(2 * number, 2)).reshape(directions, 2)
         order = np.argsort(-scores.max(axis=1))[:best]
         spread = float(scores[order].std()) or 1.0
         z = z + step / (best * spread) * (scores[order, 0] - scores[order, 1]) @ deltas[order]

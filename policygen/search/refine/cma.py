@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from policygen.policies.policy import Policy
-from policygen.search.refine.tunable import FIRST_STEP, Refined, Returns, Tunable, Vector
+from policygen.search.refine.tunable import FIRST_STEP, Refined, Trials, Tunable, Vector
 
 POPULATION = 12  # candidates of a generation, all on the same seeds
 SEEDS_PER_GENERATION = 4
@@ -26,14 +27,7 @@ VALIDATED = 16  # moments of the search that are compared, at most
 LEAST_VALIDATION = 12  # seeds for each of them in the first round; with less budget fewer are compared, or none
 
 
-def cma_es(
-    tunable: Tunable,
-    episodes: int,
-    returns: Returns,
-    seeds: Callable[[int, int], Sequence[int]],
-    rng_seed: int,
-    spread: Sequence[float],
-) -> Refined | None:
+def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, spread: Sequence[float]) -> Refined | None:
     """Tune by CMA-ES; None where the budget does not suffice for one generation."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # optional plotting that is not installed
@@ -41,15 +35,15 @@ def cma_es(
 
     steps, probed = np.asarray(spread, np.float64), 0
     if len(steps) != tunable.size:
-        steps, probed = _first_steps(tunable, episodes, returns, seeds)
+        steps, probed = _first_steps(tunable, trials)
     population = max(POPULATION, 4 + int(3 * math.log(tunable.size)))
     per_generation = population * SEEDS_PER_GENERATION
-    validation = int(episodes * VALIDATION_SHARE)
+    validation = int(trials.episodes * VALIDATION_SHARE)
     fits = [k for k in range(2, VALIDATED + 1) if validation // _rounds(k) // k >= LEAST_VALIDATION]
     compared = max(fits, default=1)
     if compared == 1:
         validation = 0
-    generations = (episodes - validation - probed) // per_generation
+    generations = (trials.episodes - validation - probed) // per_generation
     if generations < 1:
         return None
     options = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0, "maxiter": generations}
@@ -61,8 +55,8 @@ def cma_es(
     means = [np.zeros(tunable.size)]
     for generation in range(generations):
         candidates = search.ask()
-        shared = seeds(first + generation * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
-        scores = returns([tunable.at(np.asarray(z)) for z in candidates], shared)
+        shared = trials.seeds(first + generation * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
+        scores = trials.returns([tunable.at(np.asarray(z)) for z in candidates], shared)
         search.tell(candidates, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
         means.append(np.asarray(search.result.xfavorite))
@@ -70,7 +64,7 @@ def cma_es(
     moments = np.linspace(generations, generations // 8, compared).astype(int)
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
-    best, validated = _best_of(chosen, validation, returns, seeds, first + generations * SEEDS_PER_GENERATION)
+    best, validated = _best_of(chosen, replace(trials, episodes=validation), first + generations * SEEDS_PER_GENERATION)
     return Refined(
         best,
         probed + generations * per_generation + validated,
@@ -80,9 +74,7 @@ def cma_es(
     )
 
 
-def _first_steps(
-    tunable: Tunable, episodes: int, returns: Returns, seeds: Callable[[int, int], Sequence[int]]
-) -> tuple[Vector, int]:
+def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
     """First changes of the constants, of which each costs about as much return, and the episodes it took to find out.
 
     Every constant is moved a little both ways on the same seeds. Were the return a bowl with axes along the constants,
@@ -91,10 +83,11 @@ def _first_steps(
     """
     alike = np.full(tunable.size, FIRST_STEP)
     cost = (2 * tunable.size + 1) * SEEDS_PER_GENERATION
-    if tunable.floor > 0 or tunable.size == 1 or cost > PROBE_SHARE * episodes:
+    if tunable.floor > 0 or tunable.size == 1 or cost > PROBE_SHARE * trials.episodes:
         return alike, 0
     moves = PROBE * np.eye(tunable.size)
-    scores = returns([tunable.at(z) for z in (alike * 0, *moves, *-moves)], seeds(0, SEEDS_PER_GENERATION))
+    shared = trials.seeds(0, SEEDS_PER_GENERATION)
+    scores = trials.returns([tunable.at(z) for z in (alike * 0, *moves, *-moves)], shared)
     loss = np.abs(scores[1:] - scores[0]).reshape(2, -1).max(axis=0)
     if not np.median(loss) > 0:
         return alike, cost
@@ -107,13 +100,7 @@ def _rounds(policies: int) -> int:
     return math.ceil(math.log2(policies))
 
 
-def _best_of(
-    policies: Sequence[Policy],
-    episodes: int,
-    returns: Returns,
-    seeds: Callable[[int, int], Sequence[int]],
-    first: int,
-) -> tuple[Policy, int]:
+def _best_of(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[Policy, int]:
     """The best policy by successive halving (Jamieson and Talwalkar, arXiv 1502.07943), and the episodes it took.
 
     Every round costs the same; the better half of the policies goes on to more seeds, from number `first` on.
@@ -122,8 +109,8 @@ def _best_of(
     remaining = list(policies)
     totals, counted, played = np.zeros(len(remaining)), 0, 0
     for _ in range(rounds):
-        count = episodes // rounds // len(remaining)
-        totals += count * returns(remaining, seeds(first + counted, count))
+        count = trials.episodes // rounds // len(remaining)
+        totals += count * trials.returns(remaining, trials.seeds(first + counted, count))
         counted, played = counted + count, played + count * len(remaining)
         order = np.argsort(-totals, kind="stable")[: math.ceil(len(remaining) / 2)]
         remaining, totals = [remaining[i] for i in order], totals[order]

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from policygen.episodes.exact import FiniteMDP, exact_score
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.cma import SEEDS_PER_GENERATION
-from policygen.search.refine.tunable import Refined, Returns, Vector
+from policygen.search.refine.tunable import Refined, Trials, Vector
 
 
-def coordinate(
-    policy: TablePolicy,
-    episodes: int,
-    returns: Returns,
-    seeds: Callable[[int, int], Sequence[int]],
-    rng_seed: int,
-    mdp: FiniteMDP | None,
-) -> Refined | None:
+def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int, mdp: FiniteMDP | None) -> Refined | None:
     """Change one entry at a time and keep what helps; exact scores cost no episodes."""
     dense = np.asarray(policy.actions, np.float64).reshape(policy.grid.size, -1)
     counts = [len(actuator.labels) for actuator in policy.task.actuators]
@@ -40,11 +33,12 @@ def coordinate(
                         current, dense, best, improved = candidate, changed, score, True
         return Refined(current, 0, "coordinate", policy.grid.size)
     tested = 8  # candidates side by side, each one entry away from the current table, on the same seeds as it
-    while played + (tested + 1) * SEEDS_PER_GENERATION <= episodes:
+    while played + (tested + 1) * SEEDS_PER_GENERATION <= trials.episodes:
         cells = rng.integers(policy.grid.size, size=tested)
         tables = [rng.permutation(list(_changed_entries(dense, int(c), counts)))[0] for c in cells]
         candidates = [TablePolicy.from_actions(policy.task, table, policy.grid, policy.lets) for table in tables]
-        scores = returns([current, *candidates], seeds(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION))
+        shared = trials.seeds(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
+        scores = trials.returns([current, *candidates], shared)
         played += (tested + 1) * SEEDS_PER_GENERATION
         number += 1
         winner = int(np.argmax(scores))

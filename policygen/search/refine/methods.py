@@ -6,7 +6,7 @@ goes back to the model as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from policygen.episodes.exact import FiniteMDP
@@ -15,7 +15,7 @@ from policygen.policies.table import TablePolicy
 from policygen.search.refine.ars import ars
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.coordinate import coordinate
-from policygen.search.refine.tunable import Refined, Returns, Tunable
+from policygen.search.refine.tunable import Refined, Trials, Tunable
 
 MOST_FOR_CMA = 100
 
@@ -23,9 +23,7 @@ MOST_FOR_CMA = 100
 def refine(
     policy: Policy,
     method: Literal["auto", "cma", "ars", "coordinate"],
-    episodes: int,
-    returns: Returns,
-    seeds: Callable[[int, int], Sequence[int]],
+    trials: Trials,
     rng_seed: int,
     *,
     mdp: FiniteMDP | None = None,
@@ -35,8 +33,7 @@ def refine(
     """Tune a policy's numbers within a budget of episodes.
 
     Args:
-        returns: plays candidates; it is what the episodes are charged to.
-        seeds: `seeds(first, count)` gives the search's own stream of episode seeds.
+        trials: who plays candidates, on which seeds, and how many episodes.
         floor: least size of a constant's first changes. 0 changes constants in proportion to their size, which keeps
             physical units apart, and leaves zeros alone. Above 0, the features (`let`) stay as they are.
         spread: where an earlier search of the same constants left off, for `cma` to go on with.
@@ -46,12 +43,12 @@ def refine(
     """
     discrete_table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
     if method == "coordinate" or (method == "auto" and discrete_table):
-        return coordinate(policy, episodes, returns, seeds, rng_seed, mdp) if isinstance(policy, TablePolicy) else None
+        return coordinate(policy, trials, rng_seed, mdp) if isinstance(policy, TablePolicy) else None
     tunable = Tunable(policy, floor)
     if tunable.size == 0:
         return None
     if method == "auto":
         method = "cma" if tunable.size <= MOST_FOR_CMA else "ars"
     if method == "cma":
-        return cma_es(tunable, episodes, returns, seeds, rng_seed, spread)
-    return ars(tunable, episodes, returns, seeds, rng_seed)
+        return cma_es(tunable, trials, rng_seed, spread)
+    return ars(tunable, trials, rng_seed)

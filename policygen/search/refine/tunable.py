@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -30,6 +30,19 @@ class Returns(Protocol):
     def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
         """Mean return of each policy."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What a numerical search may play.
+
+    `returns` plays candidates, and is what the episodes are charged to; `seeds(first, count)` gives the search's own
+    stream of episode seeds; `episodes` is how many it may play in all.
+    """
+
+    returns: Returns
+    seeds: Callable[[int, int], Sequence[int]]
+    episodes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,156 @@
+"""Where a run plays: every episode charged before it is played, on the run's own seeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.exact import exact_score
+from policygen.episodes.players import Players
+from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
+from policygen.episodes.trajectory import RandomActor, Trajectory
+from policygen.errors import BudgetExhausted
+from policygen.policies.policy import Policy
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig
+from policygen.runs.state import Attempt, Search
+from policygen.search.refine.tunable import Trials
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """What a policy scored, and the episodes it played for that (or beside it, where the score is exact)."""
+
+    score: Score | None
+    trajectories: Sequence[Trajectory] = ()
+
+
+class Arena:
+    """Plays the episodes of one run; it counts them, and decides and remembers nothing."""
+
+    def __init__(self, search: Search, config: RunConfig, ledger: Ledger) -> None:
+        self.task = search.task
+        self.mdp = search.mdp
+        self.config = config
+        self.ledger = ledger
+        self.players = Players(search.task, config.jobs)
+        self._started = time.perf_counter() - (search.attempts[-1].wall_seconds if search.attempts else 0.0)
+
+    def __enter__(self) -> Arena:
+        self.players.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.players.__exit__(kind, error, trace)
+
+    # --- playing
+
+    def play(self, actor: Policy | RandomActor, seeds: tuple[int, ...]) -> list[Trajectory]:
+        """One episode for each seed.
+
+        Raises:
+            BudgetExhausted: they would exceed the limit; none is played.
+        """
+        self.ledger.charge_episodes(len(seeds))
+        trajectories = self.players.play(actor, seeds)
+        self.ledger.env_steps += sum(trajectory.length for trajectory in trajectories)
+        return trajectories
+
+    def play_randomly(self) -> Performance:
+        """The warm-up: what random actions score."""
+        seeds = warm_up_seeds(self.config)
+        if not seeds:
+            return Performance(None)
+        trajectories = self.play(RandomActor(self.task, self.config.seed), seeds)
+        return Performance(sampled_score(trajectories, self.players.engine), trajectories)
+
+    def perform(self, number: int, policy: Policy) -> Performance:
+        """Score a policy of attempt `number`: exactly where the MDP is known, else on the seeds common to all."""
+        trajectories = self.play(policy, seeds_of_attempt(number, self.config, exact=self.mdp is not None))
+        if self.mdp is not None:
+            return Performance(exact_score(policy, self.mdp), trajectories)
+        return Performance(sampled_score(trajectories, self.players.engine), trajectories)
+
+    def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
+        """The score on at least so many of the common seeds, playing only those that are missing, if affordable."""
+        if score.exact or score.episodes >= episodes or not self.affords(episodes, score):
+            return score
+        seeds = episode_seeds(self.config.seed, "search", episodes - score.episodes, score.episodes)
+        more = sampled_score(self.play(policy, seeds), score.engine)
+        return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
+
+    def trials(self, number: int) -> Trials:
+        """What tuning the proposal of attempt `number` may play: its own seeds, and the episodes left for it."""
+        episodes, left = self.config.refine.episodes, self.config.max_episodes
+        if left is not None:
+            # Scoring the tuned policy, and the other proposals of its round, must still be possible.
+            others = -number % self.config.candidates
+            episodes = min(episodes, left - self.ledger.episodes - (1 + others) * self.config.episodes)
+
+        def seeds(first: int, count: int) -> tuple[int, ...]:
+            return episode_seeds(self.config.seed, f"refine {number}", count, first)
+
+        return Trials(self._mean_returns, seeds, episodes)
+
+    def _mean_returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
+        self.ledger.charge_episodes(len(policies) * len(seeds))
+        played = self.players.play_many(policies, seeds)
+        self.ledger.env_steps += sum(t.length for trajectories in played for t in trajectories)
+        return np.array([np.mean([t.episode_return for t in trajectories]) for trajectories in played])
+
+    # --- counting
+
+    def affords(self, wanted: int, *scores: Score) -> bool:
+        """Whether the episodes that these scores lack of `wanted` are within the limit."""
+        return self.ledger.affords_episodes(sum(max(0, wanted - score.episodes) for score in scores))
+
+    def require_episodes(self) -> None:
+        """Refuse to ask for a policy that could not be scored.
+
+        Raises:
+            BudgetExhausted: the episodes of one more score are not left.
+        """
+        if not self.ledger.affords_episodes(self.config.episodes):
+            raise BudgetExhausted(f"fewer than {self.config.episodes} of {self.config.max_episodes} episodes are left")
+
+    def stamped(self, attempt: Attempt, started: float) -> Attempt:
+        """The attempt, begun at `started` of `time.perf_counter`, with what the run has spent by now."""
+        now = time.perf_counter()
+        return replace(
+            attempt,
+            episodes=self.ledger.episodes,
+            env_steps=self.ledger.env_steps,
+            seconds=now - started + attempt.llm_seconds,
+            wall_seconds=now - self._started,
+        )
+
+
+def warm_up_seeds(config: RunConfig) -> tuple[int, ...]:
+    """The seeds that random actions are played on."""
+    return episode_seeds(config.seed, "warm-up", config.warmup_episodes) if config.warmup_episodes else ()
+
+
+def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[int, ...]:
+    """The seeds that attempt `number` is played on: common to all attempts where episodes are what scores compare.
+
+    Where the score is exact, episodes only feed the replay buffer, and every attempt brings new ones.
+    """
+    return episode_seeds(config.seed, "search", config.episodes, (number - 1) * config.episodes if exact else 0)
+
+
+def play_final(search: Search, config: RunConfig) -> Score | None:
+    """Score the best policy on fresh seeds that the search never saw, or exactly; None without a policy."""
+    if search.best is None or search.best.policy is None:
+        return None
+    if search.mdp is not None:
+        return exact_score(search.best.policy, search.mdp)
+    with Players(search.task, config.jobs) as players:
+        seeds = episode_seeds(config.seed, "final", config.final_episodes)
+        return sampled_score(players.play(search.best.policy, seeds), players.engine)

@@ -1,0 +1,162 @@
+"""What becomes of a proposal: scored, tuned, and compared with the best so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from policygen.episodes.score import Score
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import BudgetExhausted
+from policygen.policies.policy import Policy
+from policygen.roles.proposer import Proposal
+from policygen.runs.state import Assessment, Attempt, Played, Search
+from policygen.search.arena import Arena, Performance
+from policygen.search.judge import FIRST, PROLONGATIONS, Verdict, judge, nothing_left_to_gain, undecided
+from policygen.search.refine.methods import refine
+from policygen.search.refine.tunable import Refined
+
+# First changes of a constant over standardised observations, in units of the search's own relative step.
+STANDARDISED_STEP = 2.5
+
+
+def assess_random_actions(arena: Arena) -> Assessment:
+    """Attempt 0: what random actions score, and the first episodes for the buffer."""
+    started = time.perf_counter()
+    warm_up = arena.play_randomly()
+    attempt = Attempt(0, None, warm_up.score, _in_short(warm_up.trajectories), verdict="random actions")
+    return Assessment(arena.stamped(attempt, started), warm_up.trajectories)
+
+
+def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
+    """Score a proposal, tune it, and compare it with the best so far; `search` is read and not changed."""
+    started = time.perf_counter()
+    attempt, best_score = _proposed(proposal), search.best_score
+    if attempt.policy is None:
+        return Assessment(arena.stamped(replace(attempt, verdict="no policy"), started), (), best_score)
+    try:
+        performance = arena.perform(proposal.number, attempt.policy)
+    except BudgetExhausted as error:
+        unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
+        return Assessment(arena.stamped(unscored, started), (), best_score)
+    attempt, performance = _tuned(attempt, performance, proposal, search, arena)
+    assert attempt.policy is not None
+    assert performance.score is not None
+    contest = _contest(attempt.policy, performance.score, search, arena)
+    untuned = arena.config.refine.method is not None and not attempt.refinement
+    attempt = replace(
+        attempt,
+        score=performance.score,
+        played=_in_short(performance.trajectories),
+        undefined=attempt.policy.undefined(np.concatenate([t.observations[:-1] for t in performance.trajectories])),
+        accepted=contest.verdict.accepted,
+        verdict=contest.verdict.words
+        + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),
+    )
+    return Assessment(arena.stamped(attempt, started), performance.trajectories, contest.best_score)
+
+
+def confirm_best(search: Search, arena: Arena) -> Score | None:
+    """The best score, played on four times the usual episodes where it seems that nothing is left to gain."""
+    best, score = search.best, search.best_score
+    if best is None or best.policy is None or score is None:
+        return score
+    if not nothing_left_to_gain(score, search.task, arena.config):
+        return score
+    return arena.prolong(best.policy, score, arena.config.episodes * PROLONGATIONS[-1])
+
+
+def _proposed(proposal: Proposal) -> Attempt:
+    """The attempt as far as asking for it goes."""
+    replies = [exchange.reply for exchange in proposal.exchanges]
+    costs = [reply.usd for reply in replies]
+    return Attempt(
+        proposal.number,
+        proposal.parsed.policy,
+        None,
+        problems=proposal.parsed.problems,
+        coverage=proposal.parsed.coverage,
+        calls=sum(exchange.requests for exchange in proposal.exchanges),
+        repairs=len(proposal.exchanges) - 1,
+        tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
+        tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
+        usd=None if None in costs else float(sum(cost for cost in costs if cost is not None)),
+        llm_seconds=sum(reply.seconds for reply in replies),
+        stopped=proposal.stopped,
+    )
+
+
+def _tuned(
+    attempt: Attempt, performance: Performance, proposal: Proposal, search: Search, arena: Arena
+) -> tuple[Attempt, Performance]:
+    """The attempt and what it scored after its numbers were tuned, as far as settings and budget allow."""
+    policy, score, best = attempt.policy, performance.score, search.best
+    method, trials = arena.config.refine.method, arena.trials(proposal.number)
+    assert policy is not None
+    assert score is not None
+    if method is None or trials.episodes <= 0:
+        return attempt, performance
+    # The best policy proposed again is tuned further, from where its tuning left off.
+    again = best is not None and best.policy is not None and policy.to_text() == best.policy.to_text()
+    refined = refine(
+        policy,
+        method,
+        trials,
+        arena.config.seed + proposal.number,
+        mdp=search.mdp,
+        floor=STANDARDISED_STEP if proposal.standardised else 0.0,
+        spread=[value for _, value in best.spread] if again and best is not None else (),
+    )
+    if refined is None:
+        return attempt, performance
+    tuned = arena.perform(proposal.number, refined.policy)
+    assert tuned.score is not None
+    attempt = replace(attempt, refinement=_refinement_in_words(refined, score, tuned.score))
+    if tuned.score.mean <= score.mean:
+        return attempt, performance
+    attempt = replace(attempt, proposed=policy, proposed_score=score, policy=refined.policy, spread=refined.spread)
+    return attempt, tuned
+
+
+def _refinement_in_words(refined: Refined, before: Score, after: Score) -> str:
+    cost = f"{refined.episodes:,} episodes" if refined.episodes else "no episodes: exact scores"
+    outcome = "" if after.mean > before.mean else ", which did not help and was dropped"
+    what = "entries" if refined.method == "coordinate" else "constants"
+    return f"{refined.method} over {refined.constants} {what}, {cost}: {before.mean:.4g} to {after.mean:.4g}{outcome}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Contest:
+    """The verdict, and the score of whoever is best after it, on all the episodes that it took."""
+
+    verdict: Verdict
+    best_score: Score
+
+
+def _contest(policy: Policy, score: Score, search: Search, arena: Arena) -> _Contest:
+    """Play the challenger and the best policy on as many common episodes as it takes to tell them apart."""
+    best, best_score = search.best, search.best_score
+    if best is None or best.policy is None or best_score is None:
+        return _Contest(FIRST, score)
+    best_score = arena.prolong(best.policy, best_score, arena.config.episodes)
+    verdict = judge(score, best_score)
+    for times in PROLONGATIONS:
+        if not verdict.close:
+            break
+        wanted = times * arena.config.episodes
+        if not arena.affords(wanted, score, best_score):
+            verdict = undecided(verdict)
+            break
+        score = arena.prolong(policy, score, wanted)
+        best_score = arena.prolong(best.policy, best_score, wanted)
+        verdict = judge(score, best_score, last=times == PROLONGATIONS[-1])
+    return _Contest(verdict, score if verdict.accepted else best_score)
+
+
+def _in_short(trajectories: Iterable[Trajectory]) -> tuple[Played, ...]:
+    return tuple(
+        Played(t.episode_return, t.length, "terminated" if t.terminated else "cut", t.terms) for t in trajectories
+    )
