@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,37 @@ from hypothesis import strategies as st
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
+from policygen.quantities.compiled import compile_batch, compile_scalar
 from policygen.quantities.grid import Dimension, Grid
-from policygen.quantities.text import FUNCTIONS
+from policygen.quantities.operations import OPERATIONS
+from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
 from policygen.tasks.task import Task, output_names
 
-BINARY = ("+", "-", "*", "/", "^", "<", "<=", ">", ">=", "==", "!=", "and", "or")
+BINARY = tuple(name for name, row in OPERATIONS.items() if row.level and row.fewest == 2)
 # Operations that IEEE 754 or their definition fix to the last bit.
 EXACT = ("+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "and", "or", "neg", "not")
 EXACT_FUNCTIONS = ("abs", "sign", "floor", "sqrt", "min", "max", "clip", "where", "mod")
 NASTY = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 5e-324, 1e-300, -1e-300, 1e16, 1e300, -1e300)
 NASTY += (1.7e308, -1.7e308, float("inf"), float("-inf"), float("nan"), 710.0, -746.0, 3.141592653589793)
+
+
+def same(a: float, b: float, tolerance: float = 0.0) -> bool:
+    """Whether two numbers are equal, or both NaN, or within the relative tolerance of each other."""
+    if a == b or (a != a and b != b):
+        return True
+    return math.isfinite(a) and math.isfinite(b) and math.isclose(a, b, rel_tol=tolerance)
+
+
+def both_forms(text: str, **quantities: float) -> float:
+    """The value of an expression, computed as a batch and by itself."""
+    names = list(quantities)
+    node = parse_expression(text, names)
+    scalar = compile_scalar(node, names)(list(quantities.values()))
+    with np.errstate(all="ignore"):
+        batch = compile_batch(node, names)([np.array([value]) for value in quantities.values()])
+    assert same(float(np.ravel(batch)[0]), scalar, 1e-12)
+    return scalar
 
 
 def numbers() -> st.SearchStrategy[float]:
@@ -37,7 +58,11 @@ def nasty_floats() -> st.SearchStrategy[float]:
 
 def trees(names: tuple[str, ...], *, exact: bool = False, leaves: int = 20) -> st.SearchStrategy[Node]:
     """Trees as `parse_expression` makes them: a negative constant is a number, never `neg` of one."""
-    functions = {name: arity for name, arity in FUNCTIONS.items() if not exact or name in EXACT_FUNCTIONS}
+    functions = {
+        name: (row.fewest, row.most)
+        for name, row in OPERATIONS.items()
+        if row.level == 0 and (not exact or name in EXACT_FUNCTIONS)
+    }
     binary = [name for name in BINARY if not exact or name in EXACT]
 
     def grown(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
+import itertools
 import math
 import re
 from collections.abc import Sequence
 
 from policygen.errors import ExpressionError
+from policygen.quantities.operations import (
+    FUNCTION_NAMES,
+    FUNCTIONS,
+    HIGHEST_LEVEL,
+    NEGATION_LEVEL,
+    OPERATIONS,
+    SYMBOLS,
+    Operation,
+)
 from policygen.quantities.tree import Call, Name, Node, Number
 
 MAX_CHARACTERS = 2_000
@@ -21,42 +32,12 @@ MAX_DEPTH = 50
 
 CONSTANTS = {"pi": math.pi}
 
-
-_BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Pow: "^",
-    ast.Mod: "mod",
-}
-_COMPARE: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
 # What people and models type for operators that ASCII spells otherwise.
 _SPELLINGS = str.maketrans(
     {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "²": "^2", "³": "^3"}
 )
-# A long sum or conjunction groups to the left; it is bounded by its terms, not by its depth.
-_GROUPS_LEFT = ("+", "-", "and", "or")
 _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
-# name -> (fewest, most) arguments
-# `fixed(x)` is x: it keeps the numbers inside from a numerical search.
-FUNCTIONS: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(
-        ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "sign", "floor", "atan", "fixed"), (1, 1)
-    ),
-    **dict.fromkeys(("atan2", "mod"), (2, 2)),
-    **dict.fromkeys(("clip", "where"), (3, 3)),
-    **dict.fromkeys(("min", "max"), (2, 8)),
-}
 _GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
-_ALIASES = {"arctan2": "atan2", "arctan": "atan", "fabs": "abs", "pow": "^", "if": "where", "ln": "log"}
 
 
 def parse_expression(text: str, names: Sequence[str]) -> Node:
@@ -111,7 +92,7 @@ def _check_size(root: Node) -> None:
         node, depth = open_nodes.pop()
         nodes, deepest = nodes + 1, max(deepest, depth)
         if isinstance(node, Call):
-            first = depth + (node.function not in _GROUPS_LEFT)
+            first = depth + _nests(OPERATIONS[node.function])
             open_nodes += [(argument, depth + 1 if i else first) for i, argument in enumerate(node.arguments)]
     if nodes > MAX_NODES or deepest > MAX_DEPTH:
         raise ExpressionError(_TOO_LARGE)
@@ -145,38 +126,27 @@ class _Converter:
                 return Number(-inner.value) if isinstance(inner, Number) else Call("neg", (inner,))
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.convert(operand, depth + 1)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return Call("not", (self.convert(operand, depth + 1),))
             case ast.BinOp(op=ast.FloorDiv(), left=left, right=right):
-                pair = (self.convert(left, depth + 1), self.convert(right, depth + 1))
-                return Call("floor", (Call("/", pair),))
-            case ast.BinOp(op=op, left=left, right=right) if type(op) in _BINARY:
-                symbol = _BINARY[type(op)]
-                left_depth = depth + (symbol not in _GROUPS_LEFT)
-                return Call(symbol, (self.convert(left, left_depth), self.convert(right, depth + 1)))
+                return Call("floor", (self._call(OPERATIONS["/"], (left, right), depth + 1),))
+            case ast.BinOp(op=op, left=left, right=right) if type(op) in SYMBOLS:
+                return self._call(SYMBOLS[type(op)], (left, right), depth)
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in SYMBOLS:
+                return self._call(SYMBOLS[type(op)], (operand,), depth)
             case ast.BoolOp(op=op, values=values):
-                word = "and" if isinstance(op, ast.And) else "or"
-                result = self.convert(values[0], depth)
-                for value in values[1:]:
-                    result = Call(word, (result, self.convert(value, depth + 1)))
-                return result
-            case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in _COMPARE for op in ops):
+                parts = [self.convert(value, depth + (i > 0)) for i, value in enumerate(values)]
+                return functools.reduce(lambda a, b: Call(SYMBOLS[type(op)].name, (a, b)), parts)
+            case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in SYMBOLS for op in ops):
                 # `a < b < c` says b twice, so b is counted twice: nested chains would grow without bound.
-                pairs = [
-                    Call(_COMPARE[type(op)], (self.convert(a, depth + 1), self.convert(b, depth + 1)))
-                    for op, a, b in zip(ops, [left, *rights[:-1]], rights, strict=True)
-                ]
-                chained: Node = pairs[0]
-                for pair_ in pairs[1:]:
-                    chained = Call("and", (chained, pair_))
-                return chained
+                pairs = zip(ops, [left, *rights[:-1]], rights, strict=True)
+                tests: list[Node] = [self._call(SYMBOLS[type(op)], (a, b), depth) for op, a, b in pairs]
+                return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return Call("where", tuple(self.convert(part, depth + 1) for part in (test, body, orelse)))
+                return self._call(OPERATIONS["where"], (test, body, orelse), depth)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
-                return self._call(function, arguments, depth)
+                return self._call(self._function(function), arguments, depth)
         raise ExpressionError(
             f"`{type(tree).__name__}` is not arithmetic; allowed are numbers, names, + - * / ^, comparisons and the "
-            f"functions {', '.join(sorted(FUNCTIONS))}"
+            f"functions {', '.join(FUNCTION_NAMES)}"
         )
 
     def _number(self, value: object) -> Number:
@@ -199,17 +169,23 @@ class _Converter:
             self.unknown.append(name)
         return Name(name)
 
-    def _call(self, function: str, arguments: list[ast.expr], depth: int) -> Node:
-        function = _ALIASES.get(function, function)
-        if function == "^" and len(arguments) == 2:
-            return Call("^", tuple(self.convert(argument, depth + 1) for argument in arguments))
-        if function not in FUNCTIONS:
-            raise ExpressionError(unknown_name(function, sorted(FUNCTIONS), what="function"))
-        fewest, most = FUNCTIONS[function]
+    def _function(self, name: str) -> Operation:
+        if name not in FUNCTIONS:
+            raise ExpressionError(unknown_name(name, FUNCTION_NAMES, what="function"))
+        return FUNCTIONS[name]
+
+    def _call(self, operation: Operation, arguments: Sequence[ast.expr], depth: int) -> Node:
+        fewest, most = operation.fewest, operation.most
         if not fewest <= len(arguments) <= most:
             expected = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-            raise ExpressionError(f"{function}() takes {expected} arguments, here it has {len(arguments)}")
-        return Call(function, tuple(self.convert(argument, depth + 1) for argument in arguments))
+            raise ExpressionError(f"{operation.name}() takes {expected} arguments, here it has {len(arguments)}")
+        depths = itertools.chain((depth + _nests(operation),), itertools.repeat(depth + 1))
+        return Call(operation.name, tuple(map(self.convert, arguments, depths)))
+
+
+def _nests(operation: Operation) -> bool:
+    """Whether its first argument lies deeper: a sum or a product is bounded by its terms, not by its depth."""
+    return operation.groups != "left"
 
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
@@ -234,19 +210,6 @@ def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
     return f"unknown names {', '.join(shown)}{more}; {listed}"
 
 
-_PRECEDENCE = {
-    "or": 1,
-    "and": 2,
-    "not": 3,
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 4),
-    **dict.fromkeys(("+", "-"), 5),
-    **dict.fromkeys(("*", "/"), 6),
-    "neg": 7,
-    "^": 8,
-}
-_ATOM = 9
-
-
 def format_number(value: float) -> str:
     """The shortest text that reads back as the same double: `3`, `0.02`, `1e-07`."""
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
@@ -258,26 +221,23 @@ def to_text(node: Node) -> str:
 
 
 def _text(node: Node) -> tuple[str, int]:
+    """The text of a node, and how closely it binds."""
     match node:
         case Number(value):
-            return format_number(value), (_ATOM if value >= 0 else _PRECEDENCE["neg"])
+            return format_number(value), (HIGHEST_LEVEL if value >= 0 else NEGATION_LEVEL)
         case Name(name):
-            return name, _ATOM
-        case Call("neg" | "not" as function, (operand,)):
-            level = _PRECEDENCE[function]
-            inner = _wrapped(operand, level + (function == "neg"))
-            return (f"-{inner}" if function == "neg" else f"not {inner}"), level
-        case Call(function, (left, right)) if function in _PRECEDENCE:
-            level = _PRECEDENCE[function]
-            # `^` groups to the right, comparisons do not group at all, the others group to the left.
-            left_level = level + (function == "^" or level == 4)
-            right_level = level + (function != "^")
-            if function == "^":
-                right_level = _PRECEDENCE["neg"]
+            return name, HIGHEST_LEVEL
+        case Call(function, (operand,)) if level := OPERATIONS[function].level:
+            sign = function == "neg"
+            return f"{'-' if sign else 'not '}{_wrapped(operand, level + sign)}", level
+        case Call(function, (left, right)) if level := OPERATIONS[function].level:
+            groups = OPERATIONS[function].groups
+            left_level = level + (groups != "left")
+            right_level = NEGATION_LEVEL if groups == "right" else level + 1  # `2^-1` needs no parentheses
             space = "" if function in "*/^" else " "
             return f"{_wrapped(left, left_level)}{space}{function}{space}{_wrapped(right, right_level)}", level
         case Call(function, arguments):
-            return f"{function}({', '.join(to_text(argument) for argument in arguments)})", _ATOM
+            return f"{function}({', '.join(map(to_text, arguments))})", HIGHEST_LEVEL
     raise AssertionError(node)
 
 

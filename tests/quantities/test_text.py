@@ -1,41 +1,19 @@
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
-from generators import NASTY, nasty_floats, trees
+from generators import both_forms, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
-from policygen.quantities.compiled import compile_batch, compile_scalar, finite, finite_scalar
-from policygen.quantities.text import FUNCTIONS, format_number, parse_expression, to_text
-from policygen.quantities.tree import Call, Name, Number, constants, linear_terms, names_in, with_constants
+from policygen.quantities.compiled import compile_scalar
+from policygen.quantities.text import format_number, parse_expression, to_text
 
 NAMES = ("x", "y", "spin", "theta_2")
-
-
-def same(a: float, b: float, tolerance: float = 0.0) -> bool:
-    if a == b or (a != a and b != b):
-        return True
-    return math.isfinite(a) and math.isfinite(b) and math.isclose(a, b, rel_tol=tolerance)
-
-
-def values(text: str, **quantities: float) -> float:
-    names = list(quantities)
-    node = parse_expression(text, names)
-    scalar = compile_scalar(node, names)(list(quantities.values()))
-    with np.errstate(all="ignore"):
-        batch = compile_batch(node, names)([np.array([value]) for value in quantities.values()])
-    assert same(float(np.ravel(batch)[0]), scalar, 1e-12)
-    return scalar
-
-
-# --- text and tree ---------------------------------------------------------------------------------------------------
 
 
 @given(trees(NAMES))
@@ -98,12 +76,12 @@ def test_a_number_is_written_so_that_it_reads_back_to_the_same_double(value):
     ],
 )
 def test_operators_bind_and_group_as_in_mathematics(text, value):
-    assert values(text, if_=3.0) == pytest.approx(value)
+    assert both_forms(text, if_=3.0) == pytest.approx(value)
 
 
 def test_a_name_of_the_task_comes_before_a_constant():
-    assert values("pi + 1", pi=1.0) == 2.0
-    assert values("pi", x=0.0) == math.pi
+    assert both_forms("pi + 1", pi=1.0) == 2.0
+    assert both_forms("pi", x=0.0) == math.pi
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -181,7 +159,7 @@ HOSTILE = {
     "long sum": "+".join(["x"] * 300),
     "comparisons that double": "0<(" * 20 + "x" + ")<1" * 20,
     "a sum that grows when written": "+".join(["9e14"] * 190),
-    "divisions that nest": "//".join(["x"] * 40),
+    "divisions that nest": "//".join(["x"] * 60),
     "quotes": "'" * 1_999,
     "nothing": "",
     "blanks": " \t ",
@@ -219,22 +197,23 @@ def test_nothing_in_an_expression_is_executed(tmp_path: Path):
 
 
 def test_a_huge_power_is_an_infinity_not_a_computation():
-    assert values("9^9^9^9^9^9^9*x", x=1.0) == math.inf
+    assert both_forms("9^9^9^9^9^9^9*x", x=1.0) == math.inf
 
 
 @pytest.mark.parametrize(
-    ("count", "text"),
+    ("value", "text"),
     [
         (199, "+".join(["x"] * 199)),
-        (190, " and ".join(["x"] * 190)),
-        (50, "*".join(["x"] * 50)),
-        (20, "x < " * 20 + "x"),
+        (1, " and ".join(["x"] * 190)),
+        (1, "*".join(["x"] * 199)),
+        (1, "x/" * 150 + "x"),
+        (0, "x < " * 20 + "x"),
     ],
 )
-def test_long_but_bounded_expressions_are_read_written_and_computed(count, text):
+def test_long_but_bounded_expressions_are_read_written_and_computed(value, text):
     node = parse_expression(text, ("x",))
     assert parse_expression(to_text(node), ("x",)) == node
-    assert compile_scalar(node, ("x",))([1.0]) == (count if "+" in text else 0.0 if "<" in text else 1.0)
+    assert compile_scalar(node, ("x",))([1.0]) == value
 
 
 def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many():
@@ -247,109 +226,3 @@ def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many():
     with pytest.raises(ExpressionError) as refusal:
         parse_expression("a" * 1_999, ("x",))
     assert len(str(refusal.value)) < 120
-
-
-# --- numbers ---------------------------------------------------------------------------------------------------------
-
-
-@given(trees(NAMES, exact=True, leaves=12), st.lists(st.tuples(*[nasty_floats()] * 4), min_size=1, max_size=20))
-@settings(max_examples=400, deadline=None)
-def test_batch_and_scalar_forms_are_equal_to_the_last_bit_where_every_operation_is_exact(tree, rows):
-    batch, scalar = compile_batch(tree, NAMES), compile_scalar(tree, NAMES)
-    with np.errstate(all="ignore"):
-        column = np.broadcast_to(batch([np.array(c) for c in zip(*rows, strict=True)]), (len(rows),)).tolist()
-    for row, value in zip(rows, column, strict=True):
-        assert same(scalar(list(row)), value), (to_text(tree), row)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [*sorted(FUNCTIONS), "+", "-", "*", "/", "^", "<", "<=", ">", ">=", "==", "!=", "and", "or", "neg", "not"],
-)
-def test_batch_and_scalar_forms_agree_on_nasty_numbers(function):
-    count = {"neg": 1, "not": 1}.get(function, FUNCTIONS.get(function, (2, 2))[0])
-    names = ("a", "b", "c")[:count]
-    node = Call(function, tuple(Name(name) for name in names))
-    rows = list(itertools.product(NASTY, repeat=count))
-    with np.errstate(all="ignore"):
-        column = compile_batch(node, names)([np.array(c) for c in zip(*rows, strict=True)])
-    scalar = compile_scalar(node, names)
-    for row, value in zip(rows, column.tolist(), strict=True):
-        assert same(scalar(row), value, 1e-12), row
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1/zero", math.inf),
-        ("-1/zero", -math.inf),
-        ("1/(-zero)", math.inf),
-        ("zero/zero", math.nan),
-        ("mod(1, zero)", math.nan),
-        ("log(-one)", math.nan),
-        ("log(zero)", -math.inf),
-        ("sqrt(-one)", math.nan),
-        ("zero^-1", math.inf),
-        ("(-zero)^-1", math.inf),
-        ("(-8)^(one/3)", math.nan),
-        ("exp(1000*one)", math.inf),
-        ("(1e300*one)*1e300", math.inf),
-        ("atan2(zero, -zero)", 0.0),
-        ("not (zero/zero)", 0.0),
-        ("where(zero/zero, 1, 2)", 1.0),
-        ("min(zero/zero, 1)", math.nan),
-    ],
-)
-def test_what_has_no_value_follows_ieee_754_and_zero_has_no_sign(text, value):
-    assert same(values(text, zero=0.0, one=1.0), value)
-    assert same(values(text, zero=-0.0, one=1.0), value)
-
-
-@given(st.lists(st.floats(), min_size=1))
-def test_features_never_hand_on_what_is_not_finite(numbers):
-    batch = finite(np.array(numbers)).tolist()
-    assert batch == [finite_scalar(number) for number in numbers]
-    assert all(map(math.isfinite, batch))
-    assert finite_scalar(math.nan) == 0.0
-    assert finite_scalar(-math.inf) == -1e6
-
-
-def test_an_expression_without_names_broadcasts():
-    assert np.broadcast_to(compile_batch(parse_expression("1 + 2", ()), ())([]), (3,)).tolist() == [3, 3, 3]
-
-
-# --- structure -------------------------------------------------------------------------------------------------------
-
-
-def test_names_in_finds_every_quantity_once():
-    assert names_in(parse_expression("x*sin(y) + x - pi", NAMES)) == {"x", "y"}
-    assert names_in(parse_expression("3", NAMES)) == frozenset()
-
-
-def test_linear_terms_lifts_what_is_not_linear():
-    terms = linear_terms(parse_expression("3*(x - 0.02) - tanh(y)/2 + x", NAMES))
-    assert terms == pytest.approx({Name("x"): 4.0, None: -0.06, Call("tanh", (Name("y"),)): -0.5})
-    assert linear_terms(parse_expression("x*y", NAMES)) == {Call("*", (Name("x"), Name("y"))): 1.0}
-    assert linear_terms(parse_expression("x/0", NAMES)) == {Call("/", (Name("x"), Number(0.0))): 1.0}
-
-
-@given(trees(("x", "y"), leaves=8), st.floats(-3, 3), st.floats(-3, 3))
-@settings(max_examples=300, deadline=None)
-def test_linear_terms_add_up_to_the_expression(tree, x, y):
-    whole = compile_scalar(tree, ("x", "y"))([x, y])
-    parts = [
-        (1.0 if term is None else compile_scalar(term, ("x", "y"))([x, y])) * weight
-        for term, weight in linear_terms(tree).items()
-    ]
-    size = sum(map(abs, parts))
-    if math.isfinite(whole) and size < 1e100:
-        assert sum(parts) == pytest.approx(whole, rel=1e-6, abs=1e-6 * max(size, 1e-300))
-
-
-def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
-    tree = parse_expression("fixed(0.2 + a)*3 + 0.5", ["a"])
-    assert constants(tree) == (3.0, 0.5)
-    changed = with_constants(tree, iter([6.0, 1.0]))
-    assert to_text(changed) == "fixed(0.2 + a)*6 + 1"
-    assert compile_scalar(changed, ["a"])([1.0]) == pytest.approx(8.2)
-    assert compile_batch(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])

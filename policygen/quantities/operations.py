@@ -1,0 +1,187 @@
+"""The operations of the expression language: one row each, with all that reading, writing and computing needs.
+
+Both functions of a row agree to rounding and follow IEEE 754 where there is no value: NaN outside the domain, an
+infinity above the range. Zero has no sign: -0.0 is 0 wherever the difference would show (1/x, x^-1, atan2).
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Scalar = Callable[..., float]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator or a function.
+
+    Attributes:
+        name: in a syntax tree and, unless it is `neg`, in text: a symbol or a word.
+        fewest, most: how many arguments it takes.
+        batch: of float64 arrays that broadcast.
+        scalar: of plain floats.
+        level: how closely an operator binds, 1 the least; 0 for a function, which is written with parentheses.
+        groups: how an operator groups with its like: `a - b - c` to the left, `a^b^c` to the right, `a < b < c` not.
+        syntax: what Python's parser calls it, if it has a symbol of its own.
+        aliases: names of functions that people and models use for it.
+    """
+
+    name: str
+    fewest: int
+    most: int
+    batch: Callable[..., Any]
+    scalar: Scalar
+    _: KW_ONLY
+    level: int = 0
+    groups: Literal["left", "right", "not"] = "not"
+    syntax: type[ast.AST] | None = None
+    aliases: tuple[str, ...] = ()
+
+
+NEGATION_LEVEL, HIGHEST_LEVEL = 7, 9  # of `-x`, and of what needs no parentheses anywhere
+
+
+def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A test on arrays whose answer is 0 or 1."""
+    return lambda *values: np.asarray(function(*values), dtype=np.float64)
+
+
+def _fold(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def folded(first: Any, *rest: Any) -> Any:
+        for value in rest:
+            first = function(first, value)
+        return first
+
+    return folded
+
+
+def _guarded(function: Callable[[float], float], above: float = math.nan) -> Scalar:
+    """`function` with numpy's manners: NaN outside the domain, `above` where the result is too large."""
+
+    def guarded(x: float) -> float:
+        try:
+            return function(x)
+        except ValueError:
+            return math.nan
+        except OverflowError:
+            return above
+
+    return guarded
+
+
+def _either(a: float, b: float) -> float:
+    return float(a != 0 or b != 0)
+
+
+def _both(a: float, b: float) -> float:
+    return float(a != 0 and b != 0)
+
+
+def _divide(a: float, b: float) -> float:
+    if b != 0.0:
+        return a / b
+    return math.nan if a == 0.0 or a != a else math.copysign(math.inf, a)
+
+
+def _modulo(a: float, b: float) -> float:
+    return a % b if b != 0.0 and math.isfinite(a) else math.nan
+
+
+def _array_power(a: Any, b: Any) -> Any:
+    return np.power(np.add(a, 0.0), b)
+
+
+def _power(a: float, b: float) -> float:
+    try:
+        return math.pow(a + 0.0, b)
+    except OverflowError:
+        return -math.inf if a < 0 and b % 2 == 1 else math.inf
+    except ValueError:
+        return math.inf if a == 0.0 else math.nan
+
+
+def _array_angle(y: Any, x: Any) -> Any:
+    return np.arctan2(np.add(y, 0.0), np.add(x, 0.0))
+
+
+def _array_where(test: Any, yes: Any, no: Any) -> Any:
+    return np.where(np.asarray(test) != 0, yes, no)
+
+
+def _log(x: float) -> float:
+    if x > 0.0:
+        return math.log(x)
+    return -math.inf if x == 0.0 else math.nan
+
+
+def _least(*values: float) -> float:
+    for value in values:
+        if value != value:
+            return math.nan
+    return min(values)
+
+
+def _most(*values: float) -> float:
+    for value in values:
+        if value != value:
+            return math.nan
+    return max(values)
+
+
+def _clip(x: float, low: float, high: float) -> float:
+    return x if low <= x <= high else _least(_most(x, low), high)
+
+
+def _comparison(name: str, syntax: type[ast.AST], batch: Callable[..., Any], scalar: Callable[..., Any]) -> Operation:
+    return Operation(name, 2, 2, _truth(batch), lambda a, b: float(scalar(a, b)), level=4, syntax=syntax)
+
+
+ROWS = (
+    Operation("or", 2, 2, _truth(np.logical_or), _either, level=1, groups="left", syntax=ast.Or),
+    Operation("and", 2, 2, _truth(np.logical_and), _both, level=2, groups="left", syntax=ast.And),
+    Operation("not", 1, 1, _truth(np.logical_not), lambda a: float(a == 0), level=3, syntax=ast.Not),
+    _comparison("<", ast.Lt, np.less, operator.lt),
+    _comparison("<=", ast.LtE, np.less_equal, operator.le),
+    _comparison(">", ast.Gt, np.greater, operator.gt),
+    _comparison(">=", ast.GtE, np.greater_equal, operator.ge),
+    _comparison("==", ast.Eq, np.equal, operator.eq),
+    _comparison("!=", ast.NotEq, np.not_equal, operator.ne),
+    Operation("+", 2, 2, np.add, operator.add, level=5, groups="left", syntax=ast.Add),
+    Operation("-", 2, 2, np.subtract, operator.sub, level=5, groups="left", syntax=ast.Sub),
+    Operation("*", 2, 2, np.multiply, operator.mul, level=6, groups="left", syntax=ast.Mult),
+    Operation("/", 2, 2, lambda a, b: np.divide(a, np.add(b, 0.0)), _divide, level=6, groups="left", syntax=ast.Div),
+    Operation("neg", 1, 1, np.negative, operator.neg, level=NEGATION_LEVEL, syntax=ast.USub),
+    Operation("^", 2, 2, _array_power, _power, level=8, groups="right", syntax=ast.Pow, aliases=("pow",)),
+    Operation("mod", 2, 2, np.mod, _modulo, syntax=ast.Mod),
+    Operation("sin", 1, 1, np.sin, _guarded(math.sin)),
+    Operation("cos", 1, 1, np.cos, _guarded(math.cos)),
+    Operation("tan", 1, 1, np.tan, _guarded(math.tan)),
+    Operation("tanh", 1, 1, np.tanh, math.tanh),
+    Operation("exp", 1, 1, np.exp, _guarded(math.exp, above=math.inf)),
+    Operation("log", 1, 1, np.log, _log, aliases=("ln",)),
+    Operation("sqrt", 1, 1, np.sqrt, _guarded(math.sqrt)),
+    Operation("abs", 1, 1, np.abs, abs, aliases=("fabs",)),
+    Operation("sign", 1, 1, np.sign, lambda a: math.nan if a != a else float((a > 0) - (a < 0))),
+    Operation("floor", 1, 1, np.floor, lambda a: float(math.floor(a)) if math.isfinite(a) else a),
+    Operation("atan", 1, 1, np.arctan, math.atan, aliases=("arctan",)),
+    Operation("atan2", 2, 2, _array_angle, lambda y, x: math.atan2(y + 0.0, x + 0.0), aliases=("arctan2",)),
+    Operation("min", 2, 8, _fold(np.minimum), _least),
+    Operation("max", 2, 8, _fold(np.maximum), _most),
+    Operation("clip", 3, 3, lambda x, low, high: np.minimum(np.maximum(x, low), high), _clip),
+    Operation("where", 3, 3, _array_where, lambda test, yes, no: yes if test != 0 else no),
+    # The same number, kept from a numerical search.
+    Operation("fixed", 1, 1, lambda x: x, lambda x: x),
+)
+
+OPERATIONS = {row.name: row for row in ROWS}
+# What is written with parentheses: functions by their names, and everything by its aliases.
+FUNCTIONS = {name: row for row in ROWS for name in ((row.name,) * (row.level == 0) + row.aliases)}
+SYMBOLS = {row.syntax: row for row in ROWS if row.syntax is not None}
+FUNCTION_NAMES = sorted(row.name for row in ROWS if row.level == 0)

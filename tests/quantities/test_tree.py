@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from generators import trees
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policygen.quantities.compiled import compile_batch, compile_scalar
+from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import Call, Name, Number, constants, linear_terms, names_in, with_constants
+
+NAMES = ("x", "y", "spin", "theta_2")
+
+
+def test_names_in_finds_every_quantity_once():
+    assert names_in(parse_expression("x*sin(y) + x - pi", NAMES)) == {"x", "y"}
+    assert names_in(parse_expression("3", NAMES)) == frozenset()
+
+
+def test_linear_terms_lifts_what_is_not_linear():
+    terms = linear_terms(parse_expression("3*(x - 0.02) - tanh(y)/2 + x", NAMES))
+    assert terms == pytest.approx({Name("x"): 4.0, None: -0.06, Call("tanh", (Name("y"),)): -0.5})
+    assert linear_terms(parse_expression("x*y", NAMES)) == {Call("*", (Name("x"), Name("y"))): 1.0}
+    assert linear_terms(parse_expression("x/0", NAMES)) == {Call("/", (Name("x"), Number(0.0))): 1.0}
+
+
+@given(trees(("x", "y"), leaves=8), st.floats(-3, 3), st.floats(-3, 3))
+@settings(max_examples=300, deadline=None)
+def test_linear_terms_add_up_to_the_expression(tree, x, y):
+    whole = compile_scalar(tree, ("x", "y"))([x, y])
+    parts = [
+        (1.0 if term is None else compile_scalar(term, ("x", "y"))([x, y])) * weight
+        for term, weight in linear_terms(tree).items()
+    ]
+    size = sum(map(abs, parts))
+    if math.isfinite(whole) and size < 1e100:
+        assert sum(parts) == pytest.approx(whole, rel=1e-6, abs=1e-6 * max(size, 1e-300))
+
+
+def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
+    tree = parse_expression("fixed(0.2 + a)*3 + 0.5", ["a"])
+    assert constants(tree) == (3.0, 0.5)
+    changed = with_constants(tree, iter([6.0, 1.0]))
+    assert to_text(changed) == "fixed(0.2 + a)*6 + 1"
+    assert compile_scalar(changed, ["a"])([1.0]) == pytest.approx(8.2)
+    assert compile_batch(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])
