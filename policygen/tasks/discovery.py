@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import TaskError
-from policygen.quantities.grid import Dimension, Grid, integers
+from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.spaces import Observation, actuators_of, flat_names, flatten, layout_of, slug
@@ -23,6 +24,7 @@ _WARM_UP_STEPS = 5_000
 _CELLS_WANTED = 800
 _MOST_DIMENSIONS = 8
 _LARGEST_STATE_SPACE = 2_000
+_MOST_NUMBERS = 400  # observed
 
 
 def task_from_gym(gym_id: str) -> Task:
@@ -35,8 +37,11 @@ def task_from_gym(gym_id: str) -> Task:
     try:
         kind, actuators = actuators_of(env.action_space)
         found = flat_names(env.observation_space)
-        if len(found) > 400:
-            raise TaskError(f"{gym_id} observes {len(found):,} numbers; policygen is for small policies: wrap it first")
+        if not 1 <= len(found) <= _MOST_NUMBERS:
+            raise TaskError(
+                f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
+                " wrap the environment first"
+            )
         documentation = inspect.getdoc(type(env.unwrapped)) or ""
         assumed: list[str] = []
         names = _documented_names(documentation, len(found))
@@ -125,13 +130,11 @@ def _sections(documentation: str) -> list[tuple[str, str]]:
 
 
 def _fitted_grid(env: gym.Env[Any, Any], found: Sequence[Observation]) -> tuple[Grid | None, list[str]]:
-    """Bins at the quantiles of what random actions visit; integer observations get one bin per value."""
-    whole = [o for o in found if o.integer and np.isfinite(o.high - o.low) and o.low == 0]
-    if len(whole) == len(found):
-        sizes = [int(o.high) + 1 for o in found]
-        if int(np.prod(sizes, dtype=np.float64)) <= _LARGEST_STATE_SPACE:
-            grid = Grid(tuple(integers(o.name, size) for o, size in zip(found, sizes, strict=True)))
-            return grid, [f"one table row per state ({grid.size} cells)"]
+    """Bins at the quantiles of what random actions visit; whole numbers get one bin a value while there are few."""
+    counts = [_values(o) for o in found]
+    if math.prod(counts) <= _LARGEST_STATE_SPACE:
+        grid = Grid(tuple(map(_one_bin_a_value, found)))
+        return grid, [f"one table row per state ({grid.size} cells)"]
     rows = _warm_up(env)
     spread = rows.std(axis=0)
     moving = [i for i in range(len(found)) if spread[i] > 1e-9]
@@ -140,20 +143,45 @@ def _fitted_grid(env: gym.Env[Any, Any], found: Sequence[Observation]) -> tuple[
     # With many quantities, bin those that move most from step to step relative to their range.
     change = np.abs(np.diff(rows, axis=0)).mean(axis=0) / np.maximum(spread, 1e-9)
     chosen = sorted(sorted(moving, key=lambda i: -change[i])[:_MOST_DIMENSIONS])
-    bins = int(np.clip(_CELLS_WANTED ** (1 / len(chosen)), 2, 8))
+    most = _most_values([counts[i] for i in chosen])
+    whole = [i for i in chosen if counts[i] <= most]
+    cells = math.prod(counts[i] for i in whole)
+    bins = int(np.clip((_CELLS_WANTED / cells) ** (1 / max(len(chosen) - len(whole), 1)), 2, 8))
     dimensions = []
     for i in chosen:
         quantiles = np.quantile(rows[:, i], np.arange(1, bins) / bins)
         edges = sorted({float(f"{value:.3g}") for value in quantiles})
-        dimensions.append(Dimension(found[i].name, tuple(edges)))
+        dimensions.append(_one_bin_a_value(found[i]) if i in whole else Dimension(found[i].name, tuple(edges)))
     grid = Grid(tuple(dimensions))
     shape = " x ".join(map(str, grid.shape))
-    remarks = [
-        f"a table's bins lie at quantiles of {len(rows):,} steps of random actions ({shape} = {grid.size} cells)"
-    ]
+    remarks = []
+    size = f"({shape} = {grid.size} cells)"
+    if len(whole) < len(chosen):
+        remarks.append(f"a table's bins lie at quantiles of {len(rows):,} steps of random actions {size}")
+    if whole:
+        one_each = f"a table has one bin a value for {', '.join(found[i].name for i in whole)}"
+        remarks.append(one_each if remarks else f"{one_each} {size}")
     if len(chosen) < len(found):
         remarks.append(f"a table looks at {', '.join(grid.names)} only")
     return grid, remarks
+
+
+def _values(observation: Observation) -> float:
+    """How many values a whole number can have; infinitely many for any other number."""
+    return observation.high - observation.low + 1 if observation.integer else math.inf
+
+
+def _one_bin_a_value(observation: Observation) -> Dimension:
+    return Dimension(observation.name, tuple(np.arange(observation.low, observation.high) + 0.5))
+
+
+def _most_values(counts: Sequence[float]) -> float:
+    """Up to how many values one bin for each is affordable, where whatever has more gets two bins."""
+
+    def cells(most: float) -> float:
+        return math.prod(count if count <= most else 2 for count in counts)
+
+    return max((most for most in counts if most < math.inf and cells(most) <= _LARGEST_STATE_SPACE), default=0)
 
 
 def _warm_up(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:

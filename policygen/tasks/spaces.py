@@ -93,7 +93,7 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
             return [Observation(prefix or "state", low=low, high=low + int(space.n) - 1, integer=True)]
         case spaces.Box():
             lows, highs = np.ravel(space.low), np.ravel(space.high)
-            names = [_numbered(prefix, i) for i in range(len(lows))] if len(lows) > 1 else [prefix or "obs"]
+            names = [_numbered(prefix, i) for i in range(len(lows))] if len(lows) != 1 else [prefix or "obs"]
             whole = np.issubdtype(space.dtype, np.integer)
             return [
                 Observation(name, low=float(low), high=float(high), integer=bool(whole))

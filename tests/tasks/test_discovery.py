@@ -103,6 +103,82 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: p
         load_task("LunarLander-v3")
 
 
+class Sampled(gym.Env):
+    """Observes whatever its space samples."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, space):
+        self.observation_space = space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+@pytest.fixture
+def task_observing():
+    """A task for an environment that observes a given space."""
+
+    def loaded(space):
+        gym.register("policygen-tests/Sampled-v0", Sampled, kwargs={"space": space}, max_episode_steps=50)
+        return load_task("policygen-tests/Sampled-v0")
+
+    yield loaded
+    gym.registry.pop("policygen-tests/Sampled-v0", None)
+
+
+NUMBER = gym.spaces.Box(-1, 1, (1,))
+
+
+@pytest.mark.parametrize(
+    ("space", "shape"),
+    [
+        (gym.spaces.Dict({"mode": gym.spaces.Discrete(3), "x": NUMBER}), (3, 8)),
+        (gym.spaces.Dict({"mode": gym.spaces.Discrete(3, start=5), "x": NUMBER}), (3, 8)),
+        (gym.spaces.Tuple((NUMBER, gym.spaces.Discrete(100))), (8, 100)),
+        (gym.spaces.Tuple((gym.spaces.MultiDiscrete([3, 5]), NUMBER, NUMBER)), (3, 5, 7, 7)),
+        (gym.spaces.Tuple((gym.spaces.Discrete(5_000), NUMBER)), (8, 8)),  # too many values for one bin each
+        (gym.spaces.Box(-3, 4, (2,), np.int64), (8, 8)),
+        (gym.spaces.MultiDiscrete([3, 3, 90, 90]), (3, 3, 8, 8)),
+    ],
+)
+def test_whole_numbers_get_one_bin_a_value_while_there_are_few(task_observing, space, shape):
+    task = task_observing(space)
+    assert task.grid is not None
+    assert task.grid.shape == shape
+    for observation, dimension in zip(task.observations, task.grid.dimensions, strict=True):
+        values = np.arange(observation.low, observation.high + 1) if observation.integer else ()
+        if len(values) == len(dimension.edges) + 1:
+            assert np.digitize(values, dimension.edges).tolist() == list(range(len(values)))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Box(0, 255, (8, 8, 3), np.uint8),
+        gym.spaces.Box(0, 1, (8, 8, 3), np.float32),
+        gym.spaces.MultiDiscrete([9] * 380),
+        gym.spaces.MultiBinary(300),
+    ],
+    ids=["bytes", "floats", "choices", "bits"],
+)
+def test_small_pictures_get_a_table_of_what_moves_most(task_observing, space):
+    task = task_observing(space)
+    assert len(task.observations) == np.prod(space.shape)
+    assert task.grid is not None
+    assert (len(task.grid.dimensions), task.grid.size) == (8, 256)
+
+
+def test_an_environment_that_observes_nothing_is_refused(task_observing):
+    with pytest.raises(TaskError, match="observes 0 numbers"):
+        task_observing(gym.spaces.Box(0, 1, (0,)))
+
+
 class Wide(gym.Env):
     """401 numbers, none of which moves."""
 
