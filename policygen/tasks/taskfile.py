@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from policygen.errors import TaskError, UsageError, explain
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
 from policygen.tasks.environments import make
-from policygen.tasks.facts import has_model, simulator_facts
+from policygen.tasks.facts import simulator_facts
+from policygen.tasks.mujoco import has_model
 from policygen.tasks.spaces import Actuator, actuators_of, flat_names, layout_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sys
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,35 +11,6 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import Number
 from policygen.tasks.load import load_task
 from policygen.tasks.task import output_names
-
-
-def test_a_shipped_task_is_found_by_name_with_suffix_and_by_path(tmp_path, monkeypatch):
-    task = load_task("cartpole")
-    assert load_task("cartpole.toml") == task
-    (tmp_path / "copy.toml").write_text('name = "copy"\ngym_id = "CartPole-v1"\n')
-    assert load_task(str(tmp_path / "copy.toml")).name == "copy"
-    monkeypatch.chdir(tmp_path)
-    assert load_task("cartpole") == task
-    (tmp_path / "envs").mkdir()
-    (tmp_path / "envs" / "cartpole.toml").write_text('name = "mine"\ngym_id = "CartPole-v1"\n')
-    assert load_task("cartpole").name == "mine"  # the working directory comes first
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("cartpol", "there is no task `cartpol`; did you mean cartpole"),
-        ("frozen", "there is no task `frozen`"),
-        ("nowhere/x.toml", "there is no task file nowhere/x.toml"),
-        ("CartPoll-v1", "Gymnasium cannot make CartPoll-v1"),
-        ("phys2d/CartPole-v1", "needs a package that is not installed; install what it names"),
-        ("no_such_module:Thing-v0", "needs a package that is not installed"),
-        ("", "there is no task ``"),
-    ],
-)
-def test_a_task_that_is_not_there_is_answered_with_what_to_do(name, sentence):
-    with pytest.raises(TaskError, match=sentence):
-        load_task(name)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +62,6 @@ def test_what_was_assumed_names_the_bins_the_names_and_the_limit():
 
 def test_discovery_is_the_same_every_time():
     assert load_task("Acrobot-v1") == load_task("Acrobot-v1")
-
-
-def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "Box2D", None)  # importing it fails, as where it is not installed
-    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(TaskError, match=r"LunarLander-v3 needs a package .*pip install \"policygen\[box2d\]\""):
-        load_task("LunarLander-v3")
 
 
 class Sampled(gym.Env):

@@ -1,0 +1,183 @@
+"""Task files: what is read, what the environment adds, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from policygen.errors import TaskError
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension
+from policygen.tasks.environments import make_env
+from policygen.tasks.spaces import flatten
+from policygen.tasks.taskfile import task_from_file
+
+ENVS = sorted((Path(__file__).parents[2] / "envs").glob("*.toml"))
+
+
+LAKE = """
+name = "lake"
+gym_id = "FrozenLake-v1"
+kwargs = { is_slippery = false }
+[[observations]]
+name = "square"
+[[actions]]
+labels = ["left", "down", "right", "up"]
+[features]
+row = "floor(square / 4)"
+[grid]
+row = 4
+square = [3.5, 8.25]
+"""
+
+
+PENDULUM = """
+name = "swing"
+gym_id = "Pendulum-v1"
+[[observations]]
+name = "c"
+[[observations]]
+name = "s"
+[[observations]]
+name = "w"
+[[actions]]
+name = "torque"
+levels = { hard = 2.0, none = 0.0 }
+"""
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "mine.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)
+def test_every_shipped_task_fits_its_environment(path):
+    task = task_from_file(path)
+    assert task.name == path.stem
+    assert task.about
+    assert task.optimum is None or task.optimum.source
+    env = make_env(task)
+    try:
+        assert env.spec is not None
+        assert env.spec.max_episode_steps == task.max_steps
+        env.action_space.seed(0)
+        observation, _ = env.reset(seed=0)
+        row = flatten(task.layout, observation)
+        assert row.shape == (len(task.observations),)
+        if task.grid is not None:
+            policy = TablePolicy.from_actions(
+                task, np.tile([float(not a.is_choice and a.low) for a in task.actuators], (task.grid.size, 1))
+            )
+            env.step(policy.act_one(row))
+        if task.action_space == "discrete":
+            assert len(task.actuators[0].labels) == env.action_space.n
+    finally:
+        env.close()
+
+
+def test_a_task_file_is_read_with_what_the_environment_knows(tmp_path):
+    task = task_from_file(written(tmp_path, LAKE))
+    assert task.max_steps == 100
+    assert task.solved == 0.70  # the environment's own threshold
+    assert (task.observations[0].low, task.observations[0].high, task.observations[0].integer) == (0, 15, True)
+    assert task.actuators[0].labels == ("left", "down", "right", "up")
+    assert task.grid is not None
+    assert task.grid.names == ("row", "square")
+    assert task.grid.dimensions[1] == Dimension("square", (3.5, 8.25))
+    assert task.quantity_names == ("square", "row")
+    assert task.default_policy == "table"
+    env = make_env(task)
+    assert env.unwrapped.P[0][1] == [(1.0, 4, 0, False)]  # kwargs reach the environment: down is down
+    env.close()
+
+
+def test_levels_of_a_number_are_read(tmp_path):
+    task = task_from_file(written(tmp_path, PENDULUM))
+    assert task.actuators[0].levels == (("hard", 2.0), ("none", 0.0))
+    assert (task.actuators[0].low, task.actuators[0].high) == (-2.0, 2.0)
+    assert task.default_policy == "linear"
+
+
+def changed(text: str, *pairs: tuple[str, str]) -> str:
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+MALFORMED = {
+    "unknown key": (changed(LAKE, ('name = "lake"', "name = 'lake'\ncolour = 1")), "unknown key `colour`"),
+    "unknown key inside": (
+        changed(LAKE, ('name = "square"', 'name = "square"\nunits = "m"')),
+        r"unknown key `observations.0.units`",
+    ),
+    "missing key": (changed(LAKE, ('gym_id = "FrozenLake-v1"', "")), "the key `gym_id` is missing"),
+    "wrong type": (changed(LAKE, ("row = 4", 'row = "four"')), "`grid.row`: input should be a valid integer"),
+    "steps below one": ("max_steps = 0\n" + LAKE, "`max_steps`: input should be greater than 0"),
+    "discount above one": ("discount = 1.5\n" + LAKE, "`discount`: input should be less than or equal to 1"),
+    "too few labels": (changed(LAKE, (', "up"', "")), "action action has 3 labels for 4 choices"),
+    "too many actions": (
+        changed(LAKE, ("[features]", '[[actions]]\nname = "more"\n[features]')),
+        "`actions` has 2 entries",
+    ),
+    "too many observations": (
+        changed(LAKE, ("[[actions]]", '[[observations]]\nname = "more"\n[[actions]]')),
+        "`observations` names 2 numbers, FrozenLake-v1 gives 1",
+    ),
+    "unknown grid name": (changed(LAKE, ("row = 4", "rwo = 4")), r"`grid.rwo`: there is no such .* known: square, row"),
+    "edges that fall": (changed(LAKE, ("[3.5, 8.25]", "[8.25, 3.5]")), "bin edges of square must increase"),
+    "no bins": (changed(LAKE, ("row = 4", "row = 0")), "`grid.row` has 0 bins"),
+    "too many cells": (changed(LAKE, ("row = 4", "row = 400000")), "1,200,000 cells; the most is 1,000,000"),
+    "too many bins": (changed(LAKE, ("row = 4", "row = 2000000000")), "has 2,000,000,000 bins; give 1 to 1,000,000"),
+    "bad feature": (
+        changed(LAKE, ("floor(square / 4)", "floor(sqare / 4)")),
+        "feature row: unknown name `sqare`; known are square",
+    ),
+    "feature out of order": (
+        changed(LAKE, ('row = "', 'late = "row + 1"\nrow = "')),
+        "feature late: unknown name `row`",
+    ),
+    "name of two words": (changed(LAKE, ('name = "square"', 'name = "the square"')), "`the square` is not a name"),
+    "keyword as name": (changed(LAKE, ('name = "square"', 'name = "lambda"')), "`lambda` is not a name"),
+    "name used twice": (changed(LAKE, ("row = 4\n", ""), ('row = "', 'Square = "')), "the name `Square` is used twice"),
+    "actuator named as a quantity": (changed(PENDULUM, ('"torque"', '"W"')), "the name `W` is used twice"),
+    "label used twice": (changed(LAKE, ('"up"', '"left"')), "the name `left` is used twice"),
+    "label that is a quantity": (changed(LAKE, ('"up"', '"square"')), "the name `square` is used twice"),
+    "label of two words": (changed(LAKE, ('"up"', '"go up"')), "the label `go up` is not one word"),
+    "levels of a choice": (
+        changed(LAKE, ("labels =", "levels = { up = 1.0 }\nlabels =")),
+        "is a choice; give `labels`",
+    ),
+    "labels of a number": (
+        changed(PENDULUM, ("levels = { hard = 2.0, none = 0.0 }", 'labels = ["a"]')),
+        "is a number; give `levels`",
+    ),
+    "level out of range": (changed(PENDULUM, ("hard = 2.0", "hard = 3.0")), "level hard of torque is outside -2 to 2"),
+    "unknown environment": (changed(LAKE, ("FrozenLake-v1", "FrozenLike-v1")), "Gymnasium cannot make FrozenLike-v1"),
+    "kwargs it does not take": (
+        changed(LAKE, ("is_slippery", "slippery")),
+        "does not take these kwargs .* correct `kwargs`",
+    ),
+    "kwargs out of range": (
+        changed(LAKE, ("is_slippery = false", 'map_name = "9x9"')),
+        "does not take these kwargs .* correct `kwargs`",
+    ),
+    "not TOML": ("name = lake", "mine.toml is not valid TOML"),
+    "not UTF-8": (b"name = '\xff'", "mine.toml is not a UTF-8 text file"),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_task_file_is_refused_in_one_sentence(tmp_path, text, sentence):
+    with pytest.raises(TaskError, match=sentence) as refusal:
+        task_from_file(written(tmp_path, text))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_task_file_is_named(tmp_path):
+    with pytest.raises(TaskError, match=r"cannot read .*absent\.toml: No such file"):
+        task_from_file(tmp_path / "absent.toml")
