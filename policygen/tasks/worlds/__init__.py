@@ -24,5 +24,5 @@ def _register(name: str, module: str, steps: int, threshold: float, *, vector: b
 
 _register("Nim", "nim", 10, 1.0)
 _register("Maze", "maze", 100, 0.96)
-_register("Navigation", "navigation", 1_000, 4_000.0, vector=True)
+_register("Navigation", "navigation", 1_000, 4_200.0, vector=True)
 _register("Pong", "pong", 1_000, 3.0, vector=True)
