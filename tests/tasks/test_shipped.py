@@ -1,0 +1,214 @@
+"""What holds for every task file of the project: it can be played, its grid fits, its figures can be true."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import RandomActor
+from policygen.policies.table import TablePolicy
+from policygen.tasks.load import load_task
+from policygen.tasks.taskfile import task_from_file
+
+ENVS = sorted((Path(__file__).parents[2] / "envs").glob("*.toml"))
+# The tasks of the published table (ProPS, NeurIPS 2025).
+PUBLISHED = """
+mountaincar-continuous inverted-pendulum inverted-double-pendulum reacher swimmer hopper walker2d frozenlake
+cliffwalking maze nim mountaincar navigation pong cartpole
+""".split()  # noqa: SIM905
+
+
+def every_task(test):
+    return pytest.mark.parametrize("path", ENVS, ids=lambda path: path.stem)(test)
+
+
+def constant_table(task):
+    row = [float(not actuator.is_choice and actuator.low) for actuator in task.actuators]
+    return TablePolicy.from_actions(task, np.tile(row, (task.grid.size, 1)))
+
+
+def table_of(task, labels):
+    """A table with one label per cell, `labels` as one letter each."""
+    numbers = {label[0]: i for i, label in enumerate(task.actuators[0].labels)}
+    return TablePolicy.from_actions(task, np.array([[float(numbers[letter])] for letter in "".join(labels.split())]))
+
+
+def test_all_published_tasks_are_there():
+    assert set(PUBLISHED) <= {path.stem for path in ENVS}
+
+
+@every_task
+def test_names_are_short_and_words_are_few(path):
+    stated = tomllib.loads(path.read_text())
+    task = task_from_file(path)
+    names = [*task.quantity_names, *(actuator.name for actuator in task.actuators)]
+    names += [label for actuator in task.actuators for label in actuator.labels]
+    assert max(map(len, names)) <= 18
+    assert len(stated["about"]) <= 900
+    assert len(stated["about"]) + sum(map(len, [*stated.get("hints", []), *stated.get("facts", [])])) <= 1_500
+
+
+@every_task
+def test_the_score_to_reach_can_be_reached(path):
+    task = task_from_file(path)
+    assert task.solved is not None
+    assert task.optimum is None or task.solved <= task.optimum.value
+
+
+@every_task
+def test_random_play_is_spread_over_the_grid(path):
+    task = task_from_file(path)
+    assert task.grid is not None
+    assert task.grid.size <= 5_000
+    policy = constant_table(task)
+    bounds = {observation.name: (observation.low, observation.high) for observation in task.observations}
+    for dimension in task.grid.dimensions:
+        low, high = bounds.get(dimension.name, (-np.inf, np.inf))
+        assert all(low < edge < high for edge in dimension.edges)
+    with Simulator(task) as simulator:
+        episodes = simulator.play(RandomActor(task, seed=0), range(8))
+    rows = np.concatenate([episode.observations for episode in episodes])
+    quantities = dict(zip(policy.quantity_names, policy.quantities(list(rows.T)), strict=True))
+    cells = task.grid.cells([quantities[name] for name in task.grid.names])
+    bins = task.grid.bins_of(cells)
+    met = sum(len(np.unique(column)) > 1 for column in bins.T)
+    assert met >= len(task.grid.names) - 1  # what random play never reaches may be one quantity
+    assert np.bincount(cells).max() < 0.5 * len(cells)
+
+
+# --- finite tasks ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def transitions(name):
+    """Probabilities of going on (states, actions, states), mean rewards (states, actions), the start (states,)."""
+    mdp = finite_mdp(load_task(name))
+    assert mdp is not None
+    n, m = mdp.rewards.shape[:2]
+    going = np.zeros((n, m, n))
+    s, a, _ = np.indices(mdp.rewards.shape)
+    np.add.at(going, (s, a, mdp.next_states), mdp.probabilities * mdp.going_on)
+    return going, (mdp.probabilities * mdp.rewards).sum(axis=-1), mdp.start
+
+
+def best_value(name):
+    """The best expected return within the step limit, of policies that may know the time: backward induction."""
+    going, rewards, start = transitions(name)
+    value = np.zeros(len(start))
+    for _ in range(load_task(name).max_steps):
+        value = (rewards + going @ value).max(axis=1)
+    return start @ value
+
+
+@pytest.mark.parametrize("name", ["cliffwalking", "frozenlake-deterministic", "frozenlake8x8", "maze", "nim", "taxi"])
+def test_the_optimum_of_a_finite_task_is_exact(name):
+    assert load_task(name).optimum.value == pytest.approx(best_value(name), abs=1e-5)
+
+
+def test_the_optimum_of_the_lake_is_that_of_its_best_table():
+    task = load_task("frozenlake")
+    best = table_of(task, "luuu llll udll lrdl")
+    score = exact_score(best, finite_mdp(task))
+    assert task.optimum.value == pytest.approx(score.mean, abs=1e-5)
+    assert score.mean < best_value("frozenlake") == pytest.approx(0.74419, abs=1e-5)
+
+
+# Tables by the first letters of their labels, and the values that the task files and the README name.
+TABLES = {
+    "cliffwalking": ("urrrrrrrrrrr urrrrrrrrrrr uuuuuuuuuuur llllllllllll", -63.0225),
+    "frozenlake8x8": ("urrrrrrr uuuuuurd uullrurr uuldllrr lullrdur llldullr lldllllr ldlldrdl", 0.89357),
+    "maze": ("sww sen een", 0.96667),
+}
+
+
+@pytest.mark.parametrize(("name", "labels", "expected"), [(name, *row) for name, row in TABLES.items()])
+def test_the_best_known_tables(name, labels, expected):
+    task = load_task(name)
+    score = exact_score(table_of(task, labels), finite_mdp(task))
+    assert score.mean == pytest.approx(expected, abs=1e-5 if name != "cliffwalking" else 1e-4)
+    assert score.mean >= task.solved
+
+
+def test_nim_is_solved_by_its_best_table():
+    task = load_task("nim")
+    best = TablePolicy.from_actions(task, np.array([[0.0, 0, 0, 1, 2, 0, 0, 1, 2, 0, 0]]).T)
+    score = exact_score(best, finite_mdp(task))
+    assert score.mean >= task.solved
+    assert score.std == 0
+
+
+def test_the_published_limit_of_taxi_cannot_be_reached():
+    assert best_value("taxi") == pytest.approx(7.93)
+    assert load_task("taxi").solved < 7.93
+
+
+# --- blackjack, which publishes no transitions -----------------------------------------------------------------------
+
+CARDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10)
+
+
+def total(hard, ace):
+    """The sum of a hand whose aces count 1 in `hard`."""
+    return hard + 10 if ace and hard + 10 <= 21 else hard
+
+
+@cache
+def dealt(hard, ace, count):
+    """Probability of each (sum or 0 if above 21, whether the first two cards made 21) that the dealer ends with."""
+    if count >= 2 and total(hard, ace) >= 17:
+        score = total(hard, ace)
+        return {(score if score <= 21 else 0, count == 2 and score == 21): 1.0}
+    ends: dict[tuple[int, bool], float] = {}
+    for card in CARDS:
+        for end, probability in dealt(hard + card, ace or card == 1, count + 1).items():
+            ends[end] = ends.get(end, 0.0) + probability / len(CARDS)
+    return ends
+
+
+@cache
+def sticking(score, natural, shown):
+    ends = dealt(shown, shown == 1, 1)
+    return sum(
+        p * (1 if natural and not dealers else (score > other) - (score < other))
+        for (other, dealers), p in ends.items()
+    )
+
+
+@cache
+def hitting(hard, ace, shown):
+    return sum(playing(hard + card, ace or card == 1, shown) for card in CARDS) / len(CARDS)
+
+
+@cache
+def playing(hard, ace, shown, natural=False):
+    """The best expected outcome of a hand."""
+    if hard > 21:
+        return -1.0
+    return max(sticking(total(hard, ace), natural, shown), hitting(hard, ace, shown))
+
+
+def test_the_optimum_of_blackjack_is_the_expectation_over_all_cards():
+    deals = [(a + b, 1 in (a, b), shown) for a in CARDS for b in CARDS for shown in CARDS]
+    mean = np.mean([playing(h, ace, shown, total(h, ace) == 21) for h, ace, shown in deals])
+    assert load_task("blackjack").optimum.value == pytest.approx(mean, abs=1e-6)
+
+
+def test_the_best_table_of_blackjack_scores_its_optimum():
+    task = load_task("blackjack")
+    actions = np.zeros((22, 11, 2))
+    for score in range(4, 22):
+        for shown in range(1, 11):
+            for ace in (0, 1):
+                hard = score - 10 if ace else score
+                if hard > 0:
+                    actions[score, shown, ace] = hitting(hard, bool(ace), shown) > sticking(score, False, shown)
+    policy = TablePolicy.from_actions(task, actions.reshape(-1, 1))
+    with Simulator(task) as simulator:
+        returns = [episode.episode_return for episode in simulator.play(policy, range(4_000))]
+    assert np.mean(returns) == pytest.approx(task.optimum.value, abs=0.05)  # three standard errors
