@@ -31,6 +31,12 @@ class Played:
     ending: Ending
     terms: tuple[tuple[str, float], ...] = ()
 
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> Played:
+        """The episode in short."""
+        ending: Ending = "terminated" if trajectory.terminated else "cut"
+        return cls(trajectory.episode_return, trajectory.length, ending, trajectory.terms)
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from policygen.episodes.score import Score
-from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted
 from policygen.policies.policy import Policy
 from policygen.roles.proposer import Proposal
@@ -27,7 +25,7 @@ def assess_random_actions(arena: Arena) -> Assessment:
     """Attempt 0: what random actions score, and the first episodes for the buffer."""
     started = time.perf_counter()
     warm_up = arena.play_randomly()
-    attempt = Attempt(0, None, warm_up.score, _in_short(warm_up.trajectories), verdict="random actions")
+    attempt = Attempt(0, None, warm_up.score, tuple(map(Played.of, warm_up.trajectories)), verdict="random actions")
     return Assessment(arena.stamped(attempt, started), warm_up.trajectories)
 
 
@@ -50,7 +48,7 @@ def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
     attempt = replace(
         attempt,
         score=performance.score,
-        played=_in_short(performance.trajectories),
+        played=tuple(map(Played.of, performance.trajectories)),
         undefined=attempt.policy.undefined(np.concatenate([t.observations[:-1] for t in performance.trajectories])),
         accepted=contest.verdict.accepted,
         verdict=contest.verdict.words
@@ -154,9 +152,3 @@ def _contest(policy: Policy, score: Score, search: Search, arena: Arena) -> _Con
         best_score = arena.prolong(best.policy, best_score, wanted)
         verdict = judge(score, best_score, last=times == PROLONGATIONS[-1])
     return _Contest(verdict, score if verdict.accepted else best_score)
-
-
-def _in_short(trajectories: Iterable[Trajectory]) -> tuple[Played, ...]:
-    return tuple(
-        Played(t.episode_return, t.length, "terminated" if t.terminated else "cut", t.terms) for t in trajectories
-    )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
-from policygen.reports.speed.rows import Missing, Row, absolute, compared, installed, scaled
+from policygen.reports.speed.rows import Missing, Row, absolute, compared, faster, installed, scaled, within
 from policygen.tasks.load import load_task
 
 
@@ -27,44 +27,19 @@ def _observations(rows: int, columns: int = 4) -> npt.NDArray[np.float32]:
     return np.random.default_rng(1).normal(0, 0.5, size=(rows, columns)).astype(np.float32)
 
 
-def _fused_kernel(policy: TablePolicy) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.int64]]:
+def _fused_kernel(
+    policy: TablePolicy, *, compiled_in: bool
+) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.int64]]:
     """A compiled loop over rows that bins and looks up at once: what a hand-written extension would do.
 
     Each bin is a sum of comparisons, without branches, and the compiler knows the number of columns and can unroll
     the loops; without `fastmath`, which would be free to get NaN wrong.
+
+    Args:
+        compiled_in: make every edge a constant of the compiled code: the fastest form, compiled anew for every policy.
     """
     import numba
 
-    edges = [np.array(d.cuts, np.float32) for d in policy.grid.dimensions]
-    first, second, third, fourth = edges
-    strides = [int(np.prod(policy.grid.shape[i + 1 :])) for i in range(len(edges))]
-    a, b, c, _ = strides
-    table = policy.actions
-
-    @numba.njit(nogil=True)
-    def above(value, cuts):  # type: ignore[no-untyped-def]
-        count = np.int32(len(cuts))
-        for cut in cuts:
-            count -= np.int32(value < cut)
-        return count
-
-    @numba.njit(nogil=True)
-    def kernel(x, first, second, third, fourth, table):  # type: ignore[no-untyped-def]
-        out = np.empty(x.shape[0], np.int64)
-        for i in range(x.shape[0]):
-            cell = a * above(x[i, 0], first) + b * above(x[i, 1], second)
-            cell += c * above(x[i, 2], third) + above(x[i, 3], fourth)
-            out[i] = table[cell]
-        return out
-
-    return lambda x: kernel(x, first, second, third, fourth, table)
-
-
-def _literal_kernel(policy: TablePolicy) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.int64]]:
-    """The same with every edge a constant of the compiled code: the fastest form, compiled anew for every policy."""
-    import numba
-
-    first, second, third, fourth = (tuple(np.float32(cut) for cut in d.cuts) for d in policy.grid.dimensions)
     a, b, c = (int(np.prod(policy.grid.shape[i + 1 :])) for i in range(3))
     table = policy.actions
 
@@ -76,7 +51,8 @@ def _literal_kernel(policy: TablePolicy) -> Callable[[npt.NDArray[np.float32]], 
         return count
 
     @numba.njit(nogil=True)
-    def kernel(x, table):  # type: ignore[no-untyped-def]
+    def kernel(x, edges, table):  # type: ignore[no-untyped-def]
+        first, second, third, fourth = edges
         out = np.empty(x.shape[0], np.int64)
         for i in range(x.shape[0]):
             cell = a * above(x[i, 0], first) + b * above(x[i, 1], second)
@@ -84,7 +60,12 @@ def _literal_kernel(policy: TablePolicy) -> Callable[[npt.NDArray[np.float32]], 
             out[i] = table[cell]
         return out
 
-    return lambda x: kernel(x, table)
+    edges = tuple(np.array(d.cuts, np.float32) for d in policy.grid.dimensions)
+    if not compiled_in:
+        return lambda x: kernel(x, edges, table)
+    constants = tuple(tuple(cuts) for cuts in edges)
+    with_constants = numba.njit(lambda x, table: kernel(x, constants, table), nogil=True)
+    return lambda x: with_constants(x, table)
 
 
 def lookup(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -93,18 +74,17 @@ def lookup(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     rows = _observations(100_000 if quick else 1_000_000)
     columns = [np.ascontiguousarray(column) for column in rows.T]
     count = f"{len(rows):,} rows"
+    by_rows = f"act, {count}"
     if installed("numba"):
-        for fused, what, barred in (
-            (_literal_kernel(policy), "numba kernel, edges compiled in", True),
-            (_fused_kernel(policy), "numba kernel, edges in arrays", False),
-        ):
+        for compiled_in, what in ((True, "numba kernel, edges compiled in"), (False, "numba kernel, edges in arrays")):
+            fused = _fused_kernel(policy, compiled_in=compiled_in)
             assert np.array_equal(fused(rows), policy.act(rows))
-            for name, act, most in (
-                (f"act, {count}", lambda: policy.act(rows), 2.5),
-                (f"act on columns, {count}", lambda: policy.act_columns(columns), 1.6),
+            kernel = functools.partial(fused, rows)
+            for how, act, bar in (
+                (by_rows, lambda: policy.act(rows), within(2.5)),
+                (f"act on columns, {count}", lambda: policy.act_columns(columns), within(1.6)),
             ):
-                kernel = functools.partial(fused, rows)
-                yield compared(name, act, kernel, what, repeats, most=most if barred else None)
+                yield compared(how, act, kernel, what, repeats=repeats, bar=bar if compiled_in else None)
     else:
         yield Missing("act against a fused kernel", 'numba is not installed; pip install "policygen[bench]"')
     edges = [np.array(d.cuts) for d in policy.grid.dimensions]
@@ -114,7 +94,9 @@ def lookup(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         bins = [np.digitize(rows[:, j], edges[j]) for j in range(4)]
         return policy.actions[np.ravel_multi_index(tuple(bins), shape)]
 
-    yield compared(f"act, {count}", lambda: policy.act(rows), digitize, "np.digitize per column", repeats, least=8)
+    yield compared(
+        by_rows, lambda: policy.act(rows), digitize, "np.digitize per column", repeats=repeats, bar=faster(8)
+    )
     some = rows[: 2_000 if quick else 10_000]
     table = {tuple(policy.grid.bins_of(c).tolist()): int(a) for c, a in enumerate(policy.actions)}
 
@@ -122,8 +104,10 @@ def lookup(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         return [table[tuple(int(np.digitize(v, e)) for v, e in zip(row, edges, strict=True))] for row in some]
 
     factor = len(rows) / len(some)
-    row = compared(f"act, {count}", lambda: policy.act(rows), dictionary, "a dictionary per row", repeats, least=300)
-    yield scaled(row, factor, f"{len(some):,} rows", 300)
+    row = compared(
+        by_rows, lambda: policy.act(rows), dictionary, "a dictionary per row", repeats=repeats, bar=faster(300)
+    )
+    yield scaled(row, factor, f"{len(some):,} rows")
 
 
 def one_at_a_time(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -144,19 +128,19 @@ def one_at_a_time(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         lambda: policy.act_one(observation),
         step,
         "one CartPole-v1 step",
-        repeats,
-        most=0.12,
+        repeats=repeats,
+        bar=within(0.12),
         inner=(calls, calls),
     )
     yield row
-    yield absolute(row.name, [row.ours * 1e6], 1.0, "1 microsecond", "us")
+    yield absolute(row.name, [row.ours * 1e6], 1.0, "1 microsecond", unit="us")
     yield compared(
         "act_one, one observation",
         lambda: policy.act_one(observation),
         lambda: policy.act(batch),
         "a batch of one row",
-        repeats,
-        least=3,
+        repeats=repeats,
+        bar=faster(3),
         inner=(calls, calls // 4),
     )
 
@@ -183,6 +167,6 @@ def linear(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         lambda: policy.act(rows),
         lambda: np.clip(rows @ weights, low, high),
         "bare matrix product and clip",
-        repeats,
-        most=1.3,
+        repeats=repeats,
+        bar=within(1.3),
     )

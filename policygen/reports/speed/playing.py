@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.reports.speed.rows import Missing, Row, absolute, compared, installed, scaled, timed
+from policygen.reports.speed.rows import Missing, Row, absolute, compared, faster, installed, scaled, timed
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import flatten
@@ -58,7 +59,6 @@ def cartpole(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     assert policy is not None
     episodes, few = (200, 4) if quick else (1_000, 20)
     seeds = episode_seeds(0, "bench", episodes)
-    repeats = min(repeats, 5) if quick else repeats
     with Simulator(task) as simulator:
         assert all(t.length == task.max_steps for t in simulator.play(policy, seeds[:20]))
 
@@ -70,10 +70,10 @@ def cartpole(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             ours,
             lambda: plain_loop(task, policy, seeds[:few]),
             "a plain loop",
-            repeats,
-            least=40,
+            repeats=repeats,
+            bar=faster(40),
         )
-        yield scaled(row, episodes / few, f"{few} episodes, per step", 40)
+        yield scaled(row, episodes / few, f"{few} episodes, per step")
         try:
             from stable_baselines3 import PPO
             from stable_baselines3.common.evaluation import evaluate_policy
@@ -94,10 +94,10 @@ def cartpole(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             ours,
             theirs,
             "SB3 evaluate_policy, MLP",
-            repeats,
-            least=150,
+            repeats=repeats,
+            bar=faster(150),
         )
-        yield scaled(row, episodes * 500 / float(np.median(lengths)), f"{few * 10} episodes, per step", 150)
+        yield scaled(row, episodes * 500 / float(np.median(lengths)), f"{few * 10} episodes, per step")
 
 
 def frozenlake(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -114,12 +114,12 @@ def frozenlake(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             lambda: exact_score(policy, mdp),
             lambda: simulator.play(policy, seeds),
             f"{len(seeds):,} sampled episodes",
-            repeats,
-            least=20 if quick else 200,
+            repeats=repeats,
+            bar=faster(200),
             inner=(10, 1),
         )
     yield row
-    yield absolute(row.name, [row.ours * 1e3], 1.0, "1 millisecond", "ms")
+    yield absolute(row.name, [row.ours * 1e3], 1.0, "1 millisecond", unit="ms")
 
 
 def hopper(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -133,26 +133,22 @@ def hopper(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     policy = parse(text, task, "linear").policy
     assert policy is not None
     seeds = episode_seeds(0, "bench", 16 if quick else 64)
-    yield _hopper_row(task, policy, seeds, repeats, use_pool=False, least=1.6)
-    if installed("envpool"):
-        yield _hopper_row(task, policy, seeds, repeats, use_pool=True, least=2.2)
-    else:
-        yield Missing("Hopper-v5 with EnvPool", 'it is not installed; pip install "policygen[envpool]"')
-
-
-def _hopper_row(task: Task, policy: Policy, seeds: Sequence[int], repeats: int, *, use_pool: bool, least: float) -> Row:
-    with Players(task, use_pool=use_pool) as players:
-        how = "EnvPool's threads" if use_pool else f"{players.jobs} processes"
-        for _ in range(2):  # the first call learns how long an episode takes, the second starts the processes
-            players.play(policy, episode_seeds(0, "warm-up", 64))
-        return compared(
-            f"Hopper-v5, {len(seeds)} episodes, {how}",
-            lambda: players.play(policy, seeds),
-            lambda: plain_loop(task, policy, seeds),
-            "a plain loop",
-            repeats,
-            least=least,
-        )
+    for use_pool, bar in ((False, faster(1.6)), (True, faster(2.2))):
+        if use_pool and not installed("envpool"):
+            yield Missing("Hopper-v5 with EnvPool", 'it is not installed; pip install "policygen[envpool]"')
+            continue
+        with Players(task, use_pool=use_pool) as players:
+            how = "EnvPool's threads" if use_pool else f"{players.jobs} processes"
+            for _ in range(2):  # the first call learns how long an episode takes, the second starts the processes
+                players.play(policy, episode_seeds(0, "warm-up", 64))
+            yield compared(
+                f"Hopper-v5, {len(seeds)} episodes, {how}",
+                functools.partial(players.play, policy, seeds),
+                lambda: plain_loop(task, policy, seeds),
+                "a plain loop",
+                repeats=repeats,
+                bar=bar,
+            )
 
 
 def buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
@@ -170,7 +166,7 @@ def buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     buffer.add(1, [trajectory(i) for i in range(count)])
     one = next(iter(buffer)).trajectory
     size = (one.observations.nbytes + one.actions.nbytes + one.rewards.nbytes) / steps
-    yield absolute("replay buffer, a CartPole transition", [size], 32, "32 bytes", "bytes")
+    yield absolute("replay buffer, a CartPole transition", [size], 32, "32 bytes", unit="bytes")
     seconds = [timed(lambda: (buffer.best(4), buffer.worst(4)), 1) for _ in range(repeats)]
     yield absolute(f"best and worst of {count:,} episodes", seconds, 5e-3)
     with tempfile.TemporaryDirectory() as folder:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,35 @@ from policygen.reports.style import OKABE_ITO, save, style
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """What a ratio is judged by: it must reach `limit`, or, unless `more_is_better`, not exceed it."""
+
+    limit: float
+    text: str
+    more_is_better: bool = False
+
+    def met_by(self, ratio: float) -> bool:
+        """Whether a ratio is on the good side."""
+        return ratio >= self.limit if self.more_is_better else ratio <= self.limit
+
+
+def faster(times: float) -> Bar:
+    """Ours must be so many times faster."""
+    return Bar(times, f"at least {times:g} x faster", more_is_better=True)
+
+
+def within(times: float) -> Bar:
+    """Ours may take so many times as long."""
+    return Bar(times, f"ours at most {times:g} x")
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One comparison.
 
     `ours` and `theirs` are median seconds, or whatever `unit` says. `ratio` is taken run by run; `low` and `high`
-    are its least and greatest: theirs / ours where the bar says how much faster, else ours / theirs.
+    are its least and greatest: theirs / ours where the bar says how much faster, else ours / theirs. A row that is not
+    `judged` shows its bar all the same: it was measured on smaller work than the bar is meant for.
     """
 
     name: str
@@ -42,8 +65,13 @@ class Row:
     low: float
     high: float
     unit: str = "s"
-    bar: str = ""
-    met: bool | None = None
+    bar: Bar | None = None
+    judged: bool = True
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; None where there is none, or the row is not judged."""
+        return self.bar.met_by(self.ratio) if self.bar is not None and self.judged else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +87,21 @@ def compared(
     ours: Callable[[], Any],
     theirs: Callable[[], Any],
     against: str,
-    repeats: int,
     *,
-    least: float | None = None,
-    most: float | None = None,
+    repeats: int,
+    bar: Bar | None = None,
     inner: tuple[int, int] = (1, 1),
 ) -> Row:
-    """Time two ways in turn, after a warm-up of each; `inner` calls are averaged within each measurement.
-
-    With `least`, theirs / ours must reach it; else the ratio is ours / theirs, and may not exceed `most`.
-    """
+    """Time two ways in turn, after a warm-up of each; `inner` calls are averaged within each measurement."""
     ours(), theirs()
     mine, other = [], []
     for _ in range(repeats):
         mine.append(timed(ours, inner[0]))
         other.append(timed(theirs, inner[1]))
     a, b = np.array(mine), np.array(other)
-    ratios = b / a if least is not None else a / b
-    middle = float(np.median(ratios))
-    bar = (
-        f"ours at most {most:g} x" if most is not None else f"at least {least:g} x faster" if least is not None else ""
-    )
-    met = middle <= most if most is not None else middle >= least if least is not None else None
-    return Row(
-        name,
-        float(np.median(a)),
-        float(np.median(b)),
-        against,
-        middle,
-        float(ratios.min()),
-        float(ratios.max()),
-        "s",
-        bar,
-        met,
-    )
+    ratios = b / a if bar is not None and bar.more_is_better else a / b
+    amounts = [float(np.median(values)) for values in (a, b, ratios)]
+    return Row(name, amounts[0], amounts[1], against, amounts[2], float(ratios.min()), float(ratios.max()), bar=bar)
 
 
 def timed(call: Callable[[], Any], times: int) -> float:
@@ -103,29 +112,36 @@ def timed(call: Callable[[], Any], times: int) -> float:
     return (time.perf_counter() - started) / times
 
 
-def scaled(row: Row, factor: float, timed_on: str, least: float) -> Row:
-    """The row with the other side's time extrapolated from what it was timed on."""
-    return Row(
-        row.name,
-        row.ours,
-        row.theirs * factor,
-        f"{row.against} (timed on {timed_on})",
-        row.ratio * factor,
-        row.low * factor,
-        row.high * factor,
-        "s",
-        f"at least {least:g} x faster",
-        row.ratio * factor >= least,
+def scaled(row: Row, factor: float, timed_on: str) -> Row:
+    """The row, which says how much faster, with the other side's time extrapolated from what it was timed on."""
+    return replace(
+        row,
+        theirs=row.theirs * factor,
+        against=f"{row.against} (timed on {timed_on})",
+        ratio=row.ratio * factor,
+        low=row.low * factor,
+        high=row.high * factor,
     )
 
 
 def absolute(
-    name: str, amounts: Sequence[float], limit: float, against: str = "the bar", unit: str = "s", bar: str = ""
+    name: str,
+    amounts: Sequence[float],
+    limit: float,
+    against: str = "the bar",
+    *,
+    unit: str = "s",
+    bar: str | None = None,
 ) -> Row:
-    """A row for repeated measurements of what has a limit of its own, and nothing beside it to be compared with."""
+    """A row for repeated measurements of what has a limit of its own, and nothing beside it to be compared with.
+
+    Args:
+        bar: the limit in words, if not `at most LIMIT UNIT`; "" is no bar.
+    """
     middle = float(np.median(amounts))
     shares = (middle / limit, min(amounts) / limit, max(amounts) / limit)
-    return Row(name, middle, limit, against, *shares, unit, bar or f"at most {limit:,g} {unit}", middle <= limit)
+    text = f"at most {limit:,g} {unit}" if bar is None else bar
+    return Row(name, middle, limit, against, *shares, unit=unit, bar=Bar(1.0, text) if text else None)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -139,10 +155,14 @@ def machine() -> str:
     )
 
 
+UNJUDGED = "Smaller work than the bars are meant for: nothing is judged by them."
+
+
 def as_markdown(rows: Sequence[Row | Missing]) -> str:
     """The rows as a Markdown table, with the machine they were measured on."""
     header = "| what | ours | against | theirs | ratio | range | bar | met |"
-    lines = [machine(), "", header, "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    remarks = [machine()] + ([UNJUDGED] if any(isinstance(row, Row) and not row.judged for row in rows) else [])
+    lines = [*remarks, "", header, "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     return "\n".join(lines + [line_of(row) for row in rows]) + "\n"
 
 
@@ -150,11 +170,15 @@ def line_of(row: Row | Missing) -> str:
     """One row of the Markdown table."""
     if isinstance(row, Missing):
         return f"| {row.name} | not measured | {row.why} | | | | | |"
-    met = {True: "yes", False: "**no**", None: ""}[row.met]
+    met = {True: "yes", False: "**no**", None: "not judged" if row.bar is not None else ""}[row.met]
     return (
         f"| {row.name} | {_amount(row.ours, row.unit)} | {row.against} | {_amount(row.theirs, row.unit)} | "
-        f"{row.ratio:.3g} | {row.low:.3g} to {row.high:.3g} | {row.bar} | {met} |"
+        f"{row.ratio:.3g} | {row.low:.3g} to {row.high:.3g} | {_bar_text(row)} | {met} |"
     )
+
+
+def _bar_text(row: Row) -> str:
+    return row.bar.text if row.bar is not None else ""
 
 
 def _amount(value: float, unit: str) -> str:
@@ -173,15 +197,18 @@ def as_csv(rows: Sequence[Row | Missing]) -> str:
     writer.writerow(["what", "ours", "against", "theirs", "unit", "ratio", "low", "high", "bar", "met"])
     for row in rows:
         if isinstance(row, Row):
-            writer.writerow(
-                [row.name, row.ours, row.against, row.theirs, row.unit, row.ratio, row.low, row.high, row.bar, row.met]
-            )
+            amounts = (row.ours, row.against, row.theirs, row.unit, row.ratio, row.low, row.high)
+            writer.writerow([row.name, *amounts, _bar_text(row), row.met])
     return text.getvalue()
 
 
 def as_json(rows: Sequence[Row | Missing]) -> str:
     """All rows as JSON, those that could not be measured with the reason."""
-    return json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=1)
+    return json.dumps({"machine": machine(), "rows": [_record(row) for row in rows]}, indent=1)
+
+
+def _record(row: Row | Missing) -> dict[str, Any]:
+    return asdict(row) if isinstance(row, Missing) else {**asdict(row), "bar": _bar_text(row), "met": row.met}
 
 
 def write_results(rows: Sequence[Row | Missing], folder: Path) -> None:
@@ -214,7 +241,7 @@ def picture(rows: Sequence[Row | Missing], path: Path) -> None:
             axes.annotate(
                 f"{middle:.3g} x", (max(high, middle), i), (7, 0), textcoords="offset points", va="center", fontsize=8
             )
-        labels = [f"{row.name}\nagainst {row.against}: {row.bar}" for row, *_ in reversed(shown)]
+        labels = [f"{row.name}\nagainst {row.against}: {_bar_text(row)}" for row, *_ in reversed(shown)]
         axes.set_yticks(range(len(shown)), labels, fontsize=7)
         axes.axvline(1, color="black", linewidth=1)
         axes.set_xscale("log")
@@ -226,12 +253,10 @@ def picture(rows: Sequence[Row | Missing], path: Path) -> None:
 
 def _margin(row: Row) -> tuple[float, float, float]:
     """Median, least and greatest of ratio over bar, turned so that more is better."""
-    found = re.search(r"at least ([\d.,]+)|at most ([\d.,]+) x", row.bar)
-    if found and found[1]:
-        bar = float(found[1].replace(",", ""))
-        return row.ratio / bar, row.low / bar, row.high / bar
-    bar = float(found[2]) if found else 1.0
-    return bar / row.ratio, bar / row.high, bar / row.low
+    assert row.bar is not None
+    ratios = np.array([row.ratio, row.low, row.high])
+    middle, low, high = ratios / row.bar.limit if row.bar.more_is_better else row.bar.limit / ratios[[0, 2, 1]]
+    return float(middle), float(low), float(high)
 
 
 def installed(package: str) -> bool:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
-from policygen.reports.speed.rows import Missing, Row, absolute, compared
+from policygen.reports.speed.rows import Missing, Row, absolute, compared, within
 from policygen.tasks.load import load_task
 
 
@@ -29,7 +29,7 @@ def prompt(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         [long_prompt_characters()],
         9_000,
         "9,000 characters",
-        "characters",
+        unit="characters",
     )
 
 
@@ -72,10 +72,7 @@ def long_prompt_characters() -> int:
             policy = best if number == 15 else TablePolicy.from_actions(task, actions)
             trajectories = simulator.play(policy, seeds)
             search.buffer.add(number, trajectories)
-            short = tuple(
-                Played(t.episode_return, t.length, "terminated" if t.terminated else "cut", t.terms)
-                for t in trajectories
-            )
+            short = tuple(map(Played.of, trajectories))
             score = sampled_score(trajectories, simulator.engine)
             search.attempts.append(Attempt(number, policy, score, short, accepted=number in (1, 15)))
         search.best = search.attempts[14]
@@ -89,13 +86,12 @@ def overhead(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     runs = [own_share(seed) for seed in range(1, 2 if quick else repeats + 1)]
     what = "CartPole run of 20 iterations, 100 episodes a score: neither stepping nor proposing"
     shares = [share.complete for share in runs]
-    yield absolute(what, shares, 0.10, "10% of the wall time, builtin proposing", "share", bar="at most 10%")
+    yield absolute(what, shares, 0.10, "10% of the wall time, builtin proposing", unit="share", bar="at most 10%")
     for name, some in (
         (f"{what}; the search alone", [share.search for share in runs]),
         (f"{what}; replies cost no time", [share.without_waiting for share in runs]),
     ):
-        row = absolute(name, some, 1.0, "the whole, without a bar", "share")
-        yield replace(row, bar="", met=None)
+        yield absolute(name, some, 1.0, "the whole, without a bar", unit="share", bar="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +155,6 @@ def help_text(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         command("-m", "policygen", "--help"),
         command("-c", "import numpy"),
         "import numpy",
-        repeats,
-        most=3,
+        repeats=repeats,
+        bar=within(3),
     )
