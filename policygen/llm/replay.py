@@ -23,7 +23,8 @@ class Replay:
 
     def __init__(self, run: str, options: LLMOptions) -> None:
         self.spec = f"replay:{run}"
-        self._path = find_run(run).expanduser() / _TRANSCRIPT
+        self.folder = find_run(run).expanduser()
+        self._path = self.folder / _TRANSCRIPT
         self._replies = _recorded(self._path)
         self._next = 0
         self.model = self._replies[0].model

@@ -76,7 +76,7 @@ def read_curve(folder: Path) -> Curve:
     frame = pd.read_csv(io.StringIO(curve_csv(attempts)))
     frame["tokens"] = frame["tokens_in"] + frame["tokens_out"]
     frame["level"] = frame["best"].astype(float).fillna(frame["score"].iloc[0])
-    return Curve(run.folder, run.config, run.task, run.summary, frame)
+    return Curve(run.folder, run.config, run.task, run.templates, run.summary, frame)
 
 
 def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:

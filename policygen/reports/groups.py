@@ -20,6 +20,7 @@ from policygen.episodes.score import Score, score_of_returns
 from policygen.reports.style import Numbers
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
+from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
 
@@ -41,12 +42,15 @@ class Member:
     """A run as far as groups need it.
 
     Attributes:
+        templates: the digest of the texts its prompts were rendered from, or all of them and their first attempts where
+            they changed half way; empty where none are recorded.
         summary: what the run reported when it ended; None while it is unfinished.
     """
 
     folder: Path
     config: RunConfig
     task: Task
+    templates: str
     summary: dict[str, Any] | None
 
     @property
@@ -109,7 +113,7 @@ def read_member(folder: Path) -> Member:
         LogbookError: it is not a run folder, or is damaged.
     """
     logbook = Logbook(folder)
-    return Member(folder, logbook.config(), logbook.task(), logbook.summary())
+    return Member(folder, logbook.config(), logbook.task(), templates_identity(logbook.templates()), logbook.summary())
 
 
 def each_once(folders: Sequence[Path]) -> list[Path]:
@@ -158,9 +162,12 @@ def _identity(run: Member) -> dict[str, Any]:
     """
     settings = run.config.model_dump(exclude=set(_SILENT | {"seed", "llm"}))
     replayed = _replayed(run.config.llm)
+    if replayed is not None:
+        del settings["template"]  # what the replies answered were the prompts of the run they are from
     return {
         "settings": settings,
         "proposals": run.config.llm if replayed is None else f"replay:{replayed.resolve()}",
+        "templates": run.templates if replayed is None else "",
         "task": _digest(task_to_record(run.task)),
     }
 
@@ -172,12 +179,17 @@ def _digest(value: Any) -> str:
 def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """What tells a group from others of the same words: which of several versions of a text or file it used."""
     parts = [part for part in identity if any(other[part] != identity[part] for other in others)]
-    return tuple(f"{part} {_digest(identity[part])}" for part in parts)
+    said = {part: _digest(identity[part]) for part in parts}
+    if "templates" in said:
+        said["templates"] = identity["templates"] or "not recorded"  # a digest as it stands in the run folder
+    return tuple(f"{part} {words}" for part, words in said.items())
 
 
 def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[str, ...]]:
     others = [other.config for other in among if other.task.name == run.task.name]
     config = run.config
+    if _replayed(config.llm) is not None:
+        config = config.model_copy(update={"template": None})  # it had no part in replies that are repeated
     return run.task.name, proposals_label(config.llm), config.policy, special_settings(config, others)
 
 

@@ -23,6 +23,7 @@ from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.example import Example, example_from_record, example_to_record
 from policygen.runs.records import attempt_from_record, attempt_to_record, curve_csv, exchange_from_record
 from policygen.runs.state import Attempt
+from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 
@@ -71,6 +72,11 @@ class Logbook:
         settings: dict[str, Any] = config.model_dump(exclude_none=True)
         settings["versions"] = {"python": platform.python_version(), **_installed_versions()}
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
+
+    def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
+        """Write `templates.json`: the texts that prompts were rendered from, and each change of them."""
+        content = json.dumps(texts_to_record(versions), indent=1, ensure_ascii=False)
+        write_atomically(self.folder / "templates.json", content)
 
     def record_exchange(self, exchange: Exchange | FailedExchange) -> None:
         """Append one request and its reply, or why there was none, to the transcript."""
@@ -168,6 +174,20 @@ class Logbook:
         except OSError as error:
             raise LogbookError(f"cannot read {path}: {error.strerror}") from None
         except (ValueError, RecursionError, PolicyError) as error:
+            raise LogbookError(f"{path} is damaged: {error}") from None
+
+    def templates(self) -> tuple[TemplateTexts, ...]:
+        """The templates the run has used, each version with its first attempt; none where none were recorded.
+
+        Raises:
+            LogbookError: they are damaged.
+        """
+        path = self.folder / "templates.json"
+        try:
+            return texts_from_record(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise LogbookError(f"{path} is damaged: {error}") from None
 
     def summary(self) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from policygen.runs.reading import read_example
 from policygen.runs.state import Attempt, Search
 from policygen.search.arena import play_final
 from policygen.search.loop import new_search, optimize
+from policygen.search.origin import TemplateWatch, check_replay
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.task import Task
 
@@ -55,7 +56,14 @@ class Run:
 
     def attempts(self) -> Iterator[Attempt]:
         """Go on with the loop; every attempt is on the disk before it is yielded."""
-        correspondence = Correspondence(self.ledger, recorded=self.unused, on_exchange=self.logbook.record_exchange)
+        templates = TemplateWatch(self.config, self.logbook)
+
+        def record(exchange: Exchange | FailedExchange) -> None:
+            self.logbook.record_exchange(exchange)
+            templates.note(exchange.attempt)
+
+        templates.note(max(1, len(self.search.attempts)))
+        correspondence = Correspondence(self.ledger, recorded=self.unused, on_exchange=record)
         for attempt in optimize(self.search, self.config, self.proposer, correspondence):
             self.logbook.record_attempt(attempt, self.search.buffer)
             yield attempt
@@ -86,6 +94,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
         task = without_knowledge(task)
     proposer = appoint(provider, config)
     proposer.check(task)
+    check_replay(proposer, task, config)
     check_templates(config)
     example = None
     if config.example:

@@ -146,7 +146,7 @@ def moments(folder: Path) -> Iterator[tuple[int, int]]:
 def broken_off(whole: Path, there: Path, lines: int, attempts: int, torn: bool) -> None:
     """Make `there` what `whole` was when it had so many lines; `torn` adds the first half of the next ones."""
     there.mkdir(parents=True)
-    for name in ("config.toml", "task.json"):
+    for name in ("config.toml", "task.json", "templates.json"):
         shutil.copy(whole / name, there)
     for name, count in (("transcript.jsonl", lines), ("attempts.jsonl", attempts)):
         written = (whole / name).read_bytes().split(b"\n")

@@ -1,0 +1,63 @@
+"""Which template texts a run used: whole, with a digest to compare them by, and every change on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTexts:
+    """The templates by name that prompts were rendered from, attempt number `since` being the first of them."""
+
+    since: int
+    texts: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same texts under the same names: the first hexadecimal digits of their SHA-256."""
+        return digest_of(self.texts)
+
+
+def digest_of(texts: Mapping[str, str]) -> str:
+    """A short digest of named texts, whatever their order."""
+    return hashlib.sha256(json.dumps(dict(texts), sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+def templates_identity(versions: Sequence[TemplateTexts]) -> str:
+    """What runs with the same templates, and no others, have in common: a digest; for a run whose templates changed
+    half way all its digests, each with the attempt it holds from; empty for a run that recorded none."""
+    if not versions:
+        return ""
+    if not mixed(versions):
+        return versions[0].digest
+    return ", ".join(f"{version.digest} from attempt {version.since}" for version in versions)
+
+
+def mixed(versions: Sequence[TemplateTexts]) -> bool:
+    """Whether the run's templates changed half way, so that its score is owed to no one version of them."""
+    return len(versions) > 1 or (len(versions) == 1 and versions[0].since > 1)
+
+
+def changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The templates that are other, new or gone."""
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+
+
+def texts_to_record(versions: Sequence[TemplateTexts]) -> list[dict[str, Any]]:
+    """The saved form, as JSON values."""
+    return [{"since": v.since, "digest": v.digest, "texts": dict(v.texts)} for v in versions]
+
+
+def texts_from_record(record: Any) -> tuple[TemplateTexts, ...]:
+    """What `texts_to_record` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is damaged.
+    """
+    return tuple(TemplateTexts(int(one["since"]), {str(k): str(v) for k, v in one["texts"].items()}) for one in record)

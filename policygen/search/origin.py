@@ -1,0 +1,92 @@
+"""What a run's scores are owed to: the templates of its prompts, or the run whose replies it repeats."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from policygen.errors import UsageError
+from policygen.files import list_resources
+from policygen.llm.replay import Replay
+from policygen.prompts.render import improve_template
+from policygen.prompts.templates import used_templates
+from policygen.roles.proposer import Proposer
+from policygen.runs.config import RunConfig
+from policygen.runs.logbook import Logbook
+from policygen.runs.texts import TemplateTexts, changed_names
+from policygen.tasks.task import Task
+
+
+class TemplateWatch:
+    """Records in a run folder which templates its prompts are rendered from, and from which attempt on others are.
+
+    Templates are read anew whenever their files change, so a run may see several versions of one.
+    """
+
+    def __init__(self, config: RunConfig, logbook: Logbook) -> None:
+        self._config = config
+        self._logbook = logbook
+        self._versions = list(logbook.templates())
+        self._seen: object = None
+
+    def note(self, number: int) -> None:
+        """Record the templates as they are now, for attempt `number`, where they are others than before.
+
+        Warns:
+            UserWarning: they changed half way; the run then stands for neither version.
+        """
+        files = {name: (path, path.stat().st_mtime_ns) for name, path in list_resources("templates", ".j2").items()}
+        if files == self._seen:  # reading and parsing them all takes longer than many a prompt
+            return
+        self._seen = files
+        texts = texts_used(self._config)
+        before = self._versions[-1] if self._versions else None
+        if before is not None and before.texts == texts:
+            return
+        now = TemplateTexts(number, texts)
+        self._versions.append(now)
+        self._logbook.write_templates(self._versions)
+        if before is not None:
+            warnings.warn(
+                f"from attempt {number} on the prompts are rendered from other templates "
+                f"({', '.join(changed_names(before.texts, texts))}; digest {before.digest} before, {now.digest} now): "
+                "the run is marked as mixed and is averaged with no run of either",
+                stacklevel=2,
+            )
+        elif number > 1:
+            warnings.warn(
+                "the run did not record the templates it began with; it is marked as mixed and averaged with no other",
+                stacklevel=2,
+            )
+
+
+def texts_used(config: RunConfig) -> dict[str, str]:
+    """The texts of all templates that a run with these settings uses, by name.
+
+    Raises:
+        TemplateError: one is missing or malformed.
+    """
+    return used_templates(("system", improve_template(config), "repair"), {"kind": config.policy})
+
+
+def check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
+    """Refuse to repeat the replies of a run of another task or kind of policy: they do not answer this one's prompts.
+
+    Raises:
+        UsageError: they differ.
+    """
+    if not isinstance(proposer.provider, Replay):
+        return
+    folder: Path = proposer.provider.folder
+    if not (folder / "config.toml").is_file():
+        return  # a transcript alone says nothing of its task
+    logbook = Logbook(folder)
+    recorded, replayed = logbook.config(), logbook.task()
+    if (replayed.name, replayed.gym_id) != (task.name, task.gym_id):
+        raise UsageError(
+            f"{folder} is a run of {replayed.name} ({replayed.gym_id}); its replies cannot be replayed on {task.name}"
+        )
+    if recorded.policy != config.policy:
+        raise UsageError(
+            f"{folder} asked for a {recorded.policy} policy; replay its replies with --policy {recorded.policy}"
+        )
