@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -13,6 +14,13 @@ from policygen.search.run import start
 from policygen.tasks.load import load_task
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+PUBLIC = {"policygen", "policygen.llm", "policygen.policies", "policygen.tasks"}
+
+
+@pytest.fixture(autouse=True)
+def _scratch_folders_go_with_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
 
 
 def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
@@ -41,6 +49,50 @@ def test_notebooks_are_kept_without_outputs(path: Path) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert code
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_use_only_what_is_public(path: Path) -> None:
+    code = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
+    imported = re.findall(r"^\s*(?:from|import) (policygen[\w.]*)", code, flags=re.MULTILINE)
+    assert imported
+    assert set(imported) <= PUBLIC
+
+
+def test_the_guide_on_tuning(tmp_path: Path) -> None:
+    notebook = executed(NOTEBOOKS / "tuning.ipynb", tmp_path / "notebooks")
+    assert texts(notebook, "own").count("cma over 3 constants") == 3
+    assert "fixed(0.05)*spin" in texts(notebook, "fixed")
+    assert texts(notebook, "fixed").count("a constant in ") == 2
+    assert "ars over 4 constants" in texts(notebook, "ars")
+    assert "coordinate over 16 entries, no episodes" in texts(notebook, "coordinate")
+    assert "let n_angle = (angle" in texts(notebook, "normalise")
+    assert texts(notebook, "ablate").count("- angle [rad]") == 1
+    assert pictures(notebook) == 1
+
+
+def test_the_guide_on_templates(tmp_path: Path) -> None:
+    notebook = executed(NOTEBOOKS / "templates.ipynb", tmp_path / "notebooks")
+    assert "Attempts so far" in texts(notebook, "preview")
+    assert "template short ---" in texts(notebook, "own")
+    assert "spin has 6 bins, from below -0.6 to 0.6 and above" in texts(notebook, "override")
+    assert texts(notebook, "mistakes").startswith("Error: templates/wrong.j2, line 2: ")
+    assert "| step | angle | spin | action |" in texts(notebook, "filters")
+    assert "Steps 0 to " in texts(notebook, "linear")
+    assert "another task, cartpole (CartPole-v1)" in texts(notebook, "example")
+    assert pictures(notebook) == 1
+
+
+def test_the_guide_on_speed(tmp_path: Path) -> None:
+    notebook = executed(NOTEBOOKS / "speed.ipynb", tmp_path / "notebooks")
+    assert [line.split()[:2] for line in texts(notebook, "engines").splitlines() if line] == [
+        ["frozenlake", "exact"],
+        ["cartpole", "vector"],
+        ["mountaincar", "copies"],
+    ]
+    assert texts(notebook, "same").count("the same returns, to the last bit: True") == 2
+    assert texts(notebook, "exact").startswith("0.7402 (exact)")
+    assert pictures(notebook) == 1
 
 
 def test_without_runs_it_makes_three(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ _FEWEST_COLUMNS = 8  # quantities that a trace keeps where nothing else is left 
 
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
-    """Everything a template may use, by name; the README documents them."""
+    """Everything a template may use, by name; `notebooks/templates.ipynb` lists them."""
     task, incumbent = context.task, context.incumbent
     grid = incumbent.grid if isinstance(incumbent, TablePolicy) else task.grid
     if context.kind == "linear":

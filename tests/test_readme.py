@@ -1,0 +1,57 @@
+"""The README keeps to its length, and what it tells a reader to type works, in the order in which it is read."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from support import CHECKOUT, environment
+
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+MOST_LINES = 220
+# Blocks that need a key or set up an environment, by a line of theirs.
+NOT_RUN = ("make demo ", "export OPENAI_API_KEY=...")
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The shell and Python blocks: language and text."""
+    return re.findall(r"^```(sh|python)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_it_is_short_enough_to_be_read() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
+
+
+def test_files_and_headings_it_links_to_exist() -> None:
+    headings = {re.sub(r"[^a-z -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)", README, re.M)}
+    links = re.findall(r"\]\((?!http)([^)]+)\)", README)
+    assert links
+    for link in links:
+        assert link[1:] in headings if link.startswith("#") else (CHECKOUT / link).exists(), link
+
+
+def test_blocks_that_are_not_run_are_there() -> None:
+    for line in NOT_RUN:
+        assert sum(line in text for _, text in blocks()) == 1, line
+
+
+def test_what_it_tells_to_type_works(tmp_path: Path) -> None:
+    binaries, work = tmp_path / "bin", tmp_path / "work"
+    binaries.mkdir()
+    work.mkdir()
+    command = binaries / "policygen"  # also where the package under test is not installed
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m policygen "$@"\n')
+    command.chmod(0o755)
+    variables = environment(PATH=f"{binaries}{os.pathsep}{os.environ['PATH']}")
+    run = [(kind, text) for kind, text in blocks() if not any(line in text for line in NOT_RUN)]
+    assert {kind for kind, _ in run} == {"sh", "python"}
+    for kind, text in run:
+        line = ["sh", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
+        done = subprocess.run(line, cwd=work, env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+    assert (work / "learning_curves.png").exists()
+    assert len(list((work / "results").glob("*/summary.json"))) == 2
