@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,7 +128,7 @@ def _brief(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
-FILTERS = {
+FILTERS: dict[str, Callable[..., Any]] = {
     "window": _window,
     "within": _within,
     "sample": _sample,

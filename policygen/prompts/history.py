@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.score import Score
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import constants
-from policygen.runs.state import Attempt
+from policygen.runs.state import Attempt, Context
 
+MOST_ATTEMPTS = 40  # that templates get, the last ones
 DIFFERENCES = 3  # cells named per attempt
 TOLD_APART = 2.0  # ratio of the widest to the narrowest spread, from which they tell constants apart
 
@@ -70,26 +74,59 @@ class BestView:
     terms: tuple[str, ...]
 
 
-def attempt_views(
-    attempts: Sequence[Attempt], best: Attempt | None, visits: npt.NDArray[np.float64] | None = None
-) -> list[AttemptView]:
-    """The history, oldest first, each attempt with what it changed."""
+class _Proposals:
+    """Which proposals of a run repeat an earlier one, kept from prompt to prompt: each is looked at once.
+
+    Of a policy's text only a digest is kept.
+    """
+
+    def __init__(self) -> None:
+        self._followed = 0
+        self._last: Attempt | None = None
+        self._first: dict[bytes, int] = {}
+        self.same_as: dict[int, int] = {}
+
+    def follow(self, attempts: Sequence[Attempt]) -> None:
+        """Take in the attempts made since the last call; with others than before, start again."""
+        if len(attempts) < self._followed or (self._followed and attempts[self._followed - 1] is not self._last):
+            self.__init__()  # type: ignore[misc]
+        for attempt in attempts[self._followed :]:
+            proposed = attempt.proposed or attempt.policy
+            if isinstance(proposed, LinearPolicy):
+                first = self._first.setdefault(_digest(proposed), attempt.number)
+                if first != attempt.number:
+                    self.same_as[attempt.number] = first
+                if attempt.proposed is not None and attempt.policy is not None:
+                    self._first.setdefault(_digest(attempt.policy), attempt.number)
+            self._last = attempt
+        self._followed = len(attempts)
+
+
+def _digest(policy: Policy) -> bytes:
+    return hashlib.blake2b(policy.to_text().encode(), digest_size=16).digest()
+
+
+_PROPOSALS: weakref.WeakKeyDictionary[ReplayBuffer, _Proposals] = weakref.WeakKeyDictionary()
+
+
+def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[AttemptView]:
+    """The last attempts, at most MOST_ATTEMPTS, oldest first, each with what it changed.
+
+    What this costs does not grow with the number of attempts before them.
+    """
+    attempts, best = context.attempts, context.best
+    proposals = _PROPOSALS.setdefault(context.buffer, _Proposals())
+    proposals.follow(attempts)
+    start = max(0, len(attempts) - MOST_ATTEMPTS)
+    parent = next((attempts[i] for i in range(start - 1, -1, -1) if attempts[i].accepted), None)
     views: list[AttemptView] = []
-    parent: Attempt | None = None
-    seen: dict[str, int] = {}
-    for attempt in attempts:
+    for attempt in attempts[start:]:
         if attempt.number == 0:
             continue
         policy, score, proposed = attempt.policy, attempt.score, attempt.proposed or attempt.policy
-        changed, same_as = "", None
+        changed = ""
         if isinstance(proposed, LinearPolicy):
-            text = proposed.to_text()
-            same_as = seen.get(text)
-            seen.setdefault(text, attempt.number)
-            old = parent.policy.to_text() if parent is not None and parent.policy is not None else ""
-            changed = _line_changes(text, old)
-            if attempt.policy is not None:
-                seen.setdefault(attempt.policy.to_text(), attempt.number)
+            changed = _line_changes(proposed, parent.policy if parent is not None else None)
         elif policy is not None and best is not None and best.policy is not None and attempt is not best:
             changed = _difference(policy, best.policy, visits)
         returns = [played.episode_return for played in attempt.played]
@@ -105,7 +142,7 @@ def attempt_views(
                 accepted=attempt.accepted,
                 is_best=attempt is best,
                 parent=parent.number if parent is not None else None,
-                same_as=same_as,
+                same_as=proposals.same_as.get(attempt.number),
                 changed=changed,
                 problem=str(attempt.problems[0]) if attempt.problems else "",
                 refinement=attempt.refinement,
@@ -117,9 +154,10 @@ def attempt_views(
     return views
 
 
-def _line_changes(new: str, old: str) -> str:
-    """What a policy's text changes in another one: the lines that are new or different, and the names that are gone."""
-    before, after = (dict(line.partition(" = ")[::2] for line in text.splitlines()) for text in (old, new))
+def _line_changes(new: Policy, old: Policy | None) -> str:
+    """What a policy changes in another one: the lines that are new or different, and the names that are gone."""
+    before = dict(line.partition(" = ")[::2] for line in old.to_text().splitlines()) if old is not None else {}
+    after = dict(line.partition(" = ")[::2] for line in new.to_text().splitlines())
     lines = [f"`{name} = {value}`" for name, value in after.items() if before.get(name) != value]
     lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
     return "; ".join(lines) or "nothing"
@@ -181,6 +219,37 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         played,
         names,
     )
+
+
+def shortened(best: BestView, characters: int) -> BestView:
+    """The same with at most about so many characters of its policy: the first lines, what is left out, the last."""
+    if len(best.text) <= characters:
+        return best
+    first, last = (_first_lines(lines, characters // 2) for lines in (best.lines, best.lines[::-1]))
+    left_out = len(best.lines) - len(first) - len(last)
+    if left_out <= 0:  # few, but long
+        lines = tuple(_cut(line, characters // len(best.lines)) for line in best.lines)
+    else:
+        lines = (*first, f"... ({left_out:,} of {len(best.lines):,} lines are left out here) ...", *last[::-1])
+    return replace(best, text="\n".join(lines), lines=lines)
+
+
+def _first_lines(lines: Sequence[str], characters: int) -> list[str]:
+    """So many of the lines as fit, at least one, that one cut."""
+    kept = [_cut(lines[0], characters)]
+    for line in lines[1:]:
+        characters -= len(kept[-1]) + 1
+        if len(line) > characters:
+            break
+        kept.append(line)
+    return kept
+
+
+def _cut(line: str, characters: int) -> str:
+    """A line of at most about so many characters, which says how many more it has."""
+    if len(line) <= characters:
+        return line
+    return f"{line[:characters]} ... ({len(line) - characters:,} more characters)"
 
 
 def _moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:

@@ -12,9 +12,10 @@ from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.lines import Problem
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account
-from policygen.prompts.history import attempt_views, best_view
+from policygen.prompts.history import BestView, attempt_views, best_view, shortened
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of
+from policygen.prompts.views import random_view, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Context
@@ -37,6 +38,8 @@ class Show:
     facts: int = 4_000  # characters
     prose: int = 6_000
     example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
+    details: int = 8_000  # characters of each account of constants, of bins, of values that were no number
+    policy: int = 400_000  # characters of the best policy; beyond, its first and its last lines
 
 
 _FULL = Show()
@@ -54,7 +57,8 @@ _SHRINK = (
     ("best", 1),
     ("worst", 1),
 )
-_FEWEST_COLUMNS = 8  # quantities that a trace keeps where nothing else is left to shrink: a policy may be very long
+# Where nothing else is left to shrink, one after the other: a policy may be very long.
+_SHRINK_LAST = (("columns", 8), ("details", 200), ("policy", 600))
 
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
@@ -85,7 +89,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         kinds, counts = count_visits(context.buffer, reader)
         visits, seen = counts[0].sum(axis=1), visit_views(reader, kinds, counts, _FULL.visits)
     return {
-        "task": task,
+        "task": task_view(task),
         "example": context.example,
         "kind": context.kind,
         "outputs": output_names(task),
@@ -102,8 +106,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "worst_episodes": [viewed(e) for e in worst],
         "account": where_points_are,
         "refining": context.refining,
-        "attempts": attempt_views(context.attempts, context.best, visits),
-        "random": next((a for a in context.attempts if a.number == 0), None),
+        "attempts": attempt_views(context, visits),
+        "random": random_view(context.attempts),
         "visits": seen,
         "normalised": [
             {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
@@ -136,9 +140,11 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
         TemplateError: a template is broken, or the prompt does not fit even at its shortest.
     """
     variables = template_variables(context, config)
-    show = _FULL
+    best: BestView | None = variables["best"]
+    # Skips what would not shorten this policy.
+    show = replace(_FULL, policy=min(_FULL.policy, len(best.text))) if best is not None else _FULL
     while True:
-        variables["show"] = show
+        variables |= {"show": show, "best": shortened(best, show.policy) if best is not None else None}
         system = Message("system", render_template("system", variables))
         request = Message("user", render_template(improve_template(config), variables))
         prompt = Prompt((system, request), context)
@@ -166,7 +172,10 @@ def _shrunk(show: Show) -> Show:
     excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
     worst = max(excess)
     if worst <= 0:
-        return replace(show, columns=max(_FEWEST_COLUMNS, show.columns * 3 // 4))
+        for name, least in _SHRINK_LAST:
+            if getattr(show, name) > least:
+                return replace(show, **{name: max(least, getattr(show, name) * 3 // 4)})
+        return show
     name, least = _SHRINK[excess.index(worst)]
     return replace(show, **{name: max(least, int(least + (getattr(show, name) - least) * 0.7))})
 
@@ -175,10 +184,10 @@ def render_repair(
     prompt: Prompt, reply: str, problems: Sequence[Problem], context: Context, config: RunConfig
 ) -> Prompt:
     """The prompt that follows a malformed reply: the same conversation, the reply, and every problem in it."""
-    variables = {
-        **template_variables(context, config),
+    variables = template_variables(context, config)
+    variables |= {
         "show": _FULL,
-        "problems": problems,
+        "problems": tuple(problems),
         "reply_lines": reply.splitlines(),
     }
     request = render_template("repair", variables)

@@ -11,11 +11,13 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, resource_folders
 from policygen.prompts.filters import FILTERS
+from policygen.prompts.sandbox import LimitedEnvironment, limited
+
+MOST_CHARACTERS = 200_000  # of a template
 
 
 def _version(path: Path) -> tuple[int, int, int]:
@@ -38,27 +40,29 @@ class _Loader(jinja2.BaseLoader):
 
         try:
             version = _version(path)
-            return path.read_text(encoding="utf-8"), str(path), unchanged
+            with open(path, encoding="utf-8") as file:
+                text = file.read(MOST_CHARACTERS + 1)
         except (OSError, UnicodeDecodeError) as error:
             raise TemplateError(f"cannot read the template {path}: {error}") from None
+        if len(text) > MOST_CHARACTERS:
+            raise TemplateError(f"the template {path} has more than {MOST_CHARACTERS:,} characters; make it shorter")
+        return text, str(path), unchanged
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
-    environment = ImmutableSandboxedEnvironment(
-        loader=_Loader(), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
-    )
-    environment.filters.update(FILTERS)
-    return environment
+def _environment() -> LimitedEnvironment:
+    return LimitedEnvironment(_Loader(), FILTERS)
 
 
 def render_template(name: str, variables: Mapping[str, Any]) -> str:
     """One template as text.
 
     Raises:
-        TemplateError: it does not exist or cannot be rendered; the message names the file and the line.
+        TemplateError: it does not exist, cannot be rendered, or would make too much or take too long; the message names
+            the file and the line.
     """
-    return _explained(name, lambda: _environment().get_template(name).render(variables).strip() + "\n")
+    with limited():
+        return _explained(name, lambda: _environment().get_template(name).render(variables).strip() + "\n")
 
 
 def load_template(name: str) -> None:
@@ -139,6 +143,8 @@ def _explained(name: str, work: Callable[[], str]) -> str:
         raise TemplateError(f"{_short(str(file))}, line {error.lineno}: {error.message}") from None
     except RecursionError as error:
         raise TemplateError(f"{_place(error) or name}: a template includes or calls itself without end") from None
+    except (SyntaxError, MemoryError):
+        raise TemplateError(f"{name}: the template is nested too deeply; make it simpler") from None
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise TemplateError(f"{_place(error) or name}: {error}") from None
 

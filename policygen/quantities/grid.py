@@ -60,14 +60,13 @@ class Dimension:
         """The values of a bin in words: `3`, `below -0.8`, `-0.8 to 0.8`, `0.8 and above`."""
         if self.counts_integers:
             return str(index)
-        edges = [format_number(edge) for edge in self.edges]
-        if not edges:
+        if not self.edges:
             return "any value"
         if index == 0:
-            return f"below {edges[0]}"
-        if index == len(edges):
-            return f"{edges[-1]} and above"
-        return f"{edges[index - 1]} to {edges[index]}"
+            return f"below {format_number(self.edges[0])}"
+        if index == len(self.edges):
+            return f"{format_number(self.edges[-1])} and above"
+        return f"{format_number(self.edges[index - 1])} to {format_number(self.edges[index])}"
 
 
 def integers(name: str, count: int) -> Dimension:

@@ -6,30 +6,24 @@ import collections
 import collections.abc
 import dataclasses
 import re
-from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pytest
+from searched import searched, texts
 from support import ALWAYS_DOWN, ALWAYS_LEFT, ALWAYS_RIGHT, FALLING, LEANING, NO_POLICY, Written, fenced
 
 import policygen
-from policygen.errors import PolicygenError, TemplateError
-from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
-from policygen.policies.lines import Problem
+from policygen.errors import TemplateError
+from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
 from policygen.policies.parse import parse
 from policygen.prompts.render import Show, render_prompt, render_repair, template_variables
-from policygen.prompts.templates import render_template
 from policygen.quantities.tree import constants
 from policygen.roles.appoint import appoint
-from policygen.roles.builtin import Builtin
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.correspondence import Correspondence
 from policygen.runs.state import Context
-from policygen.search.arena import Arena
-from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search, optimize
 from policygen.tasks.ablation import without_knowledge
 
@@ -45,29 +39,9 @@ CASES = [
 ]
 
 
-def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
-    """A search after some attempts: what its next prompt is made from."""
-    task = policygen.load_task(name)
-    config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
-    search = new_search(task, config)
-    ledger = Ledger(config)
-    if config.iterations == 1 and provider is None:
-        with Arena(search, config, ledger) as arena:
-            search.keep(assess_random_actions(arena))
-    else:
-        list(optimize(search, config, appoint(provider or Builtin(), config), Correspondence(ledger)))
-    return search.context(len(search.attempts), config), config
-
-
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(case))
 def later(request: pytest.FixtureRequest) -> tuple[Context, RunConfig]:
     return searched(*request.param, iterations=3, prompt_tokens=100_000)
-
-
-def texts(prompt: Prompt) -> tuple[str, str]:
-    system, request = prompt.messages
-    assert (system.role, request.role) == ("system", "user")
-    return system.content, request.content
 
 
 # --- what is in it ---------------------------------------------------------------------------------------------------
@@ -291,150 +265,9 @@ def test_the_same_state_gives_the_same_prompt(later: tuple[Context, RunConfig]) 
     assert render_prompt(*later) == render_prompt(*later)
 
 
-# --- the user's own templates ----------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def small() -> tuple[Context, RunConfig]:
     return searched("frozenlake", "table", Written([ALWAYS_DOWN, ALWAYS_RIGHT]), iterations=2)
-
-
-def written(text: str, name: str = "improve_table") -> Path:
-    path = Path("templates") / f"{name}.j2"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    return path
-
-
-def test_a_local_template_overrides_the_shipped_one_and_may_include_the_others(
-    small: tuple[Context, RunConfig],
-) -> None:
-    shipped = texts(render_prompt(*small))[1]
-    path = written('Mine: {{ task.name }}, {{ best.mean | brief }}.\n{% include "_grid.j2" %}')
-    mine = texts(render_prompt(*small))[1]
-    assert mine.startswith("Mine: frozenlake, 0.0495.\n## Bins")
-    path.write_text("Changed while it runs, and longer.")
-    assert texts(render_prompt(*small))[1] == "Changed while it runs, and longer.\n"
-    path.unlink()
-    assert texts(render_prompt(*small))[1] == shipped
-
-
-def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunConfig], tmp_path: Path) -> None:
-    context, config = small
-    written("By name.", "terse")
-    (tmp_path / "elsewhere.j2").write_text("By path.")
-    for given, expected in (("terse", "By name.\n"), ("terse.j2", "By name.\n"), ("./elsewhere.j2", "By path.\n")):
-        chosen = config.model_copy(update={"template": given})
-        assert texts(render_prompt(context, chosen))[1] == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
-        ("one\n{% for x in %}\n{% endfor %}", 2, "Expected an expression"),
-        ("one\ntwo\n{{ tsak.name }}", 3, "'tsak' is undefined"),
-        ("{{ task.nmae }}", 1, "has no attribute 'nmae'"),
-        ("\n{{ ''.__class__ }}", 2, "unsafe"),
-        ("\n{{ ''.__class__.__mro__[1].__subclasses__() }}", 2, "unsafe"),
-        ("{{ task.__init__.__globals__ }}", 1, "unsafe"),
-        ("{{ '{0.__class__}'.format(task) }}", 1, "unsafe"),
-        ("{{ cycler.__init__.__globals__.os.system('true') }}", 1, "unsafe"),
-        ("{{ attempts.append(1) }}", 1, "unsafe"),
-        ("{% for i in range(10000000) %}x{% endfor %}", 1, "Range too big"),
-        ('one\n{% include "_gird.j2" %}', 2, "there is no template `_gird.j2`; known are "),
-        ('{% include "improve_table.j2" %}', 1, "without end"),
-        ("{{ 1 / 0 }}", 1, "division by zero"),
-        ("{{ best_episodes[99].length }}", 1, "no element 99"),
-        ("{{ worst_episodes[0] | window(3, 'sideways') }}", 1, "sideways"),
-        ("{{ number | no_such_filter }}", 1, "no_such_filter"),
-        ("{% raw %} x", 1, "raw"),
-    ],
-)
-def test_a_broken_template_is_one_sentence_with_file_and_line(
-    small: tuple[Context, RunConfig], text: str, line: int, said: str
-) -> None:
-    written(text)
-    with pytest.raises(TemplateError) as failure:
-        render_prompt(*small)
-    message = str(failure.value)
-    assert message.startswith(f"templates/improve_table.j2, line {line}: ")
-    assert said in message
-    assert "\n" not in message
-
-
-def test_an_error_in_an_included_template_names_that_file(small: tuple[Context, RunConfig]) -> None:
-    written("{# #}\n{{ nothing }}", "_grid")
-    with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 2: 'nothing' is undefined$"):
-        render_prompt(*small)
-
-
-def test_an_unknown_template_says_which_there_are(small: tuple[Context, RunConfig]) -> None:
-    context, config = small
-    with pytest.raises(TemplateError, match=r"^there is no template `nope`; known are .*improve_table"):
-        render_prompt(context, config.model_copy(update={"template": "nope"}))
-
-
-def test_a_template_that_is_not_text_is_one_sentence(small: tuple[Context, RunConfig]) -> None:
-    written("").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TemplateError, match=r"cannot read the template"):
-        render_prompt(*small)
-
-
-# --- nothing within reach that could do harm -------------------------------------------------------------------------
-
-PLAIN = (str, int, float, bool, type(None))
-
-
-def reachable(value: Any, path: str, seen: dict[int, Any]) -> collections.abc.Iterator[tuple[str, Any]]:
-    """Everything a template can get at from `value` through public attributes and items, without calling anything."""
-    if id(value) in seen:
-        return
-    seen[id(value)] = value
-    yield path, value
-    if isinstance(value, PLAIN):
-        return
-    if isinstance(value, collections.abc.Mapping):
-        for key, item in value.items():
-            yield from reachable(item, f"{path}[{key!r}]", seen)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from reachable(item, f"{path}[]", seen)
-    for name in dir(value):
-        if name.startswith("_") or isinstance(value, list | tuple | dict | set | frozenset):
-            continue
-        found = getattr(value, name)
-        if not callable(found):
-            yield from reachable(found, f"{path}.{name}", seen)
-
-
-def test_templates_reach_no_policy_and_nothing_that_can_write(later: tuple[Context, RunConfig]) -> None:
-    context, config = later
-    variables = {**template_variables(context, config), "problems": (Problem(1, "a", "b"),), "reply_lines": ["a"]}
-    found = list(reachable(variables, "", {}))
-    assert len(found) > 100
-    for path, value in found:
-        assert not isinstance(value, policygen.Policy | Path), path
-        assert not hasattr(type(value), "save"), path
-        assert not hasattr(type(value), "tofile"), path  # numpy's arrays and numbers write files
-        module = type(value).__module__
-        assert module in ("builtins", "types") or module.startswith("policygen."), (path, type(value))
-        if module.startswith("policygen."):
-            assert type(value).__dataclass_params__.frozen, (path, type(value))
-
-
-def test_no_template_changes_what_the_search_knows(small: tuple[Context, RunConfig]) -> None:
-    for text in ("{% set task.name = 'x' %}", "{% do attempts.clear() %}", "{{ best.played[0].clear() }}"):
-        written(text)
-        with pytest.raises(TemplateError):
-            render_prompt(*small)
-
-
-def test_templates_only_get_at_templates(small: tuple[Context, RunConfig], tmp_path: Path) -> None:
-    (tmp_path / "secret.txt").write_text("hush")
-    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "secret.txt"):
-        written(f'{{% include "{name}" %}}')
-        with pytest.raises(TemplateError, match="there is no template"):
-            render_prompt(*small)
 
 
 # --- the budget ------------------------------------------------------------------------------------------------------
@@ -511,29 +344,7 @@ def test_an_empty_reply_can_be_repaired() -> None:
     assert repair.messages[-2].content == "(empty)"
 
 
-# --- the shipped templates -------------------------------------------------------------------------------------------
-
-
-def test_every_shipped_template_is_sound_and_used(later: tuple[Context, RunConfig]) -> None:
-    shipped = Path(policygen.__file__).parents[1] / "templates"
-    variables = {
-        **template_variables(*later),
-        "show": Show(),
-        "problems": (Problem(1, "a", "b"),),
-        "reply_lines": ["x"],
-    }
-    for path in shipped.glob("*.j2"):
-        assert render_template(path.stem, variables)
-        jinja2.Environment().parse(path.read_text())
-    included = "".join(path.read_text() for path in shipped.glob("*.j2"))
-    for path in shipped.glob("_*.j2"):
-        assert path.name in included or path.stem.startswith("_language_")
-
-
-def test_a_library_user_gets_the_same_sentence(small: tuple[Context, RunConfig]) -> None:
-    written("{{ nothing }}")
-    with pytest.raises(PolicygenError, match=r"templates/improve_table.j2, line 1"):
-        policygen.run("frozenlake", iterations=1)
+# --- long and strange policies ----------------------------------------------------------------------------------------
 
 
 def test_a_policy_with_as_many_features_as_there_may_be_can_be_shown() -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jinja2
 import pytest
-from support import CHECKOUT
+from searched import searched, texts, written
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, CHECKOUT, Written
 
-from policygen.errors import TemplateError
-from policygen.prompts.templates import used_templates
+import policygen
+from policygen.errors import PolicygenError, TemplateError
+from policygen.policies.lines import Problem
+from policygen.prompts.render import Show, render_prompt, template_variables
+from policygen.prompts.templates import render_template, used_templates
+from policygen.runs.config import RunConfig
+from policygen.runs.state import Context
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
 SHIPPED = {path.stem: path.read_text() for path in (CHECKOUT / "templates").glob("*.j2")}
-
-
-def written(text: str, name: str = "improve_table") -> Path:
-    """A template of the user's own, in the folder where it is looked for first."""
-    path = Path("templates") / f"{name}.j2"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    return path
 
 
 # --- which ones a prompt uses ----------------------------------------------------------------------------------------
@@ -66,3 +65,112 @@ def test_a_template_that_is_missing_or_malformed_is_one_sentence() -> None:
     written("{% for %}", "_grid")
     with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 1: "):
         used_templates(["improve_table"])
+
+
+# --- the user's own templates ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Context, RunConfig]:
+    return searched("frozenlake", "table", Written([ALWAYS_DOWN, ALWAYS_RIGHT]), iterations=2)
+
+
+def test_a_local_template_overrides_the_shipped_one_and_may_include_the_others(
+    small: tuple[Context, RunConfig],
+) -> None:
+    shipped = texts(render_prompt(*small))[1]
+    path = written('Mine: {{ task.name }}, {{ best.mean | brief }}.\n{% include "_grid.j2" %}')
+    mine = texts(render_prompt(*small))[1]
+    assert mine.startswith("Mine: frozenlake, 0.0495.\n## Bins")
+    path.write_text("Changed while it runs, and longer.")
+    assert texts(render_prompt(*small))[1] == "Changed while it runs, and longer.\n"
+    path.unlink()
+    assert texts(render_prompt(*small))[1] == shipped
+
+
+def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunConfig], tmp_path: Path) -> None:
+    context, config = small
+    written("By name.", "terse")
+    (tmp_path / "elsewhere.j2").write_text("By path.")
+    for given, expected in (("terse", "By name.\n"), ("terse.j2", "By name.\n"), ("./elsewhere.j2", "By path.\n")):
+        chosen = config.model_copy(update={"template": given})
+        assert texts(render_prompt(context, chosen))[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("one\n{% for x in %}\n{% endfor %}", 2, "Expected an expression"),
+        ("one\ntwo\n{{ tsak.name }}", 3, "'tsak' is undefined"),
+        ("{{ task.nmae }}", 1, "has no attribute 'nmae'"),
+        ("\n{{ ''.__class__ }}", 2, "unsafe"),
+        ("\n{{ ''.__class__.__mro__[1].__subclasses__() }}", 2, "unsafe"),
+        ("{{ task.__init__.__globals__ }}", 1, "unsafe"),
+        ("{{ '{0.__class__}'.format(task) }}", 1, "unsafe"),
+        ("{{ cycler.__init__.__globals__.os.system('true') }}", 1, "unsafe"),
+        ("{{ attempts.append(1) }}", 1, "unsafe"),
+        ("{% for i in range(10000000) %}x{% endfor %}", 1, "Range too big"),
+        ('one\n{% include "_gird.j2" %}', 2, "there is no template `_gird.j2`; known are "),
+        ('{% include "improve_table.j2" %}', 1, "without end"),
+        ("{{ 1 / 0 }}", 1, "division by zero"),
+        ("{{ best_episodes[99].length }}", 1, "no element 99"),
+        ("{{ worst_episodes[0] | window(3, 'sideways') }}", 1, "sideways"),
+        ("{{ number | no_such_filter }}", 1, "no_such_filter"),
+        ("{% raw %} x", 1, "raw"),
+    ],
+)
+def test_a_broken_template_is_one_sentence_with_file_and_line(
+    small: tuple[Context, RunConfig], text: str, line: int, said: str
+) -> None:
+    written(text)
+    with pytest.raises(TemplateError) as failure:
+        render_prompt(*small)
+    message = str(failure.value)
+    assert message.startswith(f"templates/improve_table.j2, line {line}: ")
+    assert said in message
+    assert "\n" not in message
+
+
+def test_an_error_in_an_included_template_names_that_file(small: tuple[Context, RunConfig]) -> None:
+    written("{# #}\n{{ nothing }}", "_grid")
+    with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 2: 'nothing' is undefined$"):
+        render_prompt(*small)
+
+
+def test_an_unknown_template_says_which_there_are(small: tuple[Context, RunConfig]) -> None:
+    context, config = small
+    with pytest.raises(TemplateError, match=r"^there is no template `nope`; known are .*improve_table"):
+        render_prompt(context, config.model_copy(update={"template": "nope"}))
+
+
+def test_a_template_that_is_not_text_is_one_sentence(small: tuple[Context, RunConfig]) -> None:
+    written("").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TemplateError, match=r"cannot read the template"):
+        render_prompt(*small)
+
+
+# --- the shipped templates -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [("cartpole", "linear"), ("frozenlake", "table")], ids="-".join)
+def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None:
+    later = searched(*case, iterations=3)
+    shipped = Path(policygen.__file__).parents[1] / "templates"
+    variables = {
+        **template_variables(*later),
+        "show": Show(),
+        "problems": (Problem(1, "a", "b"),),
+        "reply_lines": ["x"],
+    }
+    for path in shipped.glob("*.j2"):
+        assert render_template(path.stem, variables)
+        jinja2.Environment().parse(path.read_text())
+    included = "".join(path.read_text() for path in shipped.glob("*.j2"))
+    for path in shipped.glob("_*.j2"):
+        assert path.name in included or path.stem.startswith("_language_")
+
+
+def test_a_library_user_gets_the_same_sentence(small: tuple[Context, RunConfig]) -> None:
+    written("{{ nothing }}")
+    with pytest.raises(PolicygenError, match=r"templates/improve_table.j2, line 1"):
+        policygen.run("frozenlake", iterations=1)

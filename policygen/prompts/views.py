@@ -1,0 +1,68 @@
+"""The task as a template sees it, and random actions: plain data, nothing that acts, plays or writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policygen.runs.state import Attempt
+from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.task import Optimum, Task
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """What templates may know of a task; the fields are those of `Task`."""
+
+    name: str
+    gym_id: str
+    observations: tuple[Observation, ...]
+    actuators: tuple[Actuator, ...]
+    action_space: str
+    max_steps: int
+    features: tuple[tuple[str, str], ...]
+    about: str
+    hints: tuple[str, ...]
+    facts: tuple[str, ...]
+    discount: float
+    solved: float | None
+    optimum: Optimum | None
+    observation_names: tuple[str, ...]
+    quantity_names: tuple[str, ...]
+
+
+def task_view(task: Task) -> TaskView:
+    """A task without its grid (`grid` has the one in use) and without what only running it needs."""
+    return TaskView(
+        name=task.name,
+        gym_id=task.gym_id,
+        observations=task.observations,
+        actuators=task.actuators,
+        action_space=task.action_space,
+        max_steps=task.max_steps,
+        features=task.features,
+        about=task.about,
+        hints=task.hints,
+        facts=task.facts,
+        discount=task.discount,
+        solved=task.solved,
+        optimum=task.optimum,
+        observation_names=task.observation_names,
+        quantity_names=task.quantity_names,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RandomView:
+    """What random actions score, in words and as a number; empty and None where none were played."""
+
+    score: str
+    mean: float | None
+
+
+def random_view(attempts: Sequence[Attempt]) -> RandomView | None:
+    """Attempt 0 as a template sees it; None before it."""
+    first = next((attempt for attempt in attempts[:1] if attempt.number == 0), None)
+    if first is None:
+        return None
+    return RandomView(str(first.score) if first.score else "", first.score.mean if first.score else None)

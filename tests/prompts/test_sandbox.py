@@ -1,0 +1,273 @@
+"""The sandbox of the templates: plain data is all they reach, and every rendering ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from searched import searched, texts, written
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, Written
+
+from policygen.errors import TemplateError
+from policygen.policies.lines import Problem
+from policygen.prompts.render import Show, render_prompt, template_variables
+from policygen.prompts.templates import render_template
+from policygen.runs.config import RunConfig
+from policygen.runs.state import Context
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+CASES = [("cartpole", "table"), ("Acrobot-v1", "table"), ("Pendulum-v1", "linear"), ("Pendulum-v1", "table")]
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Context, RunConfig]:
+    return searched("frozenlake", "table", Written([ALWAYS_DOWN, ALWAYS_RIGHT]), iterations=2)
+
+
+def refused(search: tuple[Context, RunConfig], text: str) -> str:
+    """What is said of a template that does too much."""
+    written(text)
+    with pytest.raises(TemplateError) as failure:
+        render_prompt(*search)
+    message = str(failure.value)
+    assert "improve_table" in message
+    assert "\n" not in message
+    return message
+
+
+# --- what they reach -------------------------------------------------------------------------------------------------
+
+PLAIN = (str, int, float, bool, type(None))
+
+
+def reachable(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Everything that a template can get at from `value`: items, keys, and every public attribute."""
+    yield path, value
+    if type(value) in PLAIN:
+        return
+    if type(value) is dict:
+        for key, item in value.items():
+            yield from reachable(key, f"{path}.keys()")
+            yield from reachable(item, f"{path}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for item in value[:3] if all(type(item) in PLAIN for item in value) else value:
+            yield from reachable(item, f"{path}[]")
+    else:
+        for name in dir(value):
+            if not name.startswith("_"):
+                yield from reachable(getattr(value, name), f"{path}.{name}")
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_all_that_templates_get_is_plain_data_and_frozen_views_of_it(case: tuple[str, str]) -> None:
+    context, config = searched(*case, iterations=3, normalise=case[1] == "linear", refine="none")
+    variables = {**template_variables(context, config), "show": Show(), "problems": (Problem(1, "a", "b"),)}
+    found = list(reachable(variables, ""))
+    assert len(found) > 300
+    for path, value in found:
+        if type(value) in (*PLAIN, list, tuple, dict):
+            continue
+        # Nothing else but views: frozen, and without a method, so that there is nothing to call.
+        assert type(value).__module__.startswith("policygen."), (path, type(value))
+        assert type(value).__dataclass_params__.frozen, (path, type(value))
+
+
+REACHING = [
+    "{{ task.grid.bins_of([1, 2, 3]).tofile('PATH') }}",
+    "{{ random.policy.save('PATH') }}",
+    "{{ best.policy.save('PATH') }}",
+    "{{ leak.tofile('PATH') }}",
+    "{{ leak.mean().tofile('PATH') }}",
+    "{{ leak | first | attr('tofile') }}",
+    "{{ [leak] | map(attribute='tofile') | first }}",
+    "{{ [leak] | map('tofile', 'PATH') | list }}",
+    "{{ leak['tofile']('PATH') }}",
+    "{{ number_of.tofile('PATH') }}",
+    "{{ path.write_text('x') }}",
+    "{{ policy.save('PATH') }}",
+    "{{ policy.to_text() }}",
+    "{{ '{0.tofile}'.format(leak) }}",
+    "{{ '{0.task.grid.bins_of}'.format(policy) }}",
+    "{% set f = policy.save %}{{ f('PATH') }}",
+    "{{ function('PATH') }}",
+    "{{ dict.fromkeys([1]) }}",
+    "{{ range.__class__ }}",
+    "{{ self._TemplateReference__context }}",
+    "{{ loop.__init__ }}",
+    "{% for x in [1] %}{{ loop._iterable }}{% endfor %}",
+]
+
+
+@pytest.mark.parametrize("text", REACHING)
+def test_even_what_slips_in_cannot_be_used(small: tuple[Context, RunConfig], tmp_path: Path, text: str) -> None:
+    target = tmp_path / "target"
+    context, config = small
+    slipped = {
+        "leak": np.arange(3.0),
+        "number_of": np.float64(1),
+        "path": target,
+        "policy": context.incumbent,
+        "function": lambda name: Path(name).write_text("x"),
+    }
+    written(text.replace("PATH", str(target)))
+    with pytest.raises(TemplateError, match=r"unsafe|not safely callable|no attribute|undefined|No filter named"):
+        render_template("improve_table", {**template_variables(context, config), **slipped})
+    assert not target.exists()
+
+
+def test_no_template_changes_what_the_search_knows(small: tuple[Context, RunConfig]) -> None:
+    for text in ("{% set task.name = 'x' %}", "{% do attempts.clear() %}", "{{ best.played[0].clear() }}"):
+        written(text)
+        with pytest.raises(TemplateError):
+            render_prompt(*small)
+
+
+def test_templates_only_get_at_templates(small: tuple[Context, RunConfig], tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("hush")
+    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "secret.txt"):
+        written(f'{{% include "{name}" %}}')
+        with pytest.raises(TemplateError, match="there is no template"):
+            render_prompt(*small)
+
+
+# --- that they end ---------------------------------------------------------------------------------------------------
+
+ENDLESS = [
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "{% set r = range(99999) %}{% for i in r %}{% for j in r if i < 0 %}{% endfor %}{% endfor %}",
+    "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
+    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+    "{% for x in [1] recursive %}{% if loop.depth < 50 %}{{ loop([1, 2]) }}{% endif %}{% endfor %}",
+    "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}",
+    "{% set x = 'x' * 1000000 %}{% set ns = namespace() %}{% for i in range(99) %}{% set ns.x = x[i:] %}{% endfor %}",
+]
+
+
+@pytest.mark.parametrize("text", ENDLESS)
+def test_a_template_that_hardly_ends_is_one_sentence(small: tuple[Context, RunConfig], text: str) -> None:
+    assert "the template makes more than 5,000,000 characters, items and turns of loops" in refused(small, text)
+
+
+def test_templates_that_include_each_other_over_and_over_end(small: tuple[Context, RunConfig]) -> None:
+    for i in range(40):
+        written(f'{{% include "layer{i + 1}.j2" %}}' * 2, f"layer{i}")
+    written("", "layer40")
+    written('{% include "layer0.j2" %}')
+    with pytest.raises(TemplateError, match="more than 5,000,000"):
+        render_prompt(*small)
+
+
+LARGE = [
+    "{{ 'x' * 10**9 }}",
+    "{{ 10**9 * [1] }}",
+    "{{ ('x' * 1000) | center(10**9) }}",
+    "{{ 'x' | center(width=10**9) }}",
+    "{% filter center(10**9) %}x{% endfilter %}",
+    "{{ ['x'] | map('center', 10**9) | list }}",
+    "{{ 'x' | indent(10**9) }}",
+    "{{ ('x\n' * 100000) | indent('y' * 100000) }}",
+    "{{ ('x' * 100000) | wordwrap(1, wrapstring='y' * 100000) }}",
+    "{{ ('x' * 100000) | replace('x', 'y' * 100000) | length }}",
+    "{{ ('x' * 100000).replace('', 'y' * 100000) | length }}",
+    "{{ range(99999) | join('x' * 100000) }}",
+    "{{ ','.join(['x' * 100000] * 100000) }}",
+    "{{ ('x' * 100000).join(range(9999) | map('string')) }}",
+    "{{ 'x'.ljust(10**9) }}",
+    "{{ 'x'.zfill(10**9) }}",
+    "{{ '%0999999999d' % 1 }}",
+    "{{ '%0999999999d' | format(1) }}",
+    "{{ '%.999999999f' | format(1) }}",
+    "{{ '%*d' % (10**9, 1) }}",
+    "{{ ('%(x)s' * 100000) % {'x': 'x' * 100000} }}",
+    "{{ '{:999999999}'.format(1) }}",
+    "{{ '{:{}}'.format(1, 10**9) }}",
+    "{{ ('{0}' * 100000).format('x' * 100000) }}",
+    "{{ ('{x}' * 100000).format_map({'x': 'x' * 100000}) }}",
+    "{{ [1] | batch(10**9, 'x') }}",
+    "{{ [1] | slice(10**9) | list }}",
+    "{{ 1.5 | round(10**9, 'ceil') }}",
+    "{{ ([[1]] * 100000) | sum(start=[]) }}",
+    "{{ 9**9**9 * 9**99999 }}",
+    "{{ range(10**9) }}",
+    "{{ ([{'a': 'x' * 100000}] * 10) | lines(['a'] * 1000) }}",
+    "{{ ([{'a': 'x' * 100000}] * 10) | table(['a'] * 1000) }}",
+    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x %}{{ ns.x * 2 }}{% endset %}{% endfor %}",
+    "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+    "{% set ns = namespace(x={}) %}{% for i in range(60) %}{% set ns.x = {1: ns.x, 2: ns.x} %}{% endfor %}{{ ns.x }}",
+    "{% set ns = namespace(x=9) %}{% for i in range(60) %}{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
+    "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{{ m(m(m(m(m(m(m(m(m(m(m(m('x' * 999)))))))))))) }}",
+    "{% macro m(x) %}{{ caller() * 9**6 }}{% endmacro %}{% call m(1) %}xxxxxxxxx{% endcall %}",
+]
+
+
+@pytest.mark.parametrize("text", LARGE)
+def test_a_template_that_would_fill_the_memory_is_one_sentence(small: tuple[Context, RunConfig], text: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    message = refused(small, text)
+    said = r"value of more than 2,000,000|a width|too large|too big|format within|only numbers|more than 5,000,000"
+    assert re.search(said, message), message
+    unit = 1024 if os.uname().sysname == "Linux" else 1
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit < 300e6
+
+
+def test_what_takes_long_without_making_much_ends_too(small: tuple[Context, RunConfig]) -> None:
+    text = "{% set x = range(99999) | list %}{% set y = range(99999) | list %}{% for i in x if x != y %}{% endfor %}"
+    assert "the template takes more than 3 seconds" in refused(small, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        '{% import "improve_table.j2" as m %}',
+        '{% extends "improve_table.j2" %}',
+        "{% for a in [1] %}" * 30 + "{% endfor %}" * 30,
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "{{ " + "-" * 5000 + "1 }}",
+    ],
+)
+def test_endless_nesting_is_one_sentence(small: tuple[Context, RunConfig], text: str) -> None:
+    message = refused(small, text)
+    assert "without end" in message or "nested too deeply" in message
+
+
+def test_a_huge_template_is_one_sentence(small: tuple[Context, RunConfig]) -> None:
+    assert "has more than 200,000 characters" in refused(small, "x" * 300_000)
+
+
+# --- that the rest of Jinja works ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{{ '{:.2f} of {{x}}, {a}'.format(1.234, a=task.name) }}", "1.23 of {x}, frozenlake"),
+        ("{{ '{x}'.format_map({'x': 1}) }}", "1"),
+        ("{{ '%5.1f|%s' % (2.25, task.name) }} {{ '%d' | format(3) }}", "2.2|frozenlake 3"),
+        ("{{ cycler(1, 2).next() }} {{ dict(a=1).a }} {{ namespace(a=2).a }}", "1 1 2"),
+        ("{% set j = joiner(',') %}{{ j() }}{{ j() }}", ","),
+        ("{% for x in [1, 2] %}{{ loop.cycle('a', 'b') }}{{ loop.length }} {% endfor %}", "a2 b2"),
+        ("{% macro m(x) %}{{ x }}{{ caller() }}{% endmacro %}{% call m(1) %}hi{% endcall %}", "1hi"),
+        ("{% block b %}B{% endblock %}{{ self.b() }}", "BB"),
+        ("{% for x in [[1, [2]], 3] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}", "123"),
+        ("{{ [3, 1, 2] | sort | batch(2, 0) | list }} {{ [1, 2] | sum }}", "[[1, 2], [3, 0]] 3"),
+        ("{{ ['a', 'b'] | join('-') }} {{ 'ab' | center(6) }}|{{ 'a\nb' | indent(2) }}", "a-b   ab  |a\n  b"),
+        ("{% set a, b = 1, 2 %}{{ a + b }} {{ 2**10 }} {{ 7 // 2 }} {{ 7 % 4 }} {{ -(1.5) }}", "3 1024 3 3 -1.5"),
+        ("{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %} {{ 'a b'.split() | last }}", "a1 b"),
+        ('{% include ["nope.j2", "_said.j2"] %}{% include "nope.j2" ignore missing %}', "said"),
+        ("{{ [1, 2, 3][1:] }} {{ task.observations | map(attribute='name') | list }}", "[2, 3] ['square']"),
+    ],
+)
+def test_what_templates_usually_do_they_may(small: tuple[Context, RunConfig], text: str, said: str) -> None:
+    written("said", "_said")
+    written(text)
+    assert texts(render_prompt(*small))[1].strip() == said

@@ -1,0 +1,47 @@
+"""A search after some attempts, and what its next prompt is made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import policygen
+from policygen.llm.messages import Prompt
+from policygen.roles.appoint import appoint
+from policygen.roles.builtin import Builtin
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.correspondence import Correspondence
+from policygen.runs.state import Context
+from policygen.search.arena import Arena
+from policygen.search.assess import assess_random_actions
+from policygen.search.loop import new_search, optimize
+
+
+def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
+    """A search after some attempts: what its next prompt is made from."""
+    task = policygen.load_task(name)
+    config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
+    search = new_search(task, config)
+    ledger = Ledger(config)
+    if config.iterations == 1 and provider is None:
+        with Arena(search, config, ledger) as arena:
+            search.keep(assess_random_actions(arena))
+    else:
+        list(optimize(search, config, appoint(provider or Builtin(), config), Correspondence(ledger)))
+    return search.context(len(search.attempts), config), config
+
+
+def texts(prompt: Prompt) -> tuple[str, str]:
+    """The two messages of a first prompt."""
+    system, request = prompt.messages
+    assert (system.role, request.role) == ("system", "user")
+    return system.content, request.content
+
+
+def written(text: str, name: str = "improve_table") -> Path:
+    """A template of the user's own, in the folder where it is looked for first."""
+    path = Path("templates") / f"{name}.j2"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
