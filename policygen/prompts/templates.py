@@ -14,8 +14,9 @@ from jinja2 import nodes
 
 from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, resource_folders
+from policygen.prompts.allowance import limited
 from policygen.prompts.filters import FILTERS
-from policygen.prompts.sandbox import LimitedEnvironment, limited
+from policygen.prompts.sandbox import LimitedEnvironment
 
 MOST_CHARACTERS = 200_000  # of a template
 

@@ -139,6 +139,9 @@ def test_templates_only_get_at_templates(small: tuple[Context, RunConfig], tmp_p
 
 # --- that they end ---------------------------------------------------------------------------------------------------
 
+# The first of them on any machine but a very slow one.
+ENDED = re.compile("the template makes more than 5,000,000 characters, items and turns|takes more than 3 seconds")
+
 ENDLESS = [
     "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
     "{% set r = range(99999) %}{% for i in r %}{% for j in r if i < 0 %}{% endfor %}{% endfor %}",
@@ -152,7 +155,7 @@ ENDLESS = [
 
 @pytest.mark.parametrize("text", ENDLESS)
 def test_a_template_that_hardly_ends_is_one_sentence(small: tuple[Context, RunConfig], text: str) -> None:
-    assert "the template makes more than 5,000,000 characters, items and turns of loops" in refused(small, text)
+    assert ENDED.search(refused(small, text))
 
 
 def test_templates_that_include_each_other_over_and_over_end(small: tuple[Context, RunConfig]) -> None:
@@ -160,7 +163,7 @@ def test_templates_that_include_each_other_over_and_over_end(small: tuple[Contex
         written(f'{{% include "layer{i + 1}.j2" %}}' * 2, f"layer{i}")
     written("", "layer40")
     written('{% include "layer0.j2" %}')
-    with pytest.raises(TemplateError, match="more than 5,000,000"):
+    with pytest.raises(TemplateError, match=ENDED):
         render_prompt(*small)
 
 
@@ -185,6 +188,8 @@ LARGE = [
     "{{ '%0999999999d' | format(1) }}",
     "{{ '%.999999999f' | format(1) }}",
     "{{ '%*d' % (10**9, 1) }}",
+    "{{ ('%x' * 99999) % ([2**65000] * 99999) | join }}",
+    "{{ ('%f' * 99999) | format(1e308) }}",
     "{{ ('%(x)s' * 100000) % {'x': 'x' * 100000} }}",
     "{{ '{:999999999}'.format(1) }}",
     "{{ '{:{}}'.format(1, 10**9) }}",
@@ -213,7 +218,7 @@ LARGE = [
 def test_a_template_that_would_fill_the_memory_is_one_sentence(small: tuple[Context, RunConfig], text: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     message = refused(small, text)
-    said = r"value of more than 2,000,000|a width|too large|too big|format within|only numbers|more than 5,000,000"
+    said = r"value of more than 2,000,000|a width|too large|too big|format within|only numbers|" + ENDED.pattern
     assert re.search(said, message), message
     unit = 1024 if os.uname().sysname == "Linux" else 1
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit < 300e6
