@@ -1,4 +1,4 @@
-"""Episodes of an environment for which Gymnasium has numpy dynamics of many copies at once (CartPole so far)."""
+"""Episodes of environments with numpy dynamics of many copies at once: CartPole of Gymnasium, worlds of our own."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 
 from policygen.episodes.trajectory import Actor, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
+from policygen.tasks.worlds.dynamics import DynamicsEnv, DynamicsVectorEnv
 
 VECTOR_COPIES = 1_024  # episodes under way at a time
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether Gymnasium has numpy dynamics for it whose state can be set."""
+    """Whether there are numpy dynamics for it that can start as a single environment does: by its state or its seed."""
     entry = getattr(env.spec, "vector_entry_point", None) if env.spec else None
-    return isinstance(entry, str) and entry.endswith(":CartPoleVectorEnv")
+    return isinstance(entry, str) and (entry.endswith(":CartPoleVectorEnv") or _takes_seeds(env))
+
+
+def _takes_seeds(env: gym.Env[Any, Any]) -> bool:
+    """Whether it is one of our own worlds: a seed for each copy then gives the episode of a single environment."""
+    return isinstance(env.unwrapped, DynamicsEnv)
 
 
 def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
@@ -27,19 +34,18 @@ def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Seq
 
 
 def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """The vectorised dynamics, started from the states that the seeds give a single environment.
+    """The vectorised dynamics, started as the seeds start a single environment.
 
     Episodes that have ended are dropped whenever half of the copies are idle, so they cost next to nothing.
     """
-    state = _starts(env, seeds)
     n, limit = len(seeds), task.max_steps
-    observations = np.empty((limit + 1, n, len(state)), np.float32)
+    copies, first = _begun(task, env, seeds)
+    observations = np.empty((limit + 1, *first.shape), np.float32)
     actions = np.empty((limit, n), np.int16)
     rewards = np.empty((limit, n), np.float32)
     lengths = np.zeros(n, np.int64)
     terminated = np.zeros(n, np.bool_)
-    copies = _copies(task, state)
-    observations[0] = state.T
+    observations[0] = first
     live = np.arange(n)
     # Where the live copies' rows are: a slice is several times faster than a list of numbers.
     rows: slice | npt.NDArray[np.intp] = slice(None)
@@ -50,17 +56,16 @@ def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]
     while running:
         if running * 2 <= len(live):
             rows = live = live[~done]
-            copies, done = _copies(task, copies.state[:, ~done]), np.zeros(running, np.bool_)
+            copies, done = _kept(task, copies, ~done), np.zeros(running, np.bool_)
         chosen = np.asarray(decider.decide(observations[step, rows], live))
-        observations[step + 1, rows], rewards[step, rows], ended, _, _ = copies.step(chosen)
+        observations[step + 1, rows], rewards[step, rows], fallen, _, _ = copies.step(chosen)
         actions[step, rows] = chosen
         step += 1
-        if step < limit and not ended.any():
+        if step < limit and not fallen.any():
             continue
-        ended = (ended | (step >= limit)) & ~done
+        ended = (fallen | (step >= limit)) & ~done
         lengths[live[ended]] = step
-        # The state, not the flag of the call: a copy that is cut and falls on the same step has fallen.
-        terminated[live[ended]] = _fallen(copies, ended)
+        terminated[live[ended]] = fallen[ended]
         done |= ended
         running = int(np.count_nonzero(~done))
     copies.close()
@@ -77,21 +82,37 @@ def _starts(env: gym.Env[Any, Any], seeds: Sequence[int]) -> npt.NDArray[np.floa
     return np.stack(columns, axis=1)
 
 
+def _begun(task: Task, env: gym.Env[Any, Any], seeds: Sequence[int]) -> tuple[Any, npt.NDArray[Any]]:
+    """Copies at the start of an episode each, and the first observations of shape (n, d)."""
+    if _takes_seeds(env):
+        copies = _made(task, len(seeds), autoreset_mode=AutoresetMode.DISABLED)
+        return copies, copies.reset(seed=[int(seed) for seed in seeds])[0]
+    state = _starts(env, seeds)
+    return _copies(task, state), state.T
+
+
+def _kept(task: Task, copies: Any, which: npt.NDArray[np.bool_]) -> Any:
+    """Those of the copies that go on."""
+    if isinstance(copies, DynamicsVectorEnv):
+        copies.keep(which)
+        return copies
+    return _copies(task, copies.state[:, which])
+
+
 def _copies(task: Task, state: npt.NDArray[np.float64]) -> Any:
-    # Their own time limit is one step beyond ours, so that cutting and falling on one step can be told apart.
-    copies: Any = gym.make_vec(
-        task.gym_id,
-        num_envs=state.shape[1],
-        vectorization_mode="vector_entry_point",
-        max_episode_steps=task.max_steps + 1,
-        **dict(task.kwargs),
-    ).unwrapped
+    """Copies in the given states, shape (d, n)."""
+    copies = _made(task, state.shape[1])
     copies.reset(seed=0)
     copies.state = state.copy()
     return copies
 
 
-def _fallen(copies: Any, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    x, _, angle, _ = copies.state[:, which]
-    fallen: npt.NDArray[np.bool_] = (np.abs(x) > copies.x_threshold) | (np.abs(angle) > copies.theta_threshold_radians)
-    return fallen
+def _made(task: Task, count: int, **more: Any) -> Any:
+    # Their own time limit is one step beyond ours, so that cutting and falling on one step can be told apart.
+    return gym.make_vec(
+        task.gym_id,
+        num_envs=count,
+        vectorization_mode="vector_entry_point",
+        max_episode_steps=task.max_steps + 1,
+        **{**dict(task.kwargs), **more},
+    ).unwrapped

@@ -103,6 +103,27 @@ def test_vectorised_copies_that_have_ended_cost_at_most_as_many_steps_as_those_t
     assert max(lengths) * len(lengths) > 1.2 * sum(lengths)  # without dropping them it would be this many
 
 
+DRIVING = "forward = front - 1.5\nturn_right = r45 - l45\nturn_left = l45 - r45"
+FOLLOWING = "up = paddle - ball_y\ndown = ball_y - paddle\nstay = 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("navigation", DRIVING), ("pong", FOLLOWING), ("pong", "up = 0\ndown = 0\nstay = 1")]
+)
+def test_vectorised_worlds_are_stepping_one_environment_bit_for_bit(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = policy_for(name, text)
+    policy = replace(policy, task=replace(policy.task, max_steps=300))
+    seeds = [*range(12), 2_653_589_793]
+    with Simulator(policy.task) as vector, copies_of(policy.task, monkeypatch) as copies:
+        assert (vector.engine, copies.engine) == ("vector", "copies")
+        played = vector.play(policy, seeds)
+        assert_equal(played, copies.play(policy, seeds))
+    assert_same(played[-1], by_hand(policy.task, policy, seeds[-1]))
+    assert len({trajectory.length for trajectory in played}) > 1 or text == FOLLOWING
+
+
 def test_episodes_of_all_lengths_count_once() -> None:
     policy = policy_for("cartpole", CLUMSY)
     seeds = episode_seeds(0, "engines", 200)

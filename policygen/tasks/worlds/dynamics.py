@@ -97,13 +97,21 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
     """Many copies side by side; the episode of a copy that was reset with a seed is that of a single environment.
 
     A copy whose episode has ended begins a new one with the next step, which ignores its action and pays nothing
-    (Gymnasium's next-step mode); such later episodes go on with the copy's random numbers.
+    (Gymnasium's next-step mode); such later episodes go on with the copy's random numbers. With automatic resets
+    disabled it moves on, which means nothing.
     """
 
     dynamics: ClassVar[Dynamics]
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 (Gymnasium's own form)
 
-    def __init__(self, num_envs: int = 1, max_episode_steps: int = 1_000) -> None:
+    def __init__(
+        self,
+        num_envs: int = 1,
+        max_episode_steps: int = 1_000,
+        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        if autoreset_mode is AutoresetMode.SAME_STEP:
+            raise ValueError("these environments begin again with the next step or not at all, never with the same")
+        self.metadata = {"autoreset_mode": autoreset_mode}
         self.max_episode_steps = max_episode_steps
         self.single_observation_space = self.dynamics.observation_space
         self.single_action_space = gym.spaces.Discrete(self.dynamics.actions)
@@ -148,7 +156,8 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
         self.state = after.state
         self._steps += 1
         truncated = self._steps >= self.max_episode_steps
-        for i in np.flatnonzero(self._done):
+        again = self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        for i in np.flatnonzero(self._done) if again else ():
             self.state[:, i], observations[i] = self.dynamics.start(self._random[i])
             rewards[i], terminated[i], truncated[i], self._steps[i] = 0.0, False, False, 0
         self._done = terminated | truncated

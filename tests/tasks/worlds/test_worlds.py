@@ -160,6 +160,17 @@ def test_a_copy_that_has_ended_begins_again(name):
     assert steps[3][1].tolist() == [0, 0]  # the step that begins an episode pays nothing
 
 
+def test_automatic_resets_may_be_disabled():
+    mode = gym.vector.AutoresetMode
+    envs = gym.make_vec("policygen/Pong-v0", 2, "vector_entry_point", max_episode_steps=2, autoreset_mode=mode.DISABLED)
+    envs.reset(seed=3)
+    steps = [envs.step(np.array([1, 1])) for _ in range(4)]
+    assert [truncated.all() for _, _, _, truncated, _ in steps] == [False, True, True, True]
+    assert len({observation[0, 1] for observation, *_ in steps}) == 4
+    with pytest.raises(ValueError, match="never with the same"):
+        gym.make_vec("policygen/Pong-v0", 2, "vector_entry_point", autoreset_mode=mode.SAME_STEP)
+
+
 @pytest.mark.parametrize("name", VECTORS)
 def test_copies_may_be_left_out(name):
     actions = some_actions(name, 40, 4)
