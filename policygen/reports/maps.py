@@ -17,6 +17,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import to_text
+from policygen.quantities.tree import names_in
 from policygen.tasks.spaces import Actuator
 
 MOST_DIMENSIONS = 4
@@ -117,6 +118,18 @@ def quantity_label(policy: Policy, name: str) -> str:
     """A quantity of the policy with the unit that its task states, `angle [rad]`; features have none."""
     unit = next((o.unit for o in policy.task.observations if o.name == name), "")
     return f"{name} [{unit}]" if unit else name
+
+
+def definitions(policy: Policy) -> list[str]:
+    """The features that decide what a policy does, the task's and its own, in order: `lean = angle + 0.25*spin`."""
+    read = set(policy.grid.names if isinstance(policy, TablePolicy) else ())
+    for term in policy.terms if isinstance(policy, LinearPolicy) else ():
+        read |= names_in(term)
+    features = policy.task.parsed_features + policy.lets
+    for name, node in reversed(features):
+        if name in read:
+            read |= names_in(node)
+    return [f"{name} = {to_text(node)}" for name, node in features if name in read]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

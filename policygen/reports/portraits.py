@@ -18,7 +18,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
-from policygen.reports.maps import Letter, action_grids, alphabet, cell_texts, quantity_label, weight_rows
+from policygen.reports.maps import Letter, action_grids, alphabet, cell_texts, definitions, quantity_label, weight_rows
 from policygen.reports.style import OKABE_ITO, Numbers, check_suffix, save, style
 from policygen.tasks.spaces import Actuator
 
@@ -33,6 +33,7 @@ MOST_TEXTS = 2_500  # cells that are written into, as well as coloured
 MOST_IN_STRIP = 25  # cells of a single dimension before it is folded
 MOST_TERMS = 40  # of a linear policy
 LONGEST_TERM = 48  # characters
+CHARACTERS_PER_INCH, LINE = 12, 0.16  # of the definitions below a picture; inches a line
 
 
 def plot_policy(policy: Policy, path: str | Path) -> Path:
@@ -50,10 +51,23 @@ def policy_figure(policy: Policy) -> Figure:
     """The figure that `plot_policy` saves; see there for what it shows and what it raises."""
     with style():
         if isinstance(policy, TablePolicy):
-            return _table_figure(policy)
-        if isinstance(policy, LinearPolicy):
-            return _linear_figure(policy)
-    raise UsageError(f"there is no picture of a {policy.kind} policy")
+            figure = _table_figure(policy)
+        elif isinstance(policy, LinearPolicy):
+            figure = _linear_figure(policy)
+        else:
+            raise UsageError(f"there is no picture of a {policy.kind} policy")
+        _define(figure, policy)
+        return figure
+
+
+def _define(figure: Figure, policy: Policy) -> None:
+    """The features that the picture speaks of, below it, in a strip of their own: the cells keep their size."""
+    across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+    lines = [line for text in definitions(policy) for line in textwrap.wrap(text, across, subsequent_indent="    ")]
+    if not lines:
+        return
+    figure.set_figheight(figure.get_figheight() + LINE * len(lines) + 0.1)
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, family="monospace")
 
 
 @dataclass(frozen=True)
@@ -177,7 +191,7 @@ def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Act
         axes.pcolormesh(block, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5 if min(view.cell) > 0.1 else 0)
         if written:
             size = min(16.0, max(8.0, 25 * min(view.cell[1], view.cell[0] / longest)))
-            _write(axes, block, _folded(texts[facet.index], view.shape, ""), colors, norm, size)
+            _write(axes, block, _folded(texts[facet.index], view.shape, ""), colors, norm, size=size)
         axes.set_title(_broken(facet.above, view.panel[0]), fontsize=9)
         beside = _broken(facet.beside, view.panel[1])
         axes.annotate(beside, (1.04, 0.5), xycoords="axes fraction", rotation=270, va="center", fontsize=9)
@@ -238,7 +252,7 @@ def _two_hues() -> Colormap:
 
 
 def _write(
-    axes: Axes, block: Numbers, texts: npt.NDArray[Any], colors: Colormap, norm: Normalize, size: float = 9.0
+    axes: Axes, block: Numbers, texts: npt.NDArray[Any], colors: Colormap, norm: Normalize, *, size: float = 9.0
 ) -> None:
     """A text in the middle of each cell, black or white, whichever can be read on its colour."""
     for (row, column), text in np.ndenumerate(texts):

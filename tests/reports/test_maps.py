@@ -12,10 +12,10 @@ from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integers
-from policygen.reports.maps import MOST_CELLS, action_grids, alphabet, cell_texts, policy_map
+from policygen.reports.maps import MOST_CELLS, action_grids, alphabet, cell_texts, definitions, policy_map
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
-from policygen.tasks.task import Task
+from policygen.tasks.task import PolicyKind, Task
 
 
 def a_task(*actuators: Actuator, names: str = "abcdef") -> Task:
@@ -279,3 +279,22 @@ def test_an_unknown_kind_has_no_map() -> None:
         act_columns = act_one = to_text = _to_record = _from_record = _read = None  # type: ignore[assignment]
 
     assert policy_map(Other(a_task(MOVES), ())) == ""
+
+
+# --- definitions -----------------------------------------------------------------------------------------------------
+
+
+def defined(text: str, task: Task, kind: PolicyKind) -> list[str]:
+    policy = parse(text, task, kind).policy
+    assert policy is not None
+    return definitions(policy)
+
+
+def test_the_features_a_policy_rests_on_are_defined_the_tasks_and_its_own() -> None:
+    actuator = Actuator("push", ("left", "right"))
+    task = replace(a_task(actuator), features=(("far", "a + b"), ("near", "c"), ("idle", "d")))
+    text = "let twice = 2*far\nlet spare = near\nleft = 0\nright = tanh(twice) - e"
+    assert defined(text, task, "linear") == ["far = a + b", "twice = 2*far"]
+    table = "let twice = 2*far\nbins twice: 0\n| twice | push |\n|---|---|\n| 0 | left |\n| * | right |"
+    assert defined(table, task, "table") == ["far = a + b", "twice = 2*far"]
+    assert defined("left = a\nright = b", task, "linear") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Literal
 
 import matplotlib
 import numpy as np
@@ -298,6 +299,36 @@ def test_long_terms_are_cut() -> None:
 def test_weights_of_zero_are_drawn() -> None:
     policy = linear(a_task(Actuator("push", ("left", "right"))), "left = 0\nright = 0*a")
     assert policy_figure(policy).axes[0].collections[0].get_clim() == (-1, 1)
+
+
+LETS = (
+    "let lean = a + 0.25*b\nlet tilt = tanh(lean)*cos(3*c)*exp(-d^2) + sin(2*e)*lean^2 - 0.125*f*lean + 0.5*a*b*c*d*e\n"
+)
+KINDS = {
+    "linear": "torque = tilt",
+    "table": "bins tilt: 0\n| tilt | torque |\n|---|---|\n| 0 | -1 |\n| * | 1 |",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_are_defined_below_the_picture(kind: Literal["table", "linear"]) -> None:
+    policy = parse(LETS + KINDS[kind], a_task(TORQUE), kind).policy
+    assert policy is not None
+    figure = policy_figure(policy)
+    figure.draw_without_rendering()
+    below = figure.get_supxlabel()
+    assert " ".join(below.split()) == " ".join(LETS.replace("let ", "").split())
+    (text,) = [text for text in figure.findobj(matplotlib.text.Text) if text.get_text() == below]
+    box = text.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert box.y0 >= 0
+    assert all(box.y1 <= axes.get_tightbbox().y0 for axes in figure.axes)
+    cells = figure.axes[0].get_window_extent().height
+    plain = policy_figure(parse(KINDS[kind].replace("tilt", "a"), a_task(TORQUE), kind).policy)  # type: ignore[arg-type]
+    plain.draw_without_rendering()
+    assert plain.get_supxlabel() == ""
+    assert cells > 0.8 * plain.axes[0].get_window_extent().height
 
 
 def test_there_is_no_picture_of_an_unknown_kind() -> None:

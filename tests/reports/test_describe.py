@@ -1,0 +1,42 @@
+"""Tasks in words: every shipped one, and one that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policygen.errors import TaskError
+from policygen.files import list_resources
+from policygen.reports.describe import describe_task, list_tasks
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def test_the_list_has_a_line_a_task_under_its_header() -> None:
+    header, *rows, empty, other = list_tasks().splitlines()
+    assert header.split() == ["task", "environment", "policy", "cells", "solved"]
+    assert [row.split()[0] for row in rows] == sorted(list_resources("envs", ".toml"))
+    (lake,) = [row.split() for row in rows if row.startswith("frozenlake ")]
+    assert lake == ["frozenlake", "FrozenLake-v1", "table", "16", "0.7"]
+    assert (empty, other) == ("", "Any Gymnasium id works too: policygen run Blackjack-v1")
+
+
+def test_a_task_that_cannot_be_read_keeps_no_other_from_being_listed() -> None:
+    Path("envs").mkdir()
+    Path("envs/broken.toml").write_text("gym_id = 3")
+    rows = list_tasks().splitlines()
+    (broken,) = [row for row in rows if row.startswith("broken ")]
+    assert "gym_id" in broken
+    assert any(row.startswith("cartpole ") for row in rows)
+
+
+def test_a_description_has_every_quantity_action_and_sentence() -> None:
+    text = describe_task("mountaincar")
+    assert text.startswith("mountaincar: MountainCar-v0\n")
+    for part in ("observation velocity", "feature energy = ", "action action: left, none, right", "linear outputs: "):
+        assert part in text
+    assert "assumed: " not in text
+    assert "assumed: " in describe_task("MountainCar-v0")
+    with pytest.raises(TaskError, match="did you mean mountaincar"):
+        describe_task("mountaincat")
