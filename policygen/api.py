@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from policygen.errors import PolicyError, UsageError
 from policygen.llm import Provider
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
-from policygen.reports.curves import plot_runs
+from policygen.reports.curves import LearningCurve
 from policygen.runs.config import effective_config
+from policygen.runs.listeners import Listener
+from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
-from policygen.search.run import Run, start
+from policygen.search.run import carry_out, start
 from policygen.tasks.load import load_task
 from policygen.tasks.task import PolicyKind, Task
 
@@ -31,7 +33,7 @@ class RunResult:
     policy: Policy | None
     final: Score | None
     attempts: tuple[Attempt, ...]
-    summary: dict[str, Any]
+    summary: Summary
     folder: Path
 
 
@@ -41,6 +43,7 @@ def run(
     llm: str | Provider = "builtin",
     out: str | Path = "results",
     on_attempt: Callable[[Attempt], None] = lambda attempt: None,
+    listeners: Sequence[Listener] = (),
     **settings: Any,
 ) -> RunResult:
     """Search for a policy and score it.
@@ -50,7 +53,8 @@ def run(
         llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
             `policygen.llm.Provider`.
         out: folder for the run's folder.
-        on_attempt: called after every attempt.
+        on_attempt: called after every attempt; what it raises ends the run.
+        listeners: told what happens (see `policygen.runs.listeners.Listener`); one that fails does not end the run.
         settings: any setting of `policygen.runs.config.RunConfig`: iterations, episodes, seed, policy, max_calls, ...
 
     Raises:
@@ -60,9 +64,7 @@ def run(
     spec = llm if isinstance(llm, str) else _spec_of(llm)
     config = effective_config(loaded, loaded.name, options={**settings, "llm": spec})
     begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm)
-    for attempt in begun.attempts():
-        on_attempt(attempt)
-    summary = finished(begun)
+    summary = carry_out(begun, (*listeners, LearningCurve()), on_attempt)
     best = begun.search.best
     return RunResult(
         best.policy if best is not None else None,
@@ -82,14 +84,6 @@ def _spec_of(provider: Provider) -> str:
             "model, is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"
         )
     return provider.spec
-
-
-def finished(begun: Run) -> dict[str, Any]:
-    """Score the best policy of a run, write what remains of its folder, picture included, and return the summary."""
-    summary = begun.finish()
-    if begun.search.attempts:
-        plot_runs([begun.folder], begun.folder / "learning_curve.png")
-    return summary
 
 
 def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy:

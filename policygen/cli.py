@@ -189,26 +189,25 @@ def resume(run_folder: Path, assignments: tuple[str, ...]) -> None:
 
 
 def _carry_out(begun: Any) -> None:
-    from policygen.api import finished
-    from policygen.reports.progress import followed
+    from policygen.reports.curves import LearningCurve
+    from policygen.reports.progress import Terminal
+    from policygen.search.run import carry_out
 
     try:
-        for _ in followed(begun, begun.attempts()):
-            pass
-        summary = finished(begun)
+        summary = carry_out(begun, (Terminal(begun), LearningCurve()))
     except (KeyboardInterrupt, PolicygenError) as error:
         hint = f"Nothing is lost; go on with: policygen resume {begun.folder}"
         if isinstance(error, KeyboardInterrupt):
             click.echo(f"\nInterrupted. {hint}", err=True)
             raise SystemExit(130) from None
         raise SystemExit(_fail(f"{error}\n{hint}", 1)) from None
-    click.echo(f"\nstopped: {summary['stopped']}")
+    click.echo(f"\nstopped: {summary.stopped}")
     best = begun.search.best
     if best is None or best.policy is None:
         click.echo(f"no policy was found; what was asked and answered is in {begun.folder}")
         raise SystemExit(1)
     seeds = "" if begun.final.exact else " that the search never saw"
-    solved = {True: " (solved)", False: " (not solved)", None: ""}[summary["solved"]]
+    solved = {True: " (solved)", False: " (not solved)", None: ""}[summary.solved]
     click.echo(f"final score: {begun.final}{seeds}{solved}")
     click.echo(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
     click.echo(f"results: {begun.folder}")
@@ -243,7 +242,7 @@ def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_j
     """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
     from policygen.api import score as score_of
     from policygen.runs.reading import read_policy
-    from policygen.search.run import score_record
+    from policygen.runs.records import score_record
 
     policy = read_policy(source, task_name)
     score = score_of(policy, episodes=episodes, seed=seed)

@@ -17,6 +17,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
+from policygen.runs.records import FinalScore, Summary
 from policygen.runs.state import Attempt
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -35,7 +36,7 @@ def a_run(
     *,
     random: float | None = 0.02,
     task: Task = LAKE,
-    final: dict[str, Any] | None = None,
+    final: FinalScore | None = None,
     proposed: Mapping[int, float] | None = None,
     **settings: Any,
 ) -> Path:
@@ -68,17 +69,17 @@ def a_run(
         )
         logbook.record_attempt(attempt, ReplayBuffer())
     if final is not None:
-        logbook.write_summary({"final": final})
+        logbook.write_summary(Summary(final=final))
     return logbook.folder
 
 
 def ended(out: Path, scores: Sequence[float | None], **settings: Any) -> Path:
     """A finished run whose final score is its best one, exact; no score where every reply failed."""
     known = [score for score in scores if score is not None]
-    final = {"mean": max(known), "ci95": [max(known)] * 2, "episodes": 0, "exact": True} if known else None
+    final = FinalScore(max(known), 0.0, (max(known), max(known)), exact=True) if known else None
     folder = a_run(out, scores, **settings)
-    summary = {"attempts": len(scores), "llm_calls": 2 * len(scores), "episodes": 20 + 20 * len(scores), "final": final}
-    Logbook(folder).write_summary(summary)
+    count = len(scores)
+    Logbook(folder).write_summary(Summary(attempts=count, llm_calls=2 * count, episodes=20 + 20 * count, final=final))
     return folder
 
 

@@ -37,7 +37,7 @@ def test_a_provider_of_ones_own_is_used_and_named() -> None:
     provider = Written([ALWAYS_LEFT, LEANING])
     result = policygen.run("cartpole", llm=provider, iterations=2, final_episodes=5, out="mine")
     assert len(provider.prompts) == 2
-    assert result.summary["llm"] == "written:by-hand"
+    assert result.summary.llm == "written:by-hand"
     assert result.folder.parent == Path("mine")
 
 
@@ -78,7 +78,7 @@ def test_a_task_may_be_a_value_a_name_a_file_or_an_id(tmp_path: Path) -> None:
     local = tmp_path / "pond.toml"
     local.write_text(shipped.read_text().replace('name = "frozenlake"', 'name = "pond"'))
     names = [
-        policygen.run(task, iterations=1, final_episodes=2).summary["task"]
+        policygen.run(task, iterations=1, final_episodes=2).summary.task
         for task in (policygen.load_task("frozenlake"), "frozenlake", str(local), "CliffWalking-v1")
     ]
     assert names[:3] == ["frozenlake", "frozenlake", "pond"]

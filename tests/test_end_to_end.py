@@ -27,6 +27,7 @@ from support import (
 
 import policygen
 from policygen.errors import PolicygenError, ProviderError, UsageError
+from policygen.runs.records import summary_to_record
 from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -116,7 +117,7 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
     assert summary["is_language_model"] is True
     assert summary["stopped"] == "the best possible score was reached"
     assert summary["solved"] is True
-    assert summary == result.summary
+    assert summary == summary_to_record(result.summary)
     replies = [line["reply"] for line in transcript_of(result.folder)]
     if service is COMPATIBLE:
         assert summary["usd"] is None
@@ -194,7 +195,7 @@ def test_a_cut_off_reply_is_malformed_even_if_it_reads_as_a_policy() -> None:
         result = run(server, iterations=1)
     assert result.policy is None
     assert "cut off by its length limit" in transcript_of(result.folder)[1]["messages"][-1]["content"]
-    assert result.summary["failed_attempts"] == 1
+    assert result.summary.failed_attempts == 1
 
 
 def test_reasoning_is_kept_but_never_parsed(service: Service) -> None:
@@ -208,15 +209,15 @@ def test_counts_the_server_did_not_report_are_estimated_and_their_cost_is_unknow
     with ChatServer([Scripted(BEST_LAKE, tokens_in=None, tokens_out=None)]) as server:
         result = run(server, iterations=1, price_in=1.0, price_out=2.0)
     (line,) = transcript_of(result.folder)
-    assert result.summary["tokens_in"] == round(sum(len(m["content"]) for m in line["messages"]) / 4)
-    assert result.summary["tokens_out"] == round(len(BEST_LAKE) / 4)
-    assert result.summary["usd"] is None
+    assert result.summary.tokens_in == round(sum(len(m["content"]) for m in line["messages"]) / 4)
+    assert result.summary.tokens_out == round(len(BEST_LAKE) / 4)
+    assert result.summary.usd is None
 
 
 def test_the_users_prices_are_what_a_run_costs() -> None:
     with ChatServer([Scripted(BEST_LAKE, tokens_in=3000, tokens_out=500)]) as server:
         result = run(server, iterations=1, price_in=1.0, price_out=2.0)
-    assert result.summary["usd"] == pytest.approx((3000 * 1 + 500 * 2) / 1e6)
+    assert result.summary.usd == pytest.approx((3000 * 1 + 500 * 2) / 1e6)
 
 
 def test_a_refused_key_ends_the_run_and_resume_goes_on(service: Service) -> None:
@@ -300,8 +301,8 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
     with ChatServer(script) as server:
         result = run(server, iterations=10, max_calls=limit)
         assert len(server.chats) == limit
-    assert result.summary["llm_calls"] == limit
-    assert result.summary["stopped"] == f"all {limit} calls (--max-calls) are used"
+    assert result.summary.llm_calls == limit
+    assert result.summary.stopped == f"all {limit} calls (--max-calls) are used"
     assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
 
 
@@ -309,7 +310,7 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
 def test_what_was_proposed_before_the_budget_ended_is_scored(candidates: int) -> None:
     with ChatServer([ALWAYS_RIGHT] * candidates + [BEST_LAKE]) as server:
         result = run(server, iterations=5, candidates=candidates, max_calls=candidates + 1)
-    assert result.summary["attempts"] == candidates + 1
+    assert result.summary.attempts == candidates + 1
     assert sum(a["calls"] for a in attempts_of(result.folder)) == candidates + 1
     assert result.final is not None
     assert result.final.mean == pytest.approx(0.74016, abs=1e-4)
@@ -323,10 +324,10 @@ def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) 
         result = run(server, iterations=3, max_tokens=limit)
         spent = sum(2100 + 256 for _ in server.chats)
         asked = [chat.body.get("max_tokens") or chat.body.get("max_completion_tokens") for chat in server.chats]
-    assert result.summary["tokens_in"] + result.summary["tokens_out"] == spent <= limit
+    assert result.summary.tokens_in + result.summary.tokens_out == spent <= limit
     assert all(256 <= allowed <= limit for allowed in asked)
     if limit < 20_000:
-        assert result.summary["stopped"] == f"the next call could exceed {limit:,} tokens (--max-tokens)"
+        assert result.summary.stopped == f"the next call could exceed {limit:,} tokens (--max-tokens)"
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.01, 0.03, 0.05])
@@ -335,9 +336,9 @@ def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(
     with ChatServer([reply] * 50) as server:
         result = run(server, iterations=4, max_usd=limit, price_in=1.0, price_out=5.0, max_output_tokens=1000)
         spent = len(server.chats) * (2100 * 1.0 + 1000 * 5.0) / 1e6
-    assert result.summary["usd"] == pytest.approx(spent)
+    assert result.summary.usd == pytest.approx(spent)
     assert spent <= limit
-    assert result.summary["stopped"] == f"the next call could exceed {limit:g} USD (--max-usd)"
+    assert result.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
 
 
 def test_max_usd_without_a_known_price_refuses_before_any_call() -> None:
@@ -352,17 +353,17 @@ def test_max_usd_without_a_known_price_refuses_before_any_call() -> None:
 @pytest.mark.parametrize("candidates", [1, 3])
 def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int, candidates: int) -> None:
     result = policygen.run("cartpole", iterations=6, candidates=candidates, max_episodes=limit, final_episodes=2)
-    assert result.summary["episodes"] <= limit
-    assert "--max-episodes" in result.summary["stopped"] or f"of {limit} episodes" in result.summary["stopped"]
+    assert result.summary.episodes <= limit
+    assert "--max-episodes" in result.summary.stopped or f"of {limit} episodes" in result.summary.stopped
     assert len(attempts_of(result.folder)) == len(result.attempts)
-    assert len(transcript_of(result.folder)) == result.summary["attempts"]
+    assert len(transcript_of(result.folder)) == result.summary.attempts
 
 
 def test_a_search_without_a_model_uses_no_tokens_and_no_money() -> None:
     result = policygen.run("frozenlake", iterations=2, max_tokens=1, max_usd=0)
-    assert result.summary["attempts"] == 2
-    assert (result.summary["llm_calls"], result.summary["requests"]) == (0, 2)
-    assert (result.summary["tokens_in"], result.summary["usd"]) == (0, 0.0)
+    assert result.summary.attempts == 2
+    assert (result.summary.llm_calls, result.summary.requests) == (0, 2)
+    assert (result.summary.tokens_in, result.summary.usd) == (0, 0.0)
 
 
 def test_budgets_are_options_of_the_command_line(tmp_path: Path) -> None:
@@ -388,15 +389,15 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
     with ChatServer(script) as server:
         first = run(server, iterations=6 if not settings.get("candidates") else 2, max_calls=11, **settings)
     again = policygen.run(
-        "frozenlake", llm=f"replay:{first.folder}", iterations=first.summary["iterations"], out="again", **settings
+        "frozenlake", llm=f"replay:{first.folder}", iterations=first.summary.iterations, out="again", **settings
     )
     free = {"usd": 0.0}
     assert [{**a, **free} for a in timeless(attempts_of(again.folder))] == [
         {**a, **free} for a in timeless(attempts_of(first.folder))
     ]
     assert outcome(again.folder)["best"] == outcome(first.folder)["best"]
-    assert again.summary["is_language_model"] is True
-    assert again.summary["usd"] == 0.0
+    assert again.summary.is_language_model is True
+    assert again.summary.usd == 0.0
 
 
 def test_a_replay_that_runs_out_of_replies_is_one_sentence() -> None:
@@ -436,7 +437,7 @@ def test_a_person_answers_through_files(tmp_path: Path) -> None:
     for number, text in enumerate([NO_POLICY, ALWAYS_DOWN, BEST_LAKE], start=1):
         (desk / f"reply-{number:03d}.md").write_text(text)
     result = policygen.run("frozenlake", llm=f"manual:{desk}", iterations=5)
-    assert (result.summary["llm_calls"], result.summary["repairs"], result.summary["attempts"]) == (3, 1, 2)
+    assert (result.summary.llm_calls, result.summary.repairs, result.summary.attempts) == (3, 1, 2)
     asked = [(desk / f"prompt-{number:03d}.md").read_text() for number in (1, 2, 3)]
     for text, line in zip(asked, transcript_of(result.folder), strict=True):
         assert all(message["content"].rstrip() in text for message in line["messages"])

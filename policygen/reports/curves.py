@@ -15,8 +15,9 @@ import numpy as np
 from policygen.errors import LogbookError, UsageError
 from policygen.reports.groups import Group, Member, average, centre_name, each_once, grouped, read_member
 from policygen.reports.style import OKABE_ITO, check_suffix, save, style
+from policygen.runs.listeners import Listener, Watched
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import curve_csv
+from policygen.runs.records import FinalScore, Summary, curve_csv
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -100,6 +101,19 @@ def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x
     return save(runs_figure([Path(folder) for folder in several], x=x), Path(path))
 
 
+class LearningCurve(Listener):
+    """Draws the learning curve of a run into its folder when it is finished."""
+
+    def started(self, run: Watched) -> None:
+        """Remember which run it is."""
+        self._run = run
+
+    def finished(self, summary: Summary) -> None:
+        """Draw it, if there is a point to draw."""
+        if self._run.search.attempts:
+            plot_runs([self._run.folder], self._run.folder / "learning_curve.png")
+
+
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
     """The figure that `plot_runs` saves; see there for what it shows and what it raises."""
     if x not in X_AXES:
@@ -177,14 +191,14 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     _label(axes, x, float(at.iloc[-1]))
 
 
-def _draw_final(axes: Axes, at: float, final: dict[str, Any]) -> None:
-    mean, interval = final["mean"], final["ci95"]
-    if final["exact"]:
+def _draw_final(axes: Axes, at: float, final: FinalScore) -> None:
+    mean, interval = final.mean, final.ci95
+    if final.exact:
         text = f"final score: {mean:.4g} (exact)"
     else:
         text = f"final score: {mean:.4g}"
         text += f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else ""
-        text += f"\n(95% interval, {final['episodes']} fresh episodes)"
+        text += f"\n(95% interval, {final.episodes} fresh episodes)"
     arms = [[mean - interval[0]], [interval[1] - mean]] if interval else None
     axes.errorbar([at], [mean], yerr=arms, fmt="D", markersize=6, capsize=4, color=OKABE_ITO[5], label=text, zorder=4)
 

@@ -20,6 +20,7 @@ from policygen.episodes.score import Score, score_of_returns
 from policygen.reports.style import Numbers
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
+from policygen.runs.records import FinalScore, Summary
 from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
@@ -51,7 +52,7 @@ class Member:
     config: RunConfig
     task: Task
     templates: str
-    summary: dict[str, Any] | None
+    summary: Summary | None
 
     @property
     def finished(self) -> bool:
@@ -59,9 +60,9 @@ class Member:
         return self.summary is not None
 
     @property
-    def final(self) -> dict[str, Any] | None:
+    def final(self) -> FinalScore | None:
         """The record of the final score; None while there is none, and where no policy was found."""
-        return (self.summary or {}).get("final")
+        return self.summary.final if self.summary is not None else None
 
 
 M = TypeVar("M", bound=Member)
@@ -97,7 +98,7 @@ class Group(Generic[M]):
     @property
     def final_score(self) -> Score | None:
         """Mean of the final scores with Student's t interval over runs; runs that found no policy have none."""
-        finals = np.array([run.final["mean"] for run in self.averaged if run.final is not None])
+        finals = np.array([run.final.mean for run in self.averaged if run.final is not None])
         return score_of_returns(finals, (), "runs") if len(finals) else None
 
     @property

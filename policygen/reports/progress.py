@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 
 import click
 from rich.console import Console
@@ -12,23 +11,48 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from policygen.runs.listeners import Listener, Watched
 from policygen.runs.state import Attempt
 from policygen.search.run import Run
 
 
-def followed(run: Run, attempts: Iterable[Attempt], *, live: bool | None = None) -> Iterator[Attempt]:
-    """Pass the attempts on, showing each.
+class Terminal(Listener):
+    """Shows each attempt as it is scored.
 
     Args:
         live: whether to draw the panel; by default when standard output is a terminal.
     """
-    console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is no emoji
-    if live if live is not None else console.is_terminal:
-        yield from _live(run, attempts, console)
-        return
-    for attempt in attempts:
-        click.echo(attempt_line(run, attempt))
-        yield attempt
+
+    def __init__(self, run: Run, *, live: bool | None = None) -> None:
+        self._run = run
+        self._console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is no emoji
+        self._is_live = self._console.is_terminal if live is None else live
+        self._done: list[Attempt] = []
+        self._view: Live | None = None
+
+    def started(self, run: Watched) -> None:
+        """Open the panel."""
+        if self._is_live:
+            begun = time.monotonic()
+            self._view = Live(
+                console=self._console,
+                refresh_per_second=4,
+                get_renderable=lambda: _panel(self._run, self._done, time.monotonic() - begun),
+            )
+            self._view.start()
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Print a line, on a terminal above the panel and for what is worth keeping."""
+        self._done.append(attempt)
+        if self._view is None:
+            click.echo(attempt_line(self._run, attempt))
+        elif attempt.accepted or attempt.number == 0:
+            self._view.console.print(Text(attempt_line(self._run, attempt), no_wrap=True, overflow="ellipsis"))
+
+    def ended(self) -> None:
+        """Leave the terminal as it was found."""
+        if self._view is not None:
+            self._view.stop()
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
@@ -58,19 +82,6 @@ def _spending(run: Run) -> str:
 
 def _cost(run: Run) -> str:
     return "cost unknown" if run.ledger.usd is None else f"${run.ledger.usd:.4f}"
-
-
-def _live(run: Run, attempts: Iterable[Attempt], console: Console) -> Iterator[Attempt]:
-    started = time.monotonic()
-    done: list[Attempt] = []
-    with Live(
-        console=console, refresh_per_second=4, get_renderable=lambda: _panel(run, done, time.monotonic() - started)
-    ) as view:
-        for attempt in attempts:
-            done.append(attempt)
-            if attempt.accepted or attempt.number == 0:
-                view.console.print(Text(attempt_line(run, attempt), no_wrap=True, overflow="ellipsis"))
-            yield attempt
 
 
 def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:

@@ -81,19 +81,19 @@ def _named(group: Group[Member]) -> dict[str, Any]:
 
 
 def _of_run(run: Member) -> dict[str, Any]:
-    summary, final = run.summary or {}, run.final or {}
-    low, high = final.get("ci95") or (None, None)
+    summary, final = run.summary, run.final
+    low, high = final.ci95 if final is not None and final.ci95 is not None else (None, None)
     return {
         "what": "run" if run.finished else "unfinished run",
         "seed": run.config.seed,
-        "attempts": summary.get("attempts"),
-        "llm_calls": summary.get("llm_calls"),
-        "search_episodes": summary.get("episodes"),
-        "final_score": final.get("mean"),
+        "attempts": summary.attempts if summary is not None else None,
+        "llm_calls": summary.llm_calls if summary is not None else None,
+        "search_episodes": summary.episodes if summary is not None else None,
+        "final_score": final.mean if final is not None else None,
         "low": low,
         "high": high,
-        "exact": final.get("exact"),
-        "final_episodes": final.get("episodes"),
+        "exact": final.exact if final is not None else None,
+        "final_episodes": final.episodes if final is not None else None,
     }
 
 
@@ -106,7 +106,7 @@ def _of_group(group: Group[Member]) -> dict[str, Any]:
     words += [f"{count} {why} left out" for why, count in left_out.items() if count]
 
     def mean(name: str) -> float | None:
-        known = [run.summary[name] for run in group.averaged if run.summary and name in run.summary]
+        known = [getattr(run.summary, name) for run in group.averaged if run.summary is not None]
         return float(np.mean(known)) if known else None
 
     return {
@@ -118,7 +118,7 @@ def _of_group(group: Group[Member]) -> dict[str, Any]:
         "final_score": score.mean if score is not None else None,
         "low": low,
         "high": high,
-        "exact": all(run.final["exact"] for run in group.averaged if run.final is not None) if score else None,
+        "exact": all(run.final.exact for run in group.averaged if run.final is not None) if score else None,
         "final_episodes": None,
     }
 

@@ -21,7 +21,15 @@ from policygen.files import append_line, read_lines, write_atomically
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.example import Example, example_from_record, example_to_record
-from policygen.runs.records import attempt_from_record, attempt_to_record, curve_csv, exchange_from_record
+from policygen.runs.records import (
+    Summary,
+    attempt_from_record,
+    attempt_to_record,
+    curve_csv,
+    exchange_from_record,
+    summary_from_record,
+    summary_to_record,
+)
 from policygen.runs.state import Attempt
 from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
 from policygen.tasks.records import task_from_record, task_to_record
@@ -116,9 +124,9 @@ class Logbook:
         if transcript.exists():
             write_atomically(transcript, _lines(read_lines(transcript)))
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
+    def write_summary(self, summary: Summary) -> None:
         """Write `summary.json`, whose presence marks the run as finished."""
-        write_atomically(self.folder / "summary.json", json.dumps(summary, indent=2))
+        write_atomically(self.folder / "summary.json", json.dumps(summary_to_record(summary), indent=2))
 
     def write_curve(self, attempts: Sequence[Attempt]) -> None:
         """Write `learning_curve.csv`, one row per attempt."""
@@ -190,16 +198,19 @@ class Logbook:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise LogbookError(f"{path} is damaged: {error}") from None
 
-    def summary(self) -> dict[str, Any] | None:
-        """What a finished run reported, or None while it is unfinished."""
+    def summary(self) -> Summary | None:
+        """What a finished run reported, or None while it is unfinished.
+
+        Raises:
+            LogbookError: it is damaged.
+        """
         path = self.folder / "summary.json"
         try:
-            summary = json.loads(path.read_text(encoding="utf-8"))
+            return summary_from_record(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError, LogbookError) as error:
             raise LogbookError(f"{path} is damaged: {error}") from None
-        return summary if isinstance(summary, dict) else None
 
     def attempts(self) -> list[Attempt]:
         """All recorded attempts, in order.

@@ -46,12 +46,10 @@ def _worth(folder: Path) -> Worth | None:
     logbook = Logbook(folder)
     summary = logbook.summary()
     if summary is not None:
-        try:
-            final = summary["final"]
-            interval = (final["ci95"][0], final["ci95"][1]) if final["ci95"] is not None else None
-            return Worth(final["mean"], interval, final["episodes"], final["exact"], fresh=True)
-        except (KeyError, IndexError, TypeError) as error:
-            raise LogbookError(f"{folder / 'summary.json'} is damaged: it has no final score ({error})") from None
+        final = summary.final
+        if final is None:
+            raise LogbookError(f"{folder / 'summary.json'} is damaged: it has no final score")
+        return Worth(final.mean, final.ci95, final.episodes, final.exact, fresh=True)
     if not (folder / "attempts.jsonl").exists():
         return None
     best = next((attempt for attempt in reversed(logbook.attempts()) if attempt.accepted), None)

@@ -1,14 +1,17 @@
-"""Attempts, exchanges and scores as JSON values and as CSV rows, and back."""
+"""Attempts, exchanges, scores and the summary of a run as JSON values and as CSV rows, and back."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from policygen.episodes.score import Score
+from policygen.errors import LogbookError, explain
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.policies.policy import from_record
@@ -66,6 +69,91 @@ def attempt_from_record(record: dict[str, Any], task: Task) -> Attempt:
 def _score(record: dict[str, Any]) -> Score:
     interval = tuple(record["ci95"]) if record["ci95"] else None
     return Score(**{**record, "ci95": interval, "returns": tuple(record["returns"]), "seeds": tuple(record["seeds"])})
+
+
+@dataclass(frozen=True, slots=True)
+class FinalScore:
+    """A score without its single returns, as a summary says it: on `episodes` episodes with these `seeds`, or exact."""
+
+    mean: float
+    std: float = 0.0
+    ci95: tuple[float, float] | None = None
+    episodes: int = 0
+    exact: bool = False
+    engine: str = ""
+    seeds: tuple[int, ...] = ()
+
+
+def final_score(score: Score) -> FinalScore:
+    """What a summary says of a score."""
+    return FinalScore(score.mean, score.std, score.ci95, score.episodes, score.exact, score.engine, score.seeds)
+
+
+def score_record(score: Score) -> dict[str, Any]:
+    """A score as JSON values, without its single returns."""
+    return {**asdict(final_score(score)), "ci95": list(score.ci95) if score.ci95 else None, "seeds": list(score.seeds)}
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a finished run reports; `summary.json` is its saved form.
+
+    Attributes:
+        llm_calls: requests to a language model; `requests` also counts those to a search without one.
+        usd: None where a price is unknown.
+        episodes, env_steps: spent while searching; the final score's are not among them.
+        best_attempt: None where no reply was a policy; then there is no `final` score either.
+        solved: whether the final score reaches the task's threshold; None where the task has none.
+        stopped: why the search ended, as a sentence.
+        assumed: what was assumed about a task without a task file.
+    """
+
+    task: str = ""
+    gym_id: str = ""
+    policy_kind: str = ""
+    llm: str = ""
+    is_language_model: bool = False
+    seed: int = 0
+    iterations: int = 0
+    attempts: int = 0
+    llm_calls: int = 0
+    requests: int = 0
+    repairs: int = 0
+    failed_attempts: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = None
+    episodes: int = 0
+    env_steps: int = 0
+    best_attempt: int | None = None
+    best_score: float | None = None
+    final: FinalScore | None = None
+    solved: bool | None = None
+    stopped: str = ""
+    assumed: tuple[str, ...] = ()
+    wall_seconds: float = 0.0
+    llm_seconds: float = 0.0
+
+
+_SUMMARY = TypeAdapter(Summary)
+
+
+def summary_to_record(summary: Summary) -> dict[str, Any]:
+    """The saved form: plain JSON values."""
+    record: dict[str, Any] = _SUMMARY.dump_python(summary, mode="json")
+    return record
+
+
+def summary_from_record(record: Any) -> Summary:
+    """What `summary_to_record` wrote, by this version or an earlier one.
+
+    Raises:
+        LogbookError: it is damaged; the message says where.
+    """
+    try:
+        return _SUMMARY.validate_python(record)
+    except ValidationError as error:
+        raise LogbookError(explain(error)) from None
 
 
 CURVE_COLUMNS = (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from policygen.episodes.score import Score
 from policygen.files import find_run
@@ -17,8 +16,10 @@ from policygen.roles.proposer import Proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Correspondence, Exchange, FailedExchange, llm_options
+from policygen.runs.listeners import Audience, Listener
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
+from policygen.runs.records import Summary, final_score
 from policygen.runs.state import Attempt, Search
 from policygen.search.arena import play_final
 from policygen.search.loop import new_search, optimize
@@ -68,7 +69,7 @@ class Run:
             self.logbook.record_attempt(attempt, self.search.buffer)
             yield attempt
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> Summary:
         """Score the best policy on fresh seeds, write the remaining files, and return the summary."""
         started = time.perf_counter()
         self.final = play_final(self.search, self.config)
@@ -105,50 +106,56 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     return Run(config, proposer, Logbook.create(out, task, config, example), search, Ledger(config))
 
 
-def summarise(run: Run, seconds: float) -> dict[str, Any]:
-    """The record of a finished run, as JSON values."""
+def summarise(run: Run, seconds: float) -> Summary:
+    """What a finished run reports; `seconds` is what its final score took."""
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
     asked = [attempt for attempt in search.attempts if attempt.number > 0]
-    task = search.task
-    return {
-        "task": task.name,
-        "gym_id": task.gym_id,
-        "policy_kind": config.policy,
-        "llm": config.llm,
-        "is_language_model": run.proposer.is_language_model,
-        "seed": config.seed,
-        "iterations": -(-len(asked) // config.candidates),
-        "attempts": len(asked),
-        "llm_calls": run.proposer.model_calls(ledger),
-        "requests": ledger.calls,
-        "repairs": sum(attempt.repairs for attempt in asked),
-        "failed_attempts": sum(attempt.policy is None for attempt in asked),
-        "tokens_in": ledger.tokens_in,
-        "tokens_out": ledger.tokens_out,
-        "usd": ledger.usd,
-        "episodes": ledger.episodes,
-        "env_steps": ledger.env_steps,
-        "best_attempt": search.best.number if search.best is not None else None,
-        "best_score": search.best_score.mean if search.best_score is not None else None,
-        "final": score_record(final) if final is not None else None,
-        "solved": bool(final is not None and task.solved is not None and final.mean >= task.solved)
-        if task.solved is not None
-        else None,
-        "stopped": search.stopped,
-        "assumed": list(task.assumed),
-        "wall_seconds": round((search.attempts[-1].wall_seconds if search.attempts else 0.0) + seconds, 3),
-        "llm_seconds": round(ledger.llm_seconds, 3),
-    }
+    solved = search.task.solved
+    return Summary(
+        task=search.task.name,
+        gym_id=search.task.gym_id,
+        policy_kind=config.policy,
+        llm=config.llm,
+        is_language_model=run.proposer.is_language_model,
+        seed=config.seed,
+        iterations=-(-len(asked) // config.candidates),
+        attempts=len(asked),
+        llm_calls=run.proposer.model_calls(ledger),
+        requests=ledger.calls,
+        repairs=sum(attempt.repairs for attempt in asked),
+        failed_attempts=sum(attempt.policy is None for attempt in asked),
+        tokens_in=ledger.tokens_in,
+        tokens_out=ledger.tokens_out,
+        usd=ledger.usd,
+        episodes=ledger.episodes,
+        env_steps=ledger.env_steps,
+        best_attempt=search.best.number if search.best is not None else None,
+        best_score=search.best_score.mean if search.best_score is not None else None,
+        final=final_score(final) if final is not None else None,
+        solved=(final is not None and final.mean >= solved) if solved is not None else None,
+        stopped=search.stopped,
+        assumed=tuple(search.task.assumed),
+        wall_seconds=round((search.attempts[-1].wall_seconds if search.attempts else 0.0) + seconds, 3),
+        llm_seconds=round(ledger.llm_seconds, 3),
+    )
 
 
-def score_record(score: Score) -> dict[str, Any]:
-    """A score as JSON values."""
-    return {
-        "mean": score.mean,
-        "std": score.std,
-        "ci95": list(score.ci95) if score.ci95 is not None else None,
-        "episodes": score.episodes,
-        "exact": score.exact,
-        "engine": score.engine,
-        "seeds": list(score.seeds),
-    }
+def carry_out(
+    run: Run, listeners: Sequence[Listener] = (), on_attempt: Callable[[Attempt], None] = lambda attempt: None
+) -> Summary:
+    """Go on with a run to its end, telling the listeners what happens.
+
+    Args:
+        on_attempt: called after every attempt; what it raises ends the run, unlike what a listener raises.
+    """
+    audience = Audience(listeners)
+    audience.tell(lambda listener: listener.started(run))
+    try:
+        for attempt in run.attempts():
+            audience.tell(lambda listener, attempt=attempt: listener.attempted(attempt))  # type: ignore[misc]
+            on_attempt(attempt)
+        summary = run.finish()
+        audience.tell(lambda listener: listener.finished(summary))
+    finally:
+        audience.tell(lambda listener: listener.ended())
+    return summary

@@ -18,6 +18,7 @@ from policygen.reports.curves import X_AXES, plot_runs, runs_figure
 from policygen.reports.style import OKABE_ITO
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
+from policygen.runs.records import FinalScore, Summary
 from policygen.tasks.task import Optimum
 
 
@@ -88,7 +89,7 @@ def test_a_task_without_goal_or_warm_up_has_no_such_lines(tmp_path: Path) -> Non
 
 
 def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Path) -> None:
-    final = {"mean": 0.4, "ci95": [0.3, 0.5], "episodes": 100, "exact": False}
+    final = FinalScore(0.4, 0.5, (0.3, 0.5), 100)
     axes = the_axes(runs_figure([a_run(tmp_path, [0.2] * 11, final=final)]))
     (bars,) = axes.containers
     marker, _, (arms,) = bars.lines
@@ -101,14 +102,14 @@ def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Pa
 
 
 def test_an_exact_final_score_says_so(tmp_path: Path) -> None:
-    final = {"mean": 0.74, "ci95": [0.74, 0.74], "episodes": 0, "exact": True}
+    final = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
     axes = the_axes(runs_figure([a_run(tmp_path, [0.74], final=final)]))
     assert "final score: 0.74 (exact)" in legend_of(axes)
 
 
 def test_a_run_that_found_nothing_is_drawn(tmp_path: Path) -> None:
     folder = a_run(tmp_path, [FAILED])
-    Logbook(folder).write_summary({"final": None})
+    Logbook(folder).write_summary(Summary())
     labels = legend_of(the_axes(runs_figure([folder])))
     assert "failed attempt (1)" in labels
     assert not any(label.startswith(("final", "best", "attempt")) for label in labels)

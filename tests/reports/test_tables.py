@@ -17,7 +17,7 @@ from drawn import FAILED, LAKE, a_run, ended
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import LogbookError, UsageError
 from policygen.reports.tables import as_markdown, comparison, write_table
-from policygen.search.run import score_record
+from policygen.runs.records import score_record
 
 
 def finished(out: Path, seed: int, mean: float, **settings: Any) -> Path:

@@ -21,8 +21,8 @@ def test_cartpole_is_solved_within_twenty_iterations() -> None:
     result = policygen.run("cartpole", iterations=20, seed=0)
     assert result.final is not None
     assert result.final.mean >= 475
-    assert result.summary["solved"] is True
-    assert result.summary["attempts"] <= 20
+    assert result.summary.solved is True
+    assert result.summary.attempts <= 20
 
 
 def test_the_frozen_lake_is_solved_within_twenty_iterations() -> None:
@@ -56,8 +56,8 @@ def test_linear_policies_improve() -> None:
 )
 def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -> None:
     result = policygen.run(task, policy=kind, iterations=4, episodes=4, warmup_episodes=4, final_episodes=4)
-    assert result.summary["failed_attempts"] == 0
-    assert result.summary["repairs"] == 0
+    assert result.summary.failed_attempts == 0
+    assert result.summary.repairs == 0
     read = load_run(result.folder)
     for line, attempt in zip(transcript_of(result.folder), read.search.attempts[1:], strict=True):
         parsed = parse(line["reply"]["text"], read.task, read.config.policy)
@@ -70,15 +70,15 @@ def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -
 def test_it_starts_without_any_episode() -> None:
     for kind in ("table", "linear"):
         result = policygen.run("cartpole", policy=kind, iterations=1, warmup_episodes=0, final_episodes=4)
-        assert result.summary["failed_attempts"] == 0
+        assert result.summary.failed_attempts == 0
 
 
 def test_it_never_says_that_it_is_a_language_model() -> None:
     assert Builtin().is_language_model is False
     result = policygen.run("frozenlake", iterations=3)
-    assert result.summary["is_language_model"] is False
-    assert result.summary["llm_calls"] == 0
-    assert result.summary["usd"] == 0.0
+    assert result.summary.is_language_model is False
+    assert result.summary.llm_calls == 0
+    assert result.summary.usd == 0.0
     for line in transcript_of(result.folder):
         assert line["reply"]["model"] == "builtin"
         assert "model, " not in line["reply"]["text"].lower()

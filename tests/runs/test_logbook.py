@@ -27,7 +27,7 @@ from policygen.llm.messages import Message, Prompt, Reply
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import CURVE_COLUMNS
+from policygen.runs.records import CURVE_COLUMNS, Summary
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -104,7 +104,7 @@ def test_the_curve_has_running_totals_and_an_empty_cell_for_what_there_is_not() 
     assert rows[2]["score"] == ""
     assert rows[2]["best"] == rows[1]["best"] == rows[1]["score"]
     assert float(rows[3]["score"]) == pytest.approx(result.attempts[3].score.mean, rel=1e-5)
-    assert int(rows[3]["episodes"]) == result.summary["episodes"]
+    assert int(rows[3]["episodes"]) == result.summary.episodes
 
 
 def test_a_torn_last_line_is_passed_over_and_does_not_swallow_the_next() -> None:
@@ -136,7 +136,7 @@ def test_a_folder_that_went_away_is_one_sentence() -> None:
         path.unlink()
     logbook.folder.rmdir()
     for write in (
-        lambda: logbook.write_summary({}),
+        lambda: logbook.write_summary(Summary()),
         lambda: logbook.record_exchange(FailedExchange(1, 0, PROMPT, 1, "x")),
     ):
         with pytest.raises(LogbookError, match="cannot write"):

@@ -61,7 +61,7 @@ def test_the_final_score_is_on_seeds_that_nothing_in_the_search_saw() -> None:
     assert result.final is not None
     assert len(set(result.final.seeds)) == result.final.episodes == 200
     assert not set(result.final.seeds) & search_seeds(result)
-    assert result.summary["final"]["seeds"] == list(result.final.seeds)
+    assert result.summary.final.seeds == result.final.seeds
     again = policygen.score(result.policy, episodes=50)
     assert not set(again.seeds) & (search_seeds(result) | set(result.final.seeds))
 
@@ -74,7 +74,7 @@ def test_another_run_seed_plays_other_episodes() -> None:
 def test_a_clearly_better_policy_becomes_the_best_and_a_worse_one_does_not() -> None:
     result = run([LEANING, ALWAYS_LEFT, FALLING, LEANING, ALWAYS_LEFT])
     assert [a.number for a in result.attempts if a.accepted] == [1, 3]
-    assert result.summary["best_attempt"] == 3
+    assert result.summary.best_attempt == 3
     assert result.policy == result.attempts[3].policy
     saved = policygen.Policy.load(result.folder / "best.json")
     assert saved.to_text() == result.policy.to_text()
@@ -160,8 +160,8 @@ def test_candidates_of_a_round_see_the_same_history_and_are_scored_in_order() ->
     assert "## No policy yet" in requests[1]
     assert "(attempt 2)" in requests[2]
     assert "(attempt 2)" in requests[3]
-    assert result.summary["iterations"] == 2
-    assert result.summary["attempts"] == 4
+    assert result.summary.iterations == 2
+    assert result.summary.attempts == 4
 
 
 def test_a_continued_conversation_carries_the_first_candidates_turns() -> None:
@@ -191,16 +191,16 @@ def test_a_failed_attempt_is_recorded_and_the_loop_goes_on() -> None:
     assert failed.verdict == "no policy"
     assert (failed.calls, failed.tokens_in, failed.tokens_out) == (1, 10, 5)
     assert result.attempts[3].best_mean == result.attempts[2].best_mean
-    assert result.summary["failed_attempts"] == 2
+    assert result.summary.failed_attempts == 2
 
 
 def test_a_run_without_any_policy_says_so() -> None:
     result = run([NO_POLICY, NO_POLICY])
     assert result.policy is None
     assert result.final is None
-    assert result.summary["final"] is None
-    assert result.summary["best_attempt"] is None
-    assert result.summary["solved"] is False
+    assert result.summary.final is None
+    assert result.summary.best_attempt is None
+    assert result.summary.solved is False
     assert not (result.folder / "best.json").exists()
 
 
@@ -217,23 +217,23 @@ def test_rows_left_out_keep_the_incumbents_actions_and_coverage_says_so() -> Non
 
 def test_the_search_ends_at_the_known_optimum() -> None:
     result = run([ALWAYS_DOWN, BEST_LAKE, ALWAYS_DOWN], task="frozenlake")
-    assert result.summary["attempts"] == 2
-    assert result.summary["stopped"] == "the best possible score was reached"
+    assert result.summary.attempts == 2
+    assert result.summary.stopped == "the best possible score was reached"
 
 
 def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
     result = run([ALWAYS_LEFT, LEANING, FALLING], stop_at=30)
-    assert result.summary["attempts"] == 2
+    assert result.summary.attempts == 2
     assert result.attempts[-1].best_mean >= 30
     best = load_run(result.folder).search
     assert best.best_score is not None
     # A score near the wish is checked on four times the episodes before it is believed.
-    assert result.summary["episodes"] >= 20 + 2 * 10 + 30
+    assert result.summary.episodes >= 20 + 2 * 10 + 30
 
 
 def test_the_search_ends_after_its_iterations() -> None:
     result = run([ALWAYS_LEFT, LEANING])
-    assert result.summary["stopped"] == "all 2 iterations are done"
+    assert result.summary.stopped == "all 2 iterations are done"
 
 
 # --- the same again --------------------------------------------------------------------------------------------------

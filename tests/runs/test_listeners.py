@@ -1,0 +1,93 @@
+"""Listeners hear what happens in order, and one that fails loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import ALWAYS_LEFT, LEANING, Written, summary_of
+
+import policygen
+from policygen.errors import PolicygenError
+from policygen.runs.listeners import Listener, Watched
+from policygen.runs.records import Summary, summary_to_record
+from policygen.runs.state import Attempt
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+QUICK = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
+
+
+class Diary(Listener):
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def started(self, run: Watched) -> None:
+        self.heard.append(run.config.task)
+        assert (run.folder / "config.toml").is_file()
+
+    def attempted(self, attempt: Attempt) -> None:
+        self.heard.append(attempt.number)
+
+    def finished(self, summary: Summary) -> None:
+        self.heard.append(summary)
+
+    def ended(self) -> None:
+        self.heard.append("ended")
+
+
+def test_a_listener_hears_everything_in_order() -> None:
+    diary = Diary()
+    result = policygen.run("cartpole", llm=Written([ALWAYS_LEFT, LEANING]), iterations=2, listeners=[diary], **QUICK)
+    assert diary.heard == ["cartpole", 0, 1, 2, result.summary, "ended"]
+    assert summary_of(result.folder) == summary_to_record(result.summary)
+
+
+def test_a_listener_hears_the_end_of_a_run_that_fails() -> None:
+    diary = Diary()
+    with pytest.raises(PolicygenError):
+        policygen.run("cartpole", llm=Written([LEANING]), iterations=2, listeners=[diary], **QUICK)
+    assert diary.heard == ["cartpole", 0, 1, "ended"]
+
+
+@pytest.mark.parametrize("moment", ["started", "attempted", "finished", "ended"])
+def test_a_listener_that_fails_is_said_once_and_the_run_is_whole(moment: str) -> None:
+    class Broken(Diary):
+        pass
+
+    def fail(*arguments: object) -> None:
+        raise ConnectionError("the tracker is away")
+
+    setattr(Broken, moment, fail)
+    diary = Diary()
+    with pytest.warns(UserWarning, match="Broken failed, and the run goes on without it: the tracker is away") as said:
+        result = policygen.run(
+            "cartpole", llm=Written([LEANING, LEANING]), iterations=2, listeners=[Broken(), diary], **QUICK
+        )
+    assert len([one for one in said if one.category is UserWarning]) == 1
+    assert result.policy is not None
+    assert diary.heard[-1] == "ended"
+    assert (result.folder / "learning_curve.png").is_file()
+
+
+def test_a_picture_that_cannot_be_written_does_not_lose_the_run() -> None:
+    class InTheWay(Listener):
+        def started(self, run: Watched) -> None:
+            (run.folder / "learning_curve.png").mkdir()
+
+    with pytest.warns(UserWarning, match="LearningCurve failed"):
+        result = policygen.run("cartpole", iterations=1, listeners=[InTheWay()], **QUICK)
+    assert result.final is not None
+    assert (result.folder / "summary.json").is_file()
+
+
+def test_what_the_users_own_callback_raises_ends_the_run() -> None:
+    def stop(attempt: Attempt) -> None:
+        raise KeyError(attempt.number)
+
+    with pytest.raises(KeyError):
+        policygen.run("cartpole", iterations=1, on_attempt=stop, **QUICK)
+    (folder,) = Path("results").iterdir()
+    assert not (folder / "summary.json").exists()

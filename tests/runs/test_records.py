@@ -1,0 +1,80 @@
+"""Summaries, scores and attempts as JSON values: what is written comes back, damage is one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from policygen.episodes.score import Score, score_of_returns
+from policygen.errors import LogbookError
+from policygen.llm.messages import Message, Prompt, Reply
+from policygen.policies.parse import parse
+from policygen.runs.correspondence import Exchange, FailedExchange
+from policygen.runs.records import (
+    FinalScore,
+    Summary,
+    attempt_from_record,
+    attempt_to_record,
+    exchange_from_record,
+    final_score,
+    score_record,
+    summary_from_record,
+    summary_to_record,
+)
+from policygen.runs.state import Attempt, Played
+from policygen.tasks.load import load_task
+
+SAMPLED = score_of_returns(np.array([1.0, 2.0, 4.0]), (5, 6, 7), "copies")
+EXACT = Score(0.5, 0.5, (0.5, 0.5), True, "exact")
+
+
+@pytest.mark.parametrize("score", [SAMPLED, EXACT, score_of_returns(np.array([3.0]), (1,), "copies")])
+def test_a_summary_comes_back_as_it_was(score: Score) -> None:
+    summary = Summary("lake", "FrozenLake-v1", "table", final=final_score(score), solved=True, assumed=("one", "two"))
+    written = json.loads(json.dumps(summary_to_record(summary)))
+    assert summary_from_record(written) == summary
+    assert written["final"] == score_record(score)
+
+
+def test_a_summary_of_an_earlier_version_is_read() -> None:
+    read = summary_from_record({"task": "lake", "final": {"mean": 1, "ci95": [0, 2], "later": 3}, "unknown": 1})
+    assert read.final == FinalScore(1.0, ci95=(0.0, 2.0))
+    assert (read.task, read.attempts, read.usd) == ("lake", 0, None)
+
+
+@pytest.mark.parametrize("record", [[], None, {"final": 3}, {"attempts": "many"}, {"final": {"ci95": [1]}}])
+def test_a_damaged_summary_is_one_sentence(record: object) -> None:
+    with pytest.raises(LogbookError) as failure:
+        summary_from_record(record)
+    assert "\n" not in str(failure.value)
+
+
+def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
+    task = load_task("frozenlake")
+    policy = parse("| row | column | action |\n| * | * | down |", task).policy
+    attempt = Attempt(
+        2,
+        policy,
+        SAMPLED,
+        (Played(1.0, 3, "terminated", (("goal", 1.0),)), Played(0.0, 9, "cut")),
+        proposed=policy,
+        proposed_score=EXACT,
+        spread=(("levels", 0.1),),
+        undefined=(("x", 0.5),),
+        usd=None,
+    )
+    written = json.loads(json.dumps(attempt_to_record(attempt)))
+    assert "task" not in written["policy"]
+    assert attempt_from_record(written, task) == attempt
+
+
+def test_an_exchange_is_read_with_its_reply_or_its_error() -> None:
+    messages = [{"role": "user", "content": "a | b"}]
+    place = {"attempt": 3, "request": 1, "messages": messages, "requests": 2}
+    prompt = Prompt((Message("user", "a | b"),))
+    failed = exchange_from_record({**place, "reply": None, "error": "refused"})
+    assert failed == FailedExchange(3, 1, prompt, 2, "refused")
+    answered = exchange_from_record({**place, "reply": {"text": "x", "model": "m"}, "error": None})
+    assert answered == Exchange(3, 1, prompt, Reply("x", "m"), 2)
