@@ -82,6 +82,10 @@ class RunPath(click.Path):
         return find_run(str(value))
 
 
+PATH = click.Path(path_type=Path)
+BASE_URL = click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1.")
+
+
 class RunCommand(click.Command):
     """`policygen run --help` ends with every setting that `--set` and config files know."""
 
@@ -102,17 +106,16 @@ def commands() -> None:
     """
 
 
+def assignment(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--set`."""
+    return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
+
+
 def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that `run` and `prompt` share."""
     for option in (
-        click.option(
-            "--set",
-            "assignments",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Any setting (see `run --help`); may be repeated.",
-        ),
-        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file of settings."),
+        assignment("Any setting (see `run --help`); may be repeated."),
+        click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
         click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
         click.option("--template", help="Improve template: a name in templates/ or a path."),
         click.option(
@@ -130,7 +133,7 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
         click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
         click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
-        click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1."),
+        BASE_URL,
         click.option("--llm", help="Provider and model (default: builtin, which is not a language model)."),
     ):
         command = option(command)
@@ -150,7 +153,7 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--max-tokens", type=int, help="Most tokens, in and out.")
 @click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known.")
 @click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("results"), help="Folder for the run's folder.")
+@click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")
 def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: Path, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     from policygen.runs.config import effective_config
@@ -172,13 +175,7 @@ def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: 
 
 @commands.command()
 @click.argument("run_folder", metavar="RUN", type=RunPath())
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Go on with another prompt_tokens, jobs, base_url or timeout_seconds; may be repeated.",
-)
+@assignment("Go on with another prompt_tokens, jobs, base_url or timeout_seconds; may be repeated.")
 def resume(run_folder: Path, assignments: tuple[str, ...]) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""
     from policygen.search.resume import resume as resume_run
@@ -216,7 +213,7 @@ def _carry_out(begun: Any) -> None:
 @commands.command()
 @click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 @click.option("--task", "task_name", help="Task of a text file.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Also draw the policy into a PNG, SVG or PDF.")
+@click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
 def show(source: Path, task_name: str | None, output: Path | None) -> None:
     """Print a policy as text, and a map of it. RUN may be `latest`."""
     from policygen.reports.maps import policy_map
@@ -251,26 +248,20 @@ def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_j
         return
     click.echo(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
-        click.echo(
-            f"counts as solved from {policy.task.solved:g}: {'yes' if score.mean >= policy.task.solved else 'no'}"
-        )
+        solved = "yes" if score.mean >= policy.task.solved else "no"
+        click.echo(f"counts as solved from {policy.task.solved:g}: {solved}")
 
 
 @commands.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("learning_curves.png"), help="File.")
+@click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File.")
 @click.option(
     "--x",
     type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "wall_seconds"]),
     default="attempt",
     help="What the horizontal axis counts (default: attempt).",
 )
-@click.option(
-    "--table",
-    "table_file",
-    type=click.Path(path_type=Path),
-    help="Also write a table of the runs, as its suffix says: .md, .csv, .tex or .html.",
-)
+@click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of one or many runs, grouped, with intervals."""
     from policygen.reports.curves import plot_runs
@@ -316,7 +307,7 @@ def tasks(name: str | None) -> None:
 
 @commands.command()
 @click.option("--llm", help="Provider and model to try; without it, all providers are listed.")
-@click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1.")
+@BASE_URL
 def doctor(llm: str | None, base_url: str | None) -> None:
     """Say whether a model can be used: is the key there, does the server answer, what does it take."""
     from policygen.llm import PROVIDERS, LLMOptions, connect
@@ -335,13 +326,11 @@ def doctor(llm: str | None, base_url: str | None) -> None:
 
 
 @commands.command()
-@click.option(
-    "--quick", is_flag=True, help="Smaller work and fewer repeats: a minute, for a first impression; nothing is judged."
-)
+@click.option("--quick", is_flag=True, help="Smaller work, fewer repeats, nothing judged: a first impression.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON, and no table.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path("results") / "benchmarks",
     help="Folder for speed.csv, speed.md and speed.png of a full run (default: results/benchmarks).",
 )

@@ -90,6 +90,11 @@ def test_python_m_policygen_is_the_same_command(tmp_path: Path) -> None:
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
+BARE = """name = "bare"
+gym_id = "Pendulum-v1"
+observations = [{name = "x"}, {name = "y"}, {name = "rate"}]
+actions = [{name = "torque"}]
+"""
 MISTAKES = {
     "an unknown command": (("rum", "cartpole"), "No such command 'rum'"),
     "an unknown task": (("run", "cartpol"), "there is no task `cartpol`; did you mean cartpole"),
@@ -121,8 +126,8 @@ MISTAKES = {
     "one price of two": (("run", "cartpole", "--set", "price_in=1"), "give both prices"),
     "a broken template": (("prompt", "cartpole", "--template", "broken"), "templates/broken.j2, line 2: 'oops' is un"),
     "a table without a grid": (
-        ("run", "pendulum", "--policy", "table"),
-        "pendulum has no grid, which a table needs",
+        ("run", "./bare.toml", "--policy", "table"),
+        "bare has no grid, which a table needs",
     ),
     "a linear policy entry by entry": (
         ("run", "pendulum", "--refine", "coordinate:9"),
@@ -163,6 +168,7 @@ def test_a_mistake_is_one_sentence_on_stderr(mistake: str, line: Line) -> None:
     Path("file").write_text("")
     Path("folder").mkdir()
     Path("bad.toml").write_text("= 3")
+    Path("bare.toml").write_text(BARE)
     Path("unknown.toml").write_text("iteration = 3")
     Path("typed.toml").write_text("iterations = 'many'")
     Path("policy.txt").write_text("left = angle")
