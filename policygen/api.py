@@ -104,6 +104,14 @@ def score(policy: Policy, *, episodes: int = 100, seed: int = 0) -> Score:
 
     Args:
         episodes: number of episodes, at least 2.
-        seed: chooses the episodes; runs never tune on them.
+        seed: chooses the episodes, 0 or more; runs never tune on them.
+
+    Raises:
+        UsageError: a number out of range.
+        TaskError: the environment cannot be made, or fails while playing.
     """
+    if episodes < 2:
+        raise UsageError(f"a score needs at least 2 episodes to say how sure it is, not {episodes}")
+    if seed < 0:
+        raise UsageError(f"a seed is 0 or more, not {seed}")
     return evaluate(policy, episode_seeds(seed, "evaluation", episodes))

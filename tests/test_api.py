@@ -125,6 +125,19 @@ def test_a_policy_is_scored_on_fresh_episodes_or_exactly() -> None:
     assert exact.exact
 
 
+@pytest.mark.parametrize(
+    ("numbers", "sentence"),
+    [
+        ({"episodes": 1}, "a score needs at least 2 episodes to say how sure it is, not 1"),
+        ({"episodes": 0}, "at least 2 episodes .* not 0"),
+        ({"seed": -1}, "a seed is 0 or more, not -1"),
+    ],
+)
+def test_a_score_that_could_not_say_how_sure_it_is_is_refused(numbers: dict[str, int], sentence: str) -> None:
+    with pytest.raises(policygen.PolicygenError, match=sentence):
+        policygen.score(policygen.parse(LEANING, "cartpole"), **numbers)
+
+
 def test_every_error_is_a_policygen_error() -> None:
     with pytest.raises(policygen.PolicygenError):
         policygen.run("no-such-task")

@@ -16,7 +16,7 @@ import numpy as np
 from policygen.episodes.trajectory import Actor, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
 
-# Same equations, same rewards, same ends: tests/test_engines.py compares them step by step from equal states.
+# Same equations, same rewards, same ends: tests/episodes/test_envpool.py compares them step by step from equal states.
 POOLED = ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5")
 COPIES = 128  # episodes under way at a time
 

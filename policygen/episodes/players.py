@@ -10,11 +10,11 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from policygen.episodes.envpool import pool_for
 from policygen.episodes.simulator import Closable, Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.errors import TaskError
 from policygen.tasks.task import Task
 
 # Handing work to other processes costs some milliseconds a piece, and starting them takes seconds: less work than this
@@ -76,6 +76,8 @@ class Players(Closable):
             return self._play_here(actor, seeds)
         parts = [list(seeds[i :: self.jobs]) for i in range(self.jobs)]
         played = self._shared([(actor, part) for part in parts if part])
+        if played is None:
+            return self._play_here(actor, seeds)
         results: list[Trajectory | None] = [None] * len(seeds)
         for i, trajectories in enumerate(played):
             results[i :: self.jobs] = trajectories
@@ -91,9 +93,10 @@ class Players(Closable):
             return self._for_many.play_many(actors, seeds)
         if self._seconds_per_episode is None and self._can_share((len(actors) - 1) * len(seeds)):
             return [self._play_here(actors[0], seeds), *self.play_many(actors[1:], seeds)]
-        if not self._worth_sharing(len(actors) * len(seeds)):
-            return [self._play_here(actor, seeds) for actor in actors]
-        return self._shared([(actor, list(seeds)) for actor in actors])
+        played = None
+        if self._worth_sharing(len(actors) * len(seeds)):
+            played = self._shared([(actor, list(seeds)) for actor in actors])
+        return played or [self._play_here(actor, seeds) for actor in actors]
 
     def close(self) -> None:
         """Close the environments of this process; idle workers end by themselves."""
@@ -109,7 +112,7 @@ class Players(Closable):
         return trajectories
 
     def _can_share(self, episodes: int) -> bool:
-        return self.jobs > 1 and episodes > 1 and self._here.engine == "copies"
+        return self.jobs > 1 and episodes > 1 and self._here.engine == "copies" and self.task.gym_id not in _only_here
 
     def _worth_sharing(self, episodes: int) -> bool:
         known = self._seconds_per_episode
@@ -117,24 +120,55 @@ class Players(Closable):
             return False
         return known * episodes > (SECONDS_WORTH_SHARING if _workers.started else SECONDS_WORTH_STARTING)
 
-    def _shared(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]]:
-        from loky import get_reusable_executor
+    def _shared(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]] | None:
+        """What worker processes play, or None if they do not have the same environment.
 
+        Raises:
+            TaskError: the environment itself failed, or a worker died.
+        """
+        from loky import BrokenProcessPool, get_reusable_executor
+        from loky.process_executor import TerminatedWorkerError
+
+        assert isinstance(self._here, Simulator), "EnvPool shares out its episodes itself"
         executor = get_reusable_executor(max_workers=self.jobs, timeout=60, env=_ONE_THREAD)
         _workers.started = True
         started = time.perf_counter()
-        results: list[Any] = list(executor.map(partial(_play_in_worker, self.task), *zip(*work, strict=True)))
+        play = partial(_play_in_worker, self.task, self._here.origin)
+        try:
+            results: list[list[Trajectory] | None] = list(executor.map(play, *zip(*work, strict=True)))
+        except TerminatedWorkerError:
+            raise TaskError(
+                f"a process that played {self.task.gym_id} was killed, perhaps for want of memory;"
+                " fewer processes need less: --jobs 1"
+            ) from None
+        except BrokenProcessPool:  # what was sent to them cannot be read there
+            results = [None]
+        played = [trajectories for trajectories in results if trajectories is not None]
+        if len(played) < len(results):
+            _only_here.add(self.task.gym_id)
+            return None
         episodes = sum(len(seeds) for _, seeds in work)
         self._seconds_per_episode = (time.perf_counter() - started) * self.jobs / episodes
-        return results
+        return played
 
 
+# Environments that only this process has: a script, a notebook or a test registered them.
+_only_here: set[str] = set()
 _simulators: dict[str, Simulator] = {}
 
 
-def _play_in_worker(task: Task, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """In a worker process: play, with environments that are kept from call to call."""
+def _play_in_worker(task: Task, expected: str, actor: Actor, seeds: Sequence[int]) -> list[Trajectory] | None:
+    """In a worker process: play, with environments that are kept from call to call.
+
+    Returns:
+        None where the task's id is unknown or means another environment than `expected`.
+    """
     key = repr((task.gym_id, task.kwargs, task.max_steps))
     if key not in _simulators:
-        _simulators[key] = Simulator(task)
+        try:
+            _simulators[key] = Simulator(task)
+        except Exception:  # what has worked where the task comes from must be missing here
+            return None
+    if _simulators[key].origin != expected:
+        return None
     return _simulators[key].play(actor, seeds)

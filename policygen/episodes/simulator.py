@@ -20,7 +20,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.episodes.vector import has_vector_form, play_vectorised
 from policygen.errors import TaskError
-from policygen.tasks.environments import make_env
+from policygen.tasks.environments import make_env, origin
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -57,6 +57,11 @@ class Simulator(Closable):
     def engine(self) -> str:
         """What plays the episodes: `vector` (one vectorised environment) or `copies` (many stepped side by side)."""
         return "vector" if self._vectorised else "copies"
+
+    @property
+    def origin(self) -> str:
+        """What the task's id stands for in this process."""
+        return origin(self._envs[0])
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """One episode per seed, in the order of the seeds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,21 @@ def make_env(task: Task) -> gym.Env[Any, Any]:
     return make(task.gym_id, dict(task.kwargs), task.max_steps)
 
 
+def origin(env: gym.Env[Any, Any]) -> str:
+    """What the id of an environment stands for: its entry point, keywords and wrappers, the same in every process."""
+    spec = env.spec
+    if spec is None:
+        return ""
+    entry = spec.entry_point
+    where = (
+        entry if isinstance(entry, str) else f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
+    )
+    # Where an object lies in memory is no part of what it is.
+    return re.sub(r"\b0x[0-9a-f]+", "", repr((where, spec.kwargs, spec.additional_wrappers)))
+
+
+# A module that registers environments and a colon before it are optional.
+_ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")
 # Which extra of ours brings what an environment family needs.
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d"}
 
@@ -30,8 +46,13 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     """`gymnasium.make` whose failures are sentences.
 
     Raises:
-        TaskError: Gymnasium does not know the id or the kwargs, or a package the environment needs is missing.
+        TaskError: Gymnasium does not know the id or the kwargs, a package the environment needs is missing, or the
+            environment, or the module before the colon of `module:Id-v0`, fails.
     """
+    if not _ID.fullmatch(gym_id):
+        raise TaskError(
+            f"`{gym_id}` is no Gymnasium id: write `Id-v0`, or `module:Id-v0` with the module that registers it"
+        )
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:
         arguments["max_episode_steps"] = max_steps
@@ -44,7 +65,15 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         fix = f'run: pip install "policygen[{extra}]"' if extra else f"install what it names: {error}"
         raise TaskError(f"{gym_id} needs a package that is not installed; {fix}") from None
     except gym.error.Error as error:
-        raise TaskError(f"Gymnasium cannot make {gym_id}: {error}") from None
-    except (TypeError, ValueError, KeyError, AssertionError) as error:
-        fault = f"{type(error).__name__}: {error}"
-        raise TaskError(f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file") from None
+        raise TaskError(f"Gymnasium cannot make {gym_id}: {' '.join(str(error).split())}") from None
+    except Exception as error:  # foreign code
+        fault = " ".join(f"{type(error).__name__}: {error}".split())
+        if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
+            raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error
+        if kwargs:
+            raise TaskError(
+                f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file"
+            ) from None
+        raise TaskError(
+            f"{gym_id} cannot be made without arguments ({fault}); give it `kwargs` in a task file"
+        ) from error

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+from loky import get_reusable_executor
 from played import CLUMSY, assert_equal, hopping, needs_envpool, policy_for
+from support import environment
 
 import policygen.episodes.players
 import policygen.episodes.simulator
@@ -13,6 +23,7 @@ from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
+from policygen.errors import TaskError
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
@@ -108,3 +119,105 @@ def test_many_policies_are_played_by_processes_and_not_one_after_the_other_in_en
         alone = simulator.play(policy, seeds)
         for played in players.play_many([policy] * 3, seeds):
             assert_equal(played, alone)
+
+
+SCRIPT = """
+import time
+
+import gymnasium as gym
+import policygen
+from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
+
+
+class Slow(gym.Env):
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        time.sleep(0.06)
+        return int(self.np_random.integers(2)), {}
+
+    def step(self, action):
+        return 0, float(self.np_random.normal() + action), True, False, {}
+
+
+gym.register("Slow-v0", Slow)
+result = policygen.run("Slow-v0", iterations=1, episodes=2, final_episodes=60, jobs=2)
+score = policygen.score(result.policy, episodes=4)
+with Simulator(result.policy.task) as simulator:
+    for found in (result.final, score):
+        assert [t.episode_return for t in simulator.play(result.policy, found.seeds[:4])] == list(found.returns[:4])
+print("episodes", result.final.episodes, score.episodes)
+"""
+
+
+def test_an_environment_that_a_script_registers_is_played_in_the_scripts_own_process(tmp_path) -> None:
+    (tmp_path / "mine.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "mine.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "episodes 60 4\n"), done.stderr
+
+
+class Backwards(PendulumEnv):
+    """Turns the other way."""
+
+    def step(self, u: Any) -> Any:
+        return super().step(-u)
+
+
+@pytest.mark.usefixtures("sharing")
+def test_an_id_that_means_another_environment_in_other_processes_is_played_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = replace(gym.registry["Pendulum-v1"], entry_point=Backwards)
+    task = replace(load_task("Pendulum-v1"), max_steps=20)
+    policy = parse("action = 0.5", task, "linear").policy
+    assert policy is not None
+    monkeypatch.setitem(gym.registry, "Pendulum-v1", spec)
+    monkeypatch.setattr(policygen.episodes.players, "_only_here", set())
+    with Players(task, jobs=2) as players, Simulator(task) as simulator:
+        players.play(policy, SEEDS[:1])
+        assert_equal(players.play(policy, SEEDS), simulator.play(policy, SEEDS))
+        assert [len(played) for played in players.play_many([policy, policy], SEEDS)] == [7, 7]
+
+
+DYING = """
+import os
+import gymnasium as gym
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+
+class Dying(PendulumEnv):
+    def step(self, u):
+        if os.getpid() != int(os.environ.get("PLAYING_HERE", "0")):
+            os._exit(1)
+        return super().step(u)
+
+gym.register("policygen-tests/Dying-v0", "dying_here:Dying", max_episode_steps=20)
+"""
+
+
+@pytest.mark.usefixtures("sharing")
+def test_a_process_that_dies_is_answered_with_a_sentence(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dying_here.py").write_text(DYING)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PLAYING_HERE", str(os.getpid()))
+    get_reusable_executor().shutdown(kill_workers=True)  # those there are look for modules where they did
+    task = replace(load_task("Pendulum-v1"), gym_id="dying_here:policygen-tests/Dying-v0", max_steps=20)
+    policy = parse("action = 0.5", task, "linear").policy
+    assert policy is not None
+    with Players(task, jobs=2) as players:
+        players.play(policy, SEEDS[:1])
+        with pytest.raises(TaskError, match=r"a process that played .* was killed.* --jobs 1"):
+            players.play(policy, SEEDS)
+    gym.registry.pop("policygen-tests/Dying-v0")
+
+
+@pytest.mark.usefixtures("sharing")
+def test_other_processes_play_the_task_that_is_asked_for_and_not_the_policys_own() -> None:
+    policy = hopper_policy()
+    task = replace(policy.task, max_steps=9)
+    with Players(task, jobs=2, use_pool=False) as players:
+        players.play(policy, SEEDS[:1])
+        assert max(t.length for t in players.play(policy, SEEDS)) == 9

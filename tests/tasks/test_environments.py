@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
+import gymnasium as gym
 import pytest
 
 from policygen.errors import TaskError
+from policygen.tasks.environments import make_env, origin
 from policygen.tasks.load import load_task
 
 
@@ -16,3 +19,70 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: p
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(TaskError, match=r"LunarLander-v3 needs a package .*pip install \"policygen\[box2d\]\""):
         load_task("LunarLander-v3")
+
+
+MODULE = """
+import gymnasium as gym
+
+class Made(gym.Env):
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, fault=None, *, size=1):
+        if fault:
+            raise fault
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 1, 1.0, True, False, {}
+
+gym.register("policygen-tests/Made-v0", "registering_here:Made")
+gym.register("policygen-tests/Gone-v0", "registering_here:Gone")
+gym.register("policygen-tests/Failing-v0", "registering_here:Made", kwargs={"fault": RuntimeError("no\\nlicence")})
+gym.register("policygen-tests/Choosy-v0", "registering_here:Made", kwargs={"fault": TypeError("which size?")})
+"""
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    (tmp_path / "registering_here.py").write_text(MODULE)
+    (tmp_path / "failing_here.py").write_text("raise RuntimeError('no licence')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("registering_here", None)
+    for name in [name for name in gym.registry if name.startswith("policygen-tests/")]:
+        gym.registry.pop(name)
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_module_before_the_colon_registers_its_environments():
+    task = load_task("registering_here:policygen-tests/Made-v0")
+    assert task.gym_id == "registering_here:policygen-tests/Made-v0"
+    assert origin(make_env(task)) == origin(make_env(replace(task, gym_id="policygen-tests/Made-v0")))
+    assert origin(make_env(task)) != origin(make_env(replace(task, kwargs=(("size", 2),))))
+
+
+@pytest.mark.usefixtures("modules")
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("registering_here:Nothing-v0", "Gymnasium cannot make registering_here:Nothing-v0: Environment `Nothing`"),
+        ("registering_here:", "`registering_here:` is no Gymnasium id: write `Id-v0`, or `module:Id-v0`"),
+        (":Made-v0", "is no Gymnasium id"),
+        ("one:two:Made-v0", "is no Gymnasium id"),
+        (".relative:Made-v0", "is no Gymnasium id"),
+        ("Cart Pole-v1", "is no Gymnasium id"),
+        ("failing_here:Made-v0", "failing_here:Made-v0 cannot be made, it fails with RuntimeError: no licence"),
+        ("registering_here:policygen-tests/Gone-v0", "cannot be made, it fails with AttributeError: .*Gone"),
+        ("registering_here:policygen-tests/Failing-v0", "cannot be made, it fails with RuntimeError: no licence"),
+        (
+            "registering_here:policygen-tests/Choosy-v0",
+            r"without arguments \(TypeError: which size.*`kwargs` in a task",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_answered_in_one_sentence(name, sentence):
+    with pytest.raises(TaskError, match=sentence) as refusal:
+        load_task(name)
+    assert "\n" not in str(refusal.value)
