@@ -14,14 +14,15 @@ from dotenv import load_dotenv
 from policygen.errors import UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, Provider
 
-__all__ = ["PROVIDERS", "Diagnosis", "Entry", "LLMOptions", "Provider", "connect"]
+__all__ = ["PROVIDERS", "Diagnosis", "Entry", "LLMOptions", "Provider", "Spec", "connect", "read_spec"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of the table: how a provider is written, what it is, and the class that is imported when it is used.
 
-    `argument` names what follows the colon, `takes` says whether it must, may or must not be there.
+    `argument` names what follows the colon, `takes` says whether it must, may or must not be there. `is_language_model`
+    says what is known of it before it is connected; a replay is whatever it repeats.
     """
 
     help: str
@@ -29,6 +30,7 @@ class Entry:
     class_name: str
     argument: str = "MODEL"
     takes: Literal["required", "optional", "none"] = "required"
+    is_language_model: bool = True
 
     def load(self) -> Callable[..., Any]:
         """Import the provider's class, and with it whatever software development kit it stands on."""
@@ -42,6 +44,7 @@ PROVIDERS: dict[str, Entry] = {
         "policygen.roles.builtin",
         "Builtin",
         takes="none",
+        is_language_model=False,
     ),
     "openai": Entry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI"),
     "gemini": Entry("Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini", "Gemini"),
@@ -64,6 +67,22 @@ PROVIDERS: dict[str, Entry] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A provider as it is written, `openai:gpt-5-mini`, taken apart; `entry` is None for one that the table lacks."""
+
+    name: str
+    argument: str
+    entry: Entry | None
+
+
+def read_spec(spec: str) -> Spec:
+    """What is written before and after the colon, and the line of the table that it means."""
+    name, _, argument = spec.strip().partition(":")
+    name = name.strip().lower()
+    return Spec(name, argument.strip(), PROVIDERS.get(name))
+
+
 def connect(spec: str, options: LLMOptions) -> Provider:
     """The provider that `spec` names: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
 
@@ -71,9 +90,8 @@ def connect(spec: str, options: LLMOptions) -> Provider:
 
     Raises UsageError for an unknown or incomplete spec, a missing key, or an optional package that is not installed.
     """
-    name, colon, argument = spec.strip().partition(":")
-    name, argument = name.strip().lower(), argument.strip()
-    entry = PROVIDERS.get(name)
+    read, colon = read_spec(spec), ":" in spec
+    name, argument, entry = read.name, read.argument, read.entry
     if entry is None:
         close = difflib.get_close_matches(name, PROVIDERS, n=3)
         meant = f" (did you mean {' or '.join(_written(one) for one in close)}?)" if close else ""

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from policygen.episodes.score import Score, score_of_returns
+from policygen.llm import read_spec
 from policygen.reports.style import Numbers
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
@@ -195,8 +196,8 @@ def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[s
 
 
 def _replayed(llm: str) -> Path | None:
-    provider, _, source = llm.partition(":")
-    return Path(source) if provider == "replay" and source else None
+    spec = read_spec(llm)
+    return Path(spec.argument) if spec.name == "replay" and spec.argument else None
 
 
 def proposals_label(llm: str) -> str:
@@ -204,7 +205,8 @@ def proposals_label(llm: str) -> str:
     replayed = _replayed(llm)
     if replayed is not None:
         return f"replay of {replayed.name}"
-    return "builtin (no language model)" if llm == "builtin" else llm
+    entry = read_spec(llm).entry
+    return f"{llm} (no language model)" if entry is not None and not entry.is_language_model else llm
 
 
 def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import click
@@ -45,7 +46,8 @@ class Terminal(Listener):
         """Print a line, on a terminal above the panel and for what is worth keeping."""
         self._done.append(attempt)
         if self._view is None:
-            click.echo(attempt_line(self._run, attempt))
+            with contextlib.suppress(BrokenPipeError):  # whoever read along has had enough; the run goes on
+                click.echo(attempt_line(self._run, attempt))
         elif attempt.accepted or attempt.number == 0:
             self._view.console.print(Text(attempt_line(self._run, attempt), no_wrap=True, overflow="ellipsis"))
 

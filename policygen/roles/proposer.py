@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from policygen.errors import BudgetExhausted, UsageError
-from policygen.llm import Provider
+from policygen.llm import Provider, read_spec
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import ask
@@ -161,8 +161,7 @@ class LanguageModel:
         return allowance
 
     def _cost(self, tokens_in: int, tokens_out: int) -> float | None:
-        name = self.provider.spec.partition(":")[0]
-        return cost(self._options, name, (self.provider.model,), tokens_in, tokens_out)
+        return cost(self._options, read_spec(self.provider.spec).name, (self.provider.model,), tokens_in, tokens_out)
 
 
 @dataclass(frozen=True, slots=True)

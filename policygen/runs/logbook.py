@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.errors import LogbookError, PolicyError, explain
 from policygen.files import append_line, read_lines, write_atomically
+from policygen.llm import read_spec
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.example import Example, example_from_record, example_to_record
@@ -56,7 +57,7 @@ class Logbook:
         Raises:
             LogbookError: it cannot be written.
         """
-        provider = config.llm.partition(":")[0]
+        provider = read_spec(config.llm).name
         stem = f"{task.name}-{provider}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
         for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
             folder = out / f"{stem}{suffix}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from policygen.errors import UsageError
 from policygen.files import find_run
+from policygen.llm import read_spec
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
 from policygen.prompts.render import improve_template, render_prompt
@@ -64,9 +65,11 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
             search.keep(assess_random_actions(arena))
     context = search.context(len(search.attempts), config)
     prompt = render_prompt(context, config, search.remembered(config))
-    provider, _, model = config.llm.partition(":")
-    usd = cost(llm_options(config), provider, (model,), prompt.estimated_tokens, 0)
-    price = "" if provider == "builtin" else ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
+    asked = read_spec(config.llm)
+    price = ""
+    if asked.entry is None or asked.entry.is_language_model:
+        usd = cost(llm_options(config), asked.name, (asked.argument,), prompt.estimated_tokens, 0)
+        price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
     remark = (
         f"--- {prompt.characters:,} characters, about {prompt.estimated_tokens:,} tokens{price}; "
         f"template {improve_template(config)} ---"

@@ -1,0 +1,45 @@
+"""What the tests of refinement share: policies from text, a player that counts, seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.tasks.load import load_task
+
+WEAK = "let lean = angle + 0.02*spin\nleft = 0\nright = 1*lean - 0.3*position"
+
+
+def policy_of(text: str, task: str = "cartpole", kind: str | None = None) -> Policy:
+    parsed = parse(text, load_task(task), kind)  # type: ignore[arg-type]
+    assert parsed.policy is not None, [str(p) for p in parsed.problems]
+    return parsed.policy
+
+
+class Player:
+    """Plays candidates for real and counts the episodes."""
+
+    def __init__(self, task: str) -> None:
+        self.simulator = Simulator(load_task(task))
+        self.episodes = 0
+        self.seed_lists: list[tuple[int, ...]] = []
+
+    def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
+        self.episodes += len(policies) * len(seeds)
+        self.seed_lists.append(tuple(seeds))
+        return np.array([np.mean([t.episode_return for t in self.simulator.play(p, seeds)]) for p in policies])
+
+
+def seeds(first: int, count: int) -> tuple[int, ...]:
+    return episode_seeds(0, "refine 1", count, first)
+
+
+def mean_return(policy: Policy, count: int = 100) -> float:
+    with Simulator(policy.task) as simulator:
+        played = simulator.play(policy, episode_seeds(5, "fresh", count))
+    return float(np.mean([t.episode_return for t in played]))

@@ -1,0 +1,69 @@
+"""Policies from a run folder, a saved file or a text; what is none of them is one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import ALWAYS_DOWN, LEANING, NO_POLICY, Written
+
+import policygen
+from policygen.errors import LogbookError, PolicyError, UsageError
+from policygen.runs.reading import best_policy, read_example, read_policy
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+QUICK = {"iterations": 1, "episodes": 4, "final_episodes": 4, "warmup_episodes": 4, "repairs": 0}
+
+
+def test_a_policy_is_the_same_from_its_run_its_file_and_its_text() -> None:
+    result = policygen.run("cartpole", llm=Written([LEANING]), **QUICK)
+    assert result.policy is not None
+    Path("policy.txt").write_text(result.policy.to_text())
+    read = [
+        read_policy(result.folder),
+        read_policy(result.folder / "best.json"),
+        read_policy(Path("policy.txt"), "cartpole"),
+    ]
+    assert [policy.to_text() for policy in read] == [result.policy.to_text()] * 3
+
+
+def test_a_folder_without_a_policy_is_one_sentence() -> None:
+    folder = policygen.run("frozenlake", llm=Written([NO_POLICY]), **QUICK).folder
+    for path in (folder, Path("results")):
+        with pytest.raises(
+            PolicyError, match=r"^[^\n]* has no best.json: it is not a run folder, or [^\n]*$"
+        ):
+            best_policy(path)
+
+
+def test_a_text_needs_its_task_and_all_its_problems_are_said() -> None:
+    path = Path("policy.txt")
+    path.write_text("| row | column | action |\n| 9 | * | down |\n| * | * | north |\n")
+    with pytest.raises(UsageError, match=r"policy.txt does not say which task it is for; add --task TASK"):
+        read_policy(path)
+    with pytest.raises(PolicyError) as failure:
+        read_policy(path, "frozenlake")
+    assert [line.split(":")[0].strip() for line in str(failure.value).splitlines()[1:]] == ["line 2", "line 3"]
+    with pytest.raises(PolicyError, match="there is no such file or folder"):
+        read_policy(Path("nowhere"))
+
+
+def test_an_example_is_worth_what_its_run_says() -> None:
+    result = policygen.run("cartpole", llm=Written([LEANING]), **QUICK)
+    worth = read_example(result.folder).worth
+    assert worth is not None
+    assert result.final is not None
+    assert (worth.mean, worth.ci95, worth.fresh) == (result.final.mean, result.final.ci95, True)
+    (result.folder / "summary.json").write_text('{"final": null}')
+    with pytest.raises(LogbookError, match=r"summary.json is damaged: it has no final score$"):
+        read_example(result.folder)
+    (result.folder / "summary.json").unlink()
+    searched = read_example(result.folder).worth
+    assert searched is not None
+    assert not searched.fresh
+
+
+def test_a_saved_file_outside_a_run_is_worth_nothing_known() -> None:
+    policygen.parse(ALWAYS_DOWN, "frozenlake").save(Path("best.json"))
+    assert read_example(Path("best.json")).worth is None

@@ -1,0 +1,100 @@
+"""CMA-ES: its first steps, its budget, its choice of what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from refining import WEAK, Player, policy_of, seeds
+
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.quantities.tree import constants
+from policygen.search.refine.methods import refine
+from policygen.search.refine.tunable import Trials, Tunable
+
+
+def test_every_generation_meets_new_seeds_and_its_candidates_the_same_ones() -> None:
+    player = Player("cartpole")
+    refine(policy_of(WEAK), "cma", Trials(player, seeds, 200), 1)
+    assert len(player.seed_lists) == 4
+    flat = [seed for generation in player.seed_lists for seed in generation]
+    assert len(set(flat)) == len(flat)
+
+
+def test_one_constant_can_be_tuned() -> None:
+    refined = refine(policy_of("left = 0\nright = angle + 0.01*spin"), "cma", Trials(Player("cartpole"), seeds, 480), 1)
+    assert refined is not None
+    assert refined.constants == 1
+
+
+TWO_SIZES = "let length = 0.5*cos(angle)\nleft = 0\nright = 3*length - 2*spin"
+
+
+class Bowl:
+    """A return that is known in closed form: how far `length` and the gains are from where they belong.
+
+    The length matters a hundred times as much as a gain; both belong at twice what the policy was written with.
+    """
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.seen: list[tuple[float, float, float]] = []
+        self.noise = noise
+
+    def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
+        returns = []
+        for policy in policies:
+            assert isinstance(policy, LinearPolicy)
+            (length,), (gain, damping) = constants(policy.lets[0][1]), constants(policy.equations[1][1])
+            self.seen.append((length, gain, damping))
+            values = np.array([length / 0.5, gain / 3, damping / 2]) - 2
+            drawn = np.mean([np.random.default_rng([s, len(seeds)]).normal() for s in seeds]) * self.noise
+            returns.append(-float(values @ (np.array([100.0, 1.0, 1.0]) * values)) + drawn)
+        return np.array(returns)
+
+
+def test_first_steps_are_small_where_a_constant_matters_and_large_where_it_does_not() -> None:
+    bowl = Bowl()
+    policy = policy_of(TWO_SIZES)
+    refined = refine(policy, "cma", Trials(bowl, seeds, 2_000), 0)
+    assert refined is not None
+    tunable = Tunable(policy)
+    assert tunable.places == ("let length", "right", "right")
+    probes = 1 + 2 * tunable.size
+    first_generation = np.array(bowl.seen[probes : probes + 12]) / [0.5, 3, 2] - 1
+    length, gain, damping = first_generation.std(axis=0)
+    assert length < 0.3 * min(gain, damping)
+    found = np.array(
+        [constants(refined.policy.lets[0][1])[0] / 0.5, constants(refined.policy.equations[1][1])[0] / 3]  # type: ignore[attr-defined]
+    )
+    assert found == pytest.approx([2.0, 2.0], abs=0.2)
+
+
+def test_all_episodes_are_counted_and_within_the_budget() -> None:
+    for budget in (60, 200, 500, 1_000, 5_000):
+        bowl = Bowl()
+        counted = 0
+
+        def returns(policies: Sequence[Policy], seeds: Sequence[int], bowl: Bowl = bowl) -> np.ndarray:
+            nonlocal counted
+            counted += len(policies) * len(seeds)
+            return bowl(policies, seeds)
+
+        refined = refine(policy_of(TWO_SIZES), "cma", Trials(returns, seeds, budget), 0)
+        assert refined is not None
+        assert refined.episodes == counted <= budget
+
+
+def test_the_start_is_kept_where_the_search_finds_nothing_better() -> None:
+    best = policy_of(TWO_SIZES.replace("0.5", "1.0").replace("3*", "6*").replace("2*", "4*"))
+    refined = refine(best, "cma", Trials(Bowl(), seeds, 1_500), 0)
+    assert refined is not None
+    assert refined.policy == best
+
+
+def test_a_search_goes_on_with_the_spread_it_left_off_with() -> None:
+    bowl = Bowl()
+    refine(policy_of(TWO_SIZES), "cma", Trials(bowl, seeds, 500), 0, spread=(0.02, 0.3, 0.02))
+    length, gain, damping = (np.array(bowl.seen[:12]) / [0.5, 3, 2] - 1).std(axis=0)
+    assert gain > 5 * max(length, damping)

@@ -1,0 +1,34 @@
+"""Numerical refinement: structure stays, numbers move, budgets hold."""
+
+from __future__ import annotations
+
+import pytest
+from refining import WEAK, Player, mean_return, policy_of, seeds
+
+from policygen.search.refine.methods import refine
+from policygen.search.refine.tunable import Trials
+
+
+@pytest.mark.parametrize("method", ["cma", "ars"])
+def test_tuning_a_weak_policy_makes_it_strong_within_the_budget(method: str) -> None:
+    policy, player = policy_of(WEAK), Player("cartpole")
+    before = mean_return(policy)
+    refined = refine(policy, method, Trials(player, seeds, 2_000), 1)  # type: ignore[arg-type]
+    assert refined is not None
+    assert refined.episodes == player.episodes <= 2_000
+    assert before < 250
+    assert mean_return(refined.policy) > before + 100
+
+
+def test_the_same_seed_tunes_to_the_same_policy() -> None:
+    one, other = (refine(policy_of(WEAK), "cma", Trials(Player("cartpole"), seeds, 200), 7) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert one.policy == other.policy
+
+
+def test_too_small_a_budget_or_nothing_to_tune_plays_nothing() -> None:
+    player = Player("cartpole")
+    assert refine(policy_of(WEAK), "cma", Trials(player, seeds, 47), 1) is None
+    assert refine(policy_of("left = 0\nright = angle"), "cma", Trials(player, seeds, 1_000), 1) is None
+    assert player.episodes == 0

@@ -1,0 +1,87 @@
+"""A policy as a vector: which constants move, how far, and what stays."""
+
+from __future__ import annotations
+
+import numpy as np
+from refining import WEAK, policy_of
+
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import constants, with_constants
+from policygen.search.refine.tunable import Tunable
+
+
+def test_constants_are_read_and_replaced_from_left_to_right() -> None:
+    node = parse_expression("2*x^2 + clip(0.5*v - 3, -1, 1)", ["x", "v"])
+    assert constants(node) == (2.0, 0.5, 3.0, -1.0, 1.0)
+    changed = with_constants(node, iter([5.0, 6.0, 7.0, -8.0, 9.0]))
+    assert to_text(changed) == "5*x^2 + clip(6*v - 7, -8, 9)"
+
+
+def test_exponents_are_structure_and_stay() -> None:
+    assert constants(parse_expression("x^3", ["x"])) == ()
+
+
+def test_a_policy_at_the_origin_is_the_policy_itself() -> None:
+    for text, kind in (
+        (WEAK, "linear"),
+        ("let lean = angle + 0.25*spin\nbins lean: 0.01\n| lean | action |\n| 0 | left |\n| * | right |", "table"),
+    ):
+        policy = policy_of(text, kind=kind)
+        tunable = Tunable(policy)
+        assert tunable.at(np.zeros(tunable.size)) == policy
+
+
+def test_only_what_moved_is_rounded_and_pi_stays_pi() -> None:
+    policy = policy_of("let wave = sin(2*pi*position)\nleft = 0\nright = 0.1234567*wave + 7.654321*angle")
+    tunable = Tunable(policy)
+    assert tunable.at(np.zeros(tunable.size)) == policy
+    assert tunable.places == ("let wave", "right", "right")
+    moved = tunable.at(np.array([0.0, 0.0, 1.0]))
+    assert moved.to_text() == policy.to_text().replace("7.654321", "15.309")
+
+
+def test_constants_move_in_proportion_to_their_size_and_zeros_stay() -> None:
+    policy = policy_of(WEAK)
+    tunable = Tunable(policy)
+    assert tunable.size == 3  # 0.02, 1 and 0.3; the equation `left = 0` has no size to move by
+    moved = tunable.at(np.array([0.5, -0.5, 1.0]))
+    assert isinstance(moved, LinearPolicy)
+    assert moved.to_text() == "let lean = angle + 0.03*spin\nleft = 0\nright = 0.5*lean - 0.6*position"
+
+
+def test_with_a_floor_zeros_move_and_features_stay() -> None:
+    tunable = Tunable(policy_of(WEAK), floor=2.0)
+    assert tunable.size == 3  # left's 0, and 1 and 0.3
+    moved = tunable.at(np.array([0.5, 0.5, 0.5]))
+    assert moved.to_text() == "let lean = angle + 0.02*spin\nleft = 1\nright = 2*lean - 1.3*position"
+
+
+def test_only_bins_the_policy_chose_itself_move_and_they_stay_in_order() -> None:
+    assert Tunable(policy_of("| position | velocity | angle | spin | action |\n| * | * | * | * | left |")).size == 0
+    own = policy_of("bins angle: -0.1, 0.1\n| angle | action |\n| 0 | left |\n| * | right |")
+    tunable = Tunable(own)
+    assert tunable.size == 2
+    crossed = tunable.at(np.array([-5.0, -5.0]))
+    assert isinstance(crossed, TablePolicy)
+    edges = crossed.grid.dimensions[0].edges
+    assert edges == tuple(sorted(edges))
+    assert len(set(edges)) == 2
+
+
+def test_levels_of_a_continuous_table_move_inside_the_action_space() -> None:
+    policy = policy_of("bins rate: 0\n| rate | torque |\n| 0 | -1.5 |\n| * | 1.5 |", "pendulum", "table")
+    tunable = Tunable(policy)
+    assert tunable.size == 3  # the edge and two levels
+    far = tunable.at(np.full(tunable.size, 10.0))
+    assert isinstance(far, TablePolicy)
+    assert far.actions.max() == 2.0
+
+
+def test_a_unit_in_a_feature_and_what_is_fixed_stay() -> None:
+    text = "let share = 1 - clip(fixed(0.4)*angle + 0.3*spin, 0, 1)\nleft = 0\nright = 1*share"
+    tunable = Tunable(policy_of(text))
+    assert tunable.places == ("let share", "right")
+    moved = tunable.at(np.array([1.0, 1.0]))
+    assert moved.to_text() == "let share = 1 - clip(fixed(0.4)*angle + 0.6*spin, 0, 1)\nleft = 0\nright = 2*share"
