@@ -31,9 +31,7 @@ def test_a_policy_is_the_same_from_its_run_its_file_and_its_text() -> None:
 def test_a_folder_without_a_policy_is_one_sentence() -> None:
     folder = policygen.run("frozenlake", llm=Written([NO_POLICY]), **QUICK).folder
     for path in (folder, Path("results")):
-        with pytest.raises(
-            PolicyError, match=r"^[^\n]* has no best.json: it is not a run folder, or [^\n]*$"
-        ):
+        with pytest.raises(PolicyError, match=r"^[^\n]* has no best.json: it is not a run folder, or [^\n]*$"):
             best_policy(path)
 
 
