@@ -61,7 +61,7 @@ def test_notebooks_use_only_what_is_public(path: Path) -> None:
 
 def test_the_guide_on_tuning(tmp_path: Path) -> None:
     notebook = executed(NOTEBOOKS / "tuning.ipynb", tmp_path / "notebooks")
-    assert texts(notebook, "own").count("cma over 3 constants") == 3
+    assert texts(notebook, "own").count("cma over 3 constants") == 2
     assert "fixed(0.05)*spin" in texts(notebook, "fixed")
     assert texts(notebook, "fixed").count("a constant in ") == 2
     assert "ars over 4 constants" in texts(notebook, "ars")
@@ -75,7 +75,7 @@ def test_the_guide_on_templates(tmp_path: Path) -> None:
     notebook = executed(NOTEBOOKS / "templates.ipynb", tmp_path / "notebooks")
     assert "Attempts so far" in texts(notebook, "preview")
     assert "template short ---" in texts(notebook, "own")
-    assert "spin has 6 bins, from below -0.6 to 0.6 and above" in texts(notebook, "override")
+    assert "spin has 6 bins, from below -0.6 to 0.6 and above" in texts(notebook, "own")
     assert texts(notebook, "mistakes").startswith("Error: templates/wrong.j2, line 2: ")
     assert "| step | angle | spin | action |" in texts(notebook, "filters")
     assert "Steps 0 to " in texts(notebook, "linear")
