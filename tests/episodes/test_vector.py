@@ -105,11 +105,10 @@ def test_vectorised_copies_that_have_ended_cost_at_most_as_many_steps_as_those_t
 
 DRIVING = "forward = front - 1.5\nturn_right = r45 - l45\nturn_left = l45 - r45"
 FOLLOWING = "up = paddle - ball_y\ndown = ball_y - paddle\nstay = 0"
+RESTING = "up = 0\ndown = 0\nstay = 1"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("navigation", DRIVING), ("pong", FOLLOWING), ("pong", "up = 0\ndown = 0\nstay = 1")]
-)
+@pytest.mark.parametrize(("name", "text"), [("navigation", DRIVING), ("pong", FOLLOWING), ("pong", RESTING)])
 def test_vectorised_worlds_are_stepping_one_environment_bit_for_bit(
     name: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,44 +106,47 @@ def best_value(name):
     return start @ value
 
 
-@pytest.mark.parametrize("name", ["cliffwalking", "frozenlake-deterministic", "frozenlake8x8", "maze", "nim", "taxi"])
-def test_the_optimum_of_a_finite_task_is_exact(name):
-    assert load_task(name).optimum.value == pytest.approx(best_value(name), abs=1e-5)
+def greedy_table(name):
+    """The actions of backward induction with all steps left; of equals the one that was best with fewer, which ends."""
+    task = load_task(name)
+    going, rewards, start = transitions(name)
+    value, chosen, states = np.zeros(len(start)), np.zeros(len(start), int), np.arange(len(start))
+    for _ in range(task.max_steps):
+        gains = rewards + going @ value
+        value = gains.max(axis=1)
+        chosen = np.where(value > gains[states, chosen] + 1e-9, gains.argmax(axis=1), chosen)
+    return TablePolicy.from_actions(task, chosen[:, None].astype(float))
 
 
-def test_the_optimum_of_the_lake_is_that_of_its_best_table():
-    task = load_task("frozenlake")
-    best = table_of(task, "luuu llll udll lrdl")
-    score = exact_score(best, finite_mdp(task))
-    assert task.optimum.value == pytest.approx(score.mean, abs=1e-5)
-    assert score.mean < best_value("frozenlake") == pytest.approx(0.74419, abs=1e-5)
+@pytest.mark.parametrize("name", ["frozenlake-deterministic", "maze", "nim", "taxi"])
+def test_the_optimum_of_a_task_that_a_table_solves_is_exact(name):
+    task = load_task(name)
+    score = exact_score(greedy_table(name), finite_mdp(task))
+    assert score.mean == pytest.approx(best_value(name), abs=1e-9)
+    assert task.optimum.value <= score.mean  # rounded down, so that a run sees that it is reached
+    assert task.optimum.value == pytest.approx(score.mean, abs=2e-5)
 
 
-# Tables by the first letters of their labels, and the values that the task files and the README name.
+# The best tables known where the clock runs out on slippery ground, by the first letters of their labels, and what no
+# policy exceeds.
 TABLES = {
-    "cliffwalking": ("urrrrrrrrrrr urrrrrrrrrrr uuuuuuuuuuur llllllllllll", -63.0225),
-    "frozenlake8x8": ("urrrrrrr uuuuuurd uullrurr uuldllrr lullrdur llldullr lldllllr ldlldrdl", 0.89357),
-    "maze": ("sww sen een", 0.96667),
+    "cliffwalking": ("urrrrrrrrrrr urrrrrrrrrrr uuuuuuuuuuur llllllllllll", -63.01337),
+    "frozenlake": ("luuu llll udll lrdl", 0.74419),
+    "frozenlake8x8": ("urrrrrrr uuuuuurd uullrurr uuldllrr lullrdur llldullr lldllllr ldlldrdl", 0.91322),
 }
 
 
-@pytest.mark.parametrize(("name", "labels", "expected"), [(name, *row) for name, row in TABLES.items()])
-def test_the_best_known_tables(name, labels, expected):
+@pytest.mark.parametrize(("name", "labels", "bound"), [(name, *row) for name, row in TABLES.items()])
+def test_the_optimum_of_a_slippery_task_is_that_of_its_best_table(name, labels, bound):
     task = load_task(name)
     score = exact_score(table_of(task, labels), finite_mdp(task))
-    assert score.mean == pytest.approx(expected, abs=1e-5 if name != "cliffwalking" else 1e-4)
-    assert score.mean >= task.solved
+    assert task.optimum.value <= score.mean < bound
+    assert task.optimum.value == pytest.approx(score.mean, abs=1e-5)
+    assert best_value(name) == pytest.approx(bound, abs=1e-5)
+    assert str(bound) in task.optimum.source
 
 
-def test_nim_is_solved_by_its_best_table():
-    task = load_task("nim")
-    best = TablePolicy.from_actions(task, np.array([[0.0, 0, 0, 1, 2, 0, 0, 1, 2, 0, 0]]).T)
-    score = exact_score(best, finite_mdp(task))
-    assert score.mean >= task.solved
-    assert score.std == 0
-
-
-def test_the_published_limit_of_taxi_cannot_be_reached():
+def test_the_threshold_that_gymnasium_names_for_taxi_cannot_be_reached():
     assert best_value("taxi") == pytest.approx(7.93)
     assert load_task("taxi").solved < 7.93
 
@@ -196,7 +199,8 @@ def playing(hard, ace, shown, natural=False):
 def test_the_optimum_of_blackjack_is_the_expectation_over_all_cards():
     deals = [(a + b, 1 in (a, b), shown) for a in CARDS for b in CARDS for shown in CARDS]
     mean = np.mean([playing(h, ace, shown, total(h, ace) == 21) for h, ace, shown in deals])
-    assert load_task("blackjack").optimum.value == pytest.approx(mean, abs=1e-6)
+    assert load_task("blackjack").optimum.value <= mean
+    assert load_task("blackjack").optimum.value == pytest.approx(mean, abs=1e-5)
 
 
 def test_the_best_table_of_blackjack_scores_its_optimum():
