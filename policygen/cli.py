@@ -15,6 +15,7 @@ import click
 from policygen import __version__
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
+from policygen.outgoing import shown
 
 GROUPS = {
     "Search for a policy": ("run", "resume"),
@@ -61,14 +62,19 @@ def main() -> None:
     sys.exit(code or 0)
 
 
+def say(text: object, *, err: bool = False) -> None:
+    """Print, with secrets hidden and control characters made visible."""
+    click.echo(shown(text), err=err)
+
+
 def _fail(message: str, code: int) -> int:
-    click.echo(f"Error: {message}", err=True)
+    say(f"Error: {message}", err=True)
     return code
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     if issubclass(category, UserWarning):
-        click.echo(f"Warning: {message}", err=True)
+        say(f"Warning: {message}", err=True)
 
 
 class RunPath(click.Path):
@@ -140,9 +146,19 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option by which a user vouches for a file that came from elsewhere."""
+    return click.option(
+        "--trust",
+        is_flag=True,
+        help="The files are yours, or you know them: a key may go to the server they name.",
+    )(command)
+
+
 @commands.command(cls=RunCommand)
 @click.argument("task")
 @run_settings
+@trust_option
 @click.option("--iterations", type=int, help="Rounds of asking (default 20).")
 @click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
 @click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
@@ -154,7 +170,9 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known.")
 @click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included.")
 @click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")
-def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: Path, **options: Any) -> None:
+def run(
+    task: str, config_file: Path | None, assignments: tuple[str, ...], out: Path, trust: bool, **options: Any
+) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     from policygen.runs.config import effective_config
     from policygen.search.run import start
@@ -162,52 +180,59 @@ def run(task: str, config_file: Path | None, assignments: tuple[str, ...], out: 
 
     loaded = load_task(task)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
-    begun = start(loaded, config, out)
+    begun = start(loaded, config.with_address_from("") if trust else config, out)
     kind = f"{config.policy} policy"
-    click.echo(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
+    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
     for sentence in begun.task.assumed:
-        click.echo(f"  assumed: {sentence}")
+        say(f"  assumed: {sentence}")
     if (example := begun.search.example) is not None:
         use = "" if begun.proposer.reads_prompts else f"; {config.llm} ignores it"
-        click.echo(f"  example: a {example.kind} policy for {example.task}{use}")
+        say(f"  example: a {example.kind} policy for {example.task}{use}")
     _carry_out(begun)
 
 
 @commands.command()
 @click.argument("run_folder", metavar="RUN", type=RunPath())
 @assignment("Go on with another prompt_tokens, jobs, base_url or timeout_seconds; may be repeated.")
-def resume(run_folder: Path, assignments: tuple[str, ...]) -> None:
+@trust_option
+def resume(run_folder: Path, assignments: tuple[str, ...], trust: bool) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""
     from policygen.search.resume import resume as resume_run
 
-    begun = resume_run(run_folder, assignments=assignments)
-    click.echo(f"going on after attempt {len(begun.search.attempts) - 1}")
+    begun = resume_run(run_folder, assignments=assignments, trust=trust)
+    say(f"going on after attempt {len(begun.search.attempts) - 1}")
     _carry_out(begun)
 
 
 def _carry_out(begun: Any) -> None:
+    from policygen.llm.base import Keyed
     from policygen.reports.curves import LearningCurve
     from policygen.reports.progress import Terminal
     from policygen.search.run import carry_out
 
+    if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
+        say(f"  {begun.provider.key_goes_to}")
+    begun.on_wait = lambda sentence: say(sentence, err=True)
     try:
         summary = carry_out(begun, (Terminal(begun), LearningCurve()))
     except (KeyboardInterrupt, PolicygenError) as error:
-        hint = f"Nothing is lost; go on with: policygen resume {begun.folder}"
+        chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
+        address = f" --set base_url={chosen}" if chosen else ""
+        hint = f"Nothing is lost; go on with: policygen resume {begun.folder}{address}"
         if isinstance(error, KeyboardInterrupt):
-            click.echo(f"\nInterrupted. {hint}", err=True)
+            say(f"\nInterrupted. {hint}", err=True)
             raise SystemExit(130) from None
         raise SystemExit(_fail(f"{error}\n{hint}", 1)) from None
-    click.echo(f"\nstopped: {summary.stopped}")
+    say(f"\nstopped: {summary.stopped}")
     best = begun.search.best
     if best is None or best.policy is None:
-        click.echo(f"no policy was found; what was asked and answered is in {begun.folder}")
+        say(f"no policy was found; what was asked and answered is in {begun.folder}")
         raise SystemExit(1)
     seeds = "" if begun.final.exact else " that the search never saw"
     solved = {True: " (solved)", False: " (not solved)", None: ""}[summary.solved]
-    click.echo(f"final score: {begun.final}{seeds}{solved}")
-    click.echo(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
-    click.echo(f"results: {begun.folder}")
+    say(f"final score: {begun.final}{seeds}{solved}")
+    say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
+    say(f"results: {begun.folder}")
 
 
 @commands.command()
@@ -220,13 +245,13 @@ def show(source: Path, task_name: str | None, output: Path | None) -> None:
     from policygen.runs.reading import read_policy
 
     policy = read_policy(source, task_name)
-    click.echo(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text()}")
+    say(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text()}")
     drawn = policy_map(policy)
-    click.echo(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
+    say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
         from policygen.reports.portraits import plot_policy
 
-        click.echo(f"\npicture: {plot_policy(policy, output)}")
+        say(f"\npicture: {plot_policy(policy, output)}")
 
 
 @commands.command("eval")
@@ -244,12 +269,12 @@ def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_j
     policy = read_policy(source, task_name)
     score = score_of(policy, episodes=episodes, seed=seed)
     if as_json:
-        click.echo(json.dumps({"task": policy.task.name, "gym_id": policy.task.gym_id, **score_record(score)}))
+        say(json.dumps({"task": policy.task.name, "gym_id": policy.task.gym_id, **score_record(score)}))
         return
-    click.echo(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
+    say(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
         solved = "yes" if score.mean >= policy.task.solved else "no"
-        click.echo(f"counts as solved from {policy.task.solved:g}: {solved}")
+        say(f"counts as solved from {policy.task.solved:g}: {solved}")
 
 
 @commands.command()
@@ -274,13 +299,13 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
     # `results/*` also names what is no run; a single path that is none is a mistake.
     folders = [path for path in runs if (path / "config.toml").is_file()]
     for other in [path for path in runs if path not in folders] if folders else ():
-        click.echo(f"Warning: {other} is not a run folder and is left out", err=True)
+        say(f"Warning: {other} is not a run folder and is left out", err=True)
     runs = tuple(folders) or runs
     for folder in repeated_runs(runs):
-        click.echo(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
-    click.echo(plot_runs(runs, output, x=x))
+        say(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
+    say(plot_runs(runs, output, x=x))
     if table_file is not None:
-        click.echo(write_table(runs, table_file))
+        say(write_table(runs, table_file))
 
 
 @commands.command()
@@ -292,8 +317,8 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], **
 
     shown = preview(task, config_file, assignments, options)
     for message in shown.prompt.messages:
-        click.echo(f"--- {message.role} ---\n{message.content}")
-    click.echo(shown.remark, err=True)
+        say(f"--- {message.role} ---\n{message.content}")
+    say(shown.remark, err=True)
 
 
 @commands.command()
@@ -302,7 +327,7 @@ def tasks(name: str | None) -> None:
     """List the tasks, or say all about one: NAME, a task file, or a Gymnasium id."""
     from policygen.reports.describe import describe_task, list_tasks
 
-    click.echo(describe_task(name) if name else list_tasks())
+    say(describe_task(name) if name else list_tasks())
 
 
 @commands.command()
@@ -311,16 +336,20 @@ def tasks(name: str | None) -> None:
 def doctor(llm: str | None, base_url: str | None) -> None:
     """Say whether a model can be used: is the key there, does the server answer, what does it take."""
     from policygen.llm import PROVIDERS, LLMOptions, connect
+    from policygen.llm.base import Keyed
 
     if llm is None:
         width = max(map(len, PROVIDERS)) + 2
         for name, entry in PROVIDERS.items():
-            click.echo(f"{name.ljust(width)}{entry.help}")
-        click.echo("\nTry one with: policygen doctor --llm PROVIDER:MODEL")
+            say(f"{name.ljust(width)}{entry.help}")
+        say("\nTry one with: policygen doctor --llm PROVIDER:MODEL")
         return
-    diagnosis = connect(llm, LLMOptions(base_url=base_url)).diagnose()
+    provider = connect(llm, LLMOptions(base_url=base_url))
+    if isinstance(provider, Keyed) and provider.key_goes_to:
+        say(provider.key_goes_to)
+    diagnosis = provider.diagnose()
     for line in diagnosis.lines:
-        click.echo(line)
+        say(line)
     if not diagnosis.ok:
         raise SystemExit(1)
 
@@ -344,7 +373,7 @@ def bench(quick: bool, as_json: bool, out: Path) -> None:
     rows = []
     for row in run_all(quick=quick):
         rows.append(row)
-        click.echo(ratios.line_of(row), err=True)
-    click.echo(ratios.as_json(rows) if as_json else "\n" + ratios.as_markdown(rows))
+        say(ratios.line_of(row), err=True)
+    say(ratios.as_json(rows) if as_json else "\n" + ratios.as_markdown(rows))
     if not quick:
         ratios.write_results(rows, out)

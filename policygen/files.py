@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from policygen.errors import LogbookError, UsageError
+from policygen.outgoing import json_safe, redacted
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -65,10 +66,12 @@ def find_run(name: str) -> Path:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content`; whoever reads it sees the old file or the new one, never a part.
 
+    Secrets in a text are hidden.
+
     Raises:
         LogbookError: the folder is missing, read-only or full, and what would help; the old file is kept.
     """
-    data = _bytes(content) if isinstance(content, str) else content
+    data = _bytes(redacted(content)) if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.part")
     try:
         with open(temporary, "wb") as file:
@@ -82,7 +85,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
-    """Add one JSON line to a log.
+    """Add one JSON line to a log, with secrets hidden.
 
     Args:
         durable: wait until it is on the disk, so that it outlives a power failure as well as a crash.
@@ -90,7 +93,7 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
     Raises:
         LogbookError: it cannot be written.
     """
-    line = json.dumps(record, ensure_ascii=False) + "\n"
+    line = redacted(json_line(record))
     try:
         with open(path, "ab+") as file:
             # A line torn by a crash must not swallow this one.
@@ -103,6 +106,11 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
                 _to_disk(file)
     except OSError as error:
         raise _not_written(path, error) from None
+
+
+def json_line(record: Any) -> str:
+    """One line of a log, which shows nothing a terminal would obey."""
+    return json_safe(json.dumps(record, ensure_ascii=False)) + "\n"
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

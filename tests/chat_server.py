@@ -36,8 +36,8 @@ class Scripted:
     finish: str = "stop"
     reasoning: str = ""
     reasoning_field: str = "reasoning_content"
-    tokens_in: int | None = 100
-    tokens_out: int | None = 20
+    tokens_in: int | None = 2000
+    tokens_out: int | None = 100
     retry_after: float | None = None
     body: object = None
 

@@ -105,7 +105,7 @@ class Written:
     model = "by-hand"
     is_language_model = True
 
-    def __init__(self, texts: Iterable[str], *, tokens_in: int | None = 10, tokens_out: int | None = 5) -> None:
+    def __init__(self, texts: Iterable[str], *, tokens_in: int | None = 2000, tokens_out: int | None = 100) -> None:
         self.texts = list(texts)
         self.prompts: list[Prompt] = []
         self.tokens = (tokens_in, tokens_out)

@@ -77,14 +77,14 @@ STORY = (
     Scripted(ALWAYS_RIGHT, tokens_in=1000, tokens_out=50),  # 1: a good reply
     Scripted(MALFORMED_LAKE, tokens_in=1100, tokens_out=60),  # 2: malformed,
     Scripted(ALWAYS_DOWN, tokens_in=1200, tokens_out=70),  # and repaired
-    Scripted(NO_POLICY, tokens_in=1, tokens_out=2),  # 3: never right
-    Scripted(NO_POLICY, tokens_in=3, tokens_out=4),
-    Scripted(MALFORMED_LAKE, tokens_in=5, tokens_out=6),
+    Scripted(NO_POLICY, tokens_in=3001, tokens_out=302),  # 3: never right
+    Scripted(NO_POLICY, tokens_in=3003, tokens_out=304),
+    Scripted(MALFORMED_LAKE, tokens_in=3005, tokens_out=306),
     Scripted(status=429, error="slow down", retry_after=0),  # 4: a rate limit,
     Scripted(ALWAYS_RIGHT, tokens_in=2000, tokens_out=80),  # and then an answer
-    Scripted(BEST_LAKE, finish="length", tokens_in=10, tokens_out=20),  # 5: cut off, though it reads as a policy,
-    Scripted(ALWAYS_DOWN, reasoning=BEST_LAKE, tokens_in=30, tokens_out=40),  # and repaired after some reasoning
-    Scripted(f"<think>{ALWAYS_DOWN}</think>\n{BEST_LAKE}", tokens_in=7, tokens_out=8),  # 6: the best there is
+    Scripted(BEST_LAKE, finish="length", tokens_in=3010, tokens_out=320),  # 5: cut off, though it reads as a policy,
+    Scripted(ALWAYS_DOWN, reasoning=BEST_LAKE, tokens_in=3030, tokens_out=340),  # and repaired after some reasoning
+    Scripted(f"<think>{ALWAYS_DOWN}</think>\n{BEST_LAKE}", tokens_in=3007, tokens_out=308),  # 6: the best there is
 )
 
 
@@ -111,8 +111,8 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
         "failed_attempts": 1,
         "attempts": 6,
         "iterations": 6,
-        "tokens_in": 5356,
-        "tokens_out": 340,
+        "tokens_in": 23356,
+        "tokens_out": 2140,
     }
     assert summary["is_language_model"] is True
     assert summary["stopped"] == "the best possible score was reached"
@@ -129,7 +129,7 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
     assert [a["number"] for a in attempts] == list(range(7))
     assert [a["calls"] for a in attempts] == [0, 1, 2, 3, 2, 2, 1]
     assert [a["repairs"] for a in attempts] == [0, 0, 1, 2, 0, 1, 0]
-    assert [a["tokens_in"] for a in attempts] == [0, 1000, 2300, 9, 2000, 40, 7]
+    assert [a["tokens_in"] for a in attempts] == [0, 1000, 2300, 9009, 2000, 6040, 3007]
     assert [a["policy"] is None for a in attempts] == [True, False, False, True, False, False, False]
     assert [a["accepted"] for a in attempts] == [False, True, True, False, False, False, True]
     assert files_with(result.folder, service.key) == []
@@ -205,13 +205,14 @@ def test_reasoning_is_kept_but_never_parsed(service: Service) -> None:
     assert {line["reply"]["reasoning"] for line in transcript_of(result.folder)} == {BEST_LAKE}
 
 
-def test_counts_the_server_did_not_report_are_estimated_and_their_cost_is_unknown() -> None:
+def test_counts_the_server_did_not_report_are_estimated_and_so_is_their_cost() -> None:
     with ChatServer([Scripted(BEST_LAKE, tokens_in=None, tokens_out=None)]) as server:
         result = run(server, iterations=1, price_in=1.0, price_out=2.0)
     (line,) = transcript_of(result.folder)
     assert result.summary.tokens_in == round(sum(len(m["content"]) for m in line["messages"]) / 4)
     assert result.summary.tokens_out == round(len(BEST_LAKE) / 4)
-    assert result.summary.usd is None
+    spent = result.summary.tokens_in * 1.0 + result.summary.tokens_out * 2.0
+    assert result.summary.usd == pytest.approx(spent / 1e6)
 
 
 def test_the_users_prices_are_what_a_run_costs() -> None:
@@ -230,7 +231,7 @@ def test_a_refused_key_ends_the_run_and_resume_goes_on(service: Service) -> None
         assert service.key not in str(failure.value)
         assert not (folder / "summary.json").exists()
         assert transcript_of(folder)[1]["reply"] is None
-        begun = resume(folder)
+        begun = resume(folder, trust=True)
         list(begun.attempts())
         begun.finish()
         assert len(server.chats) == 5
@@ -276,8 +277,9 @@ def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(tmp_path: Path) -> 
         assert done.returncode == 1
         refused, hint = sentences(done.stderr)
         assert refused == "Error: OpenAI refused the key in OPENAI_API_KEY (401): no such key"
-        assert hint == f"Nothing is lost; go on with: policygen resume results/{folder.name}"
-        again = in_a_process("resume", f"results/{folder.name}", cwd=tmp_path, OPENAI_API_KEY=SERVICES[1].key)
+        on = ("resume", f"results/{folder.name}", "--set", f"base_url={server.openai_url}")
+        assert hint == f"Nothing is lost; go on with: policygen {' '.join(on)}"
+        again = in_a_process(*on, cwd=tmp_path, OPENAI_API_KEY=SERVICES[1].key)
     assert again.returncode == 0, again.stderr
     assert summary_of(folder)["llm_calls"] == 2
     assert summary_of(folder)["attempts"] == 1

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dotenv import load_dotenv
-
 from policygen.errors import UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, Provider
+from policygen.llm.keys import keys_from_file
 
 __all__ = ["PROVIDERS", "Diagnosis", "Entry", "LLMOptions", "Provider", "Spec", "connect", "read_spec"]
 
@@ -86,9 +85,11 @@ def read_spec(spec: str) -> Spec:
 def connect(spec: str, options: LLMOptions) -> Provider:
     """The provider that `spec` names: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
 
-    Reads a `.env` file in the working directory first; variables that are set already win over it. Asks no server.
+    Takes keys, and nothing else, from a `.env` file in the working directory first; variables that are set already win
+    over it. Asks no server.
 
-    Raises UsageError for an unknown or incomplete spec, a missing key, or an optional package that is not installed.
+    Raises UsageError for an unknown or incomplete spec, a missing key, a key that a file would send elsewhere, or an
+    optional package that is not installed.
     """
     read, colon = read_spec(spec), ":" in spec
     name, argument, entry = read.name, read.argument, read.entry
@@ -104,7 +105,7 @@ def connect(spec: str, options: LLMOptions) -> Provider:
         raise UsageError(f"{name!r} takes nothing after it: write {name}")
     if entry.takes == "optional" and colon and not argument:
         raise UsageError(f"nothing follows the colon in {spec!r}: write {name} or {name}:{entry.argument}")
-    load_dotenv(Path.cwd() / ".env", override=False)
+    keys_from_file(Path.cwd() / ".env")
     make = entry.load()
     provider: Provider = make() if entry.takes == "none" else make(argument, options)
     return provider

@@ -11,10 +11,10 @@ from typing import cast
 
 from policygen.errors import PolicygenError, ProviderError, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, joined, split_thinking
-from policygen.llm.keys import require_key
+from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.keys import check_destination, goes_to, require_key
 from policygen.llm.messages import Prompt, Reply
-from policygen.llm.prices import cost
+from policygen.llm.transport import BoundedClient
 
 try:
     import anthropic
@@ -23,6 +23,8 @@ except ImportError:
     raise UsageError('anthropic models need an extra package: pip install "policygen[anthropic]"') from None
 
 _ANTHROPIC_URL = "https://api.anthropic.com"
+
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # what is read from or into a cache
 
 _SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
 
@@ -38,15 +40,19 @@ class Anthropic:
         self._options = options
         self._base_url = options.base_url or _ANTHROPIC_URL
         self._key = require_key("anthropic", "ANTHROPIC_API_KEY")
+        check_destination(self._key, options, _ANTHROPIC_URL)
+        self.key_goes_to = goes_to(self._key, self._base_url)
         self._client = anthropic.Anthropic(
             api_key=self._key.value,
             base_url=self._base_url,
             timeout=options.timeout_seconds,
             max_retries=0,
+            http_client=BoundedClient(options.timeout_seconds),
         )
         if options.temperature is not None:
             warnings.warn(f"{self.spec} does not take a temperature: asking without it", stacklevel=3)
 
+    @faults.unreadable_is_a_fault
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
         system = joined(*(message.content for message in prompt.messages if message.role == "system"))
@@ -60,16 +66,17 @@ class Anthropic:
                 messages=cast("list[MessageParam]", turns),
                 stream=False,
             )
-        except (anthropic.AnthropicError, ValueError) as error:
+        except (anthropic.AnthropicError, ValueError, RecursionError) as error:
             raise self._fault(error) from None
         return self._reply(message)
 
+    @faults.unreadable_is_a_fault
     def diagnose(self) -> Diagnosis:
         """Ask the server about the model."""
         lines = [f"the key is in {self._key.name}"]
         try:
             found = self._client.models.retrieve(self.model)
-        except (anthropic.AnthropicError, ValueError) as error:
+        except (anthropic.AnthropicError, ValueError, RecursionError) as error:
             return Diagnosis(False, (*lines, str(self._fault(error))))
         lines.append(f"Anthropic answers at {self._base_url} and knows {found.id}")
         if found.max_input_tokens:
@@ -83,19 +90,17 @@ class Anthropic:
         blocks = message.content or []
         thought = split_thinking("".join(block.text for block in blocks if block.type == "text"))
         thinking = (block.thinking for block in blocks if block.type == "thinking")
-        tokens_in = tokens_out = None
-        if message.usage:
-            usage = message.usage
-            cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
-            tokens_in, tokens_out = usage.input_tokens + cached, usage.output_tokens
-        finish = message.stop_reason or ""
-        reported = message.model or self.model
+        usage = message.usage
+        read = [counted(usage, name) for name in ("input_tokens", *_CACHED)]
+        tokens_in = sum(count or 0 for count in read) if read[0] is not None else None
+        tokens_out = counted(usage, "output_tokens")
+        finish = worded(message.stop_reason)
+        reported = worded(message.model) or self.model
         return Reply(
             text=thought.text,
             model=reported,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
-            usd=cost(self._options, "anthropic", (reported, self.model), tokens_in, tokens_out),
             truncated=finish in ("max_tokens", "model_context_window_exceeded") or thought.unclosed,
             reasoning=joined(*thinking, thought.reasoning),
             finish_reason=finish,
@@ -112,8 +117,8 @@ class Anthropic:
                 f"Anthropic at {self._base_url} gave an answer that cannot be read: "
                 f"{faults.one_line(str(error), self._key)}"
             )
-        message = error.api_message or error.message
-        if error.error_code in _SPENT or error.type == "billing_error":
+        message = str(error.api_message or error.message)
+        if worded(error.error_code) in _SPENT or error.type == "billing_error":
             said = faults.one_line(message, self._key)
             return ProviderError(f"Anthropic says that the account is out of credit: {said}")
         if error.status_code == 404:

@@ -9,13 +9,18 @@ from typing import Protocol, runtime_checkable
 
 from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
+from policygen.outgoing import HIDDEN
+
+MOST_TOKENS = 10_000_000
+"""No prompt and no reply has more, whatever a server reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class LLMOptions:
     """How to reach and ask a model.
 
-    `base_url` is the server's address (None: the provider's own), `temperature` None leaves it to the model,
+    `base_url` is the server's address (None: the provider's own), and `base_url_from` the file that chose it, or
+    nothing where the user did: no key is sent to an address out of a file. `temperature` None leaves it to the model,
     `max_output_tokens` bounds one reply (thinking included), `timeout_seconds` bounds one request, `max_retries` counts
     the repetitions of a request that failed for a passing reason. `price_in` and `price_out`, in USD per million
     tokens, replace the price list and are given together.
@@ -24,6 +29,7 @@ class LLMOptions:
     """
 
     base_url: str | None = None
+    base_url_from: str = ""
     temperature: float | None = None
     max_output_tokens: int = 8192
     timeout_seconds: float = 300.0
@@ -34,6 +40,11 @@ class LLMOptions:
     def __post_init__(self) -> None:
         if self.base_url is not None and not re.match(r"https?://[^/\s]+", self.base_url):
             raise UsageError(f"the server address {self.base_url!r} must look like http://localhost:8000/v1")
+        if self.base_url is not None and f"://{HIDDEN}@" in self.base_url:
+            raise UsageError(
+                f"the user name and password of the server address {self.base_url} are not stored: "
+                "give it again, with them in the place of the stars, by --set base_url=ADDRESS"
+            )
         if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise UsageError(f"the temperature must be a number of at least 0, not {self.temperature}")
         if self.max_output_tokens < 1:
@@ -57,6 +68,19 @@ class Diagnosis:
     lines: tuple[str, ...]
 
 
+def counted(usage: object, name: str) -> int | None:
+    """The token count `name` that a server reports; None where there is none, or where what it says is no count."""
+    value = getattr(usage, name, None)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+
+
+def worded(value: object) -> str:
+    """What a server says where a word belongs, as one short word; nothing where it is no text."""
+    return value[:200] if isinstance(value, str) else ""
+
+
 class Provider(Protocol):
     """Something that answers prompts. `spec` is what the user wrote, such as `openai:gpt-5-mini`."""
 
@@ -74,6 +98,16 @@ class Provider(Protocol):
 
     def diagnose(self) -> Diagnosis:
         """Say whether the key is there, whether the server answers, and what it reports about the model."""
+        ...
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A provider that may hold a key: `key_goes_to` says which key goes to which host; nothing where there is none."""
+
+    @property
+    def key_goes_to(self) -> str:
+        """A clause such as `the key in OPENAI_API_KEY goes to api.openai.com`."""
         ...
 
 

@@ -6,11 +6,16 @@ import email.utils
 import math
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
+
+import httpx2
 
 from policygen.errors import ProviderError, TransientProviderError
 from policygen.llm.keys import Key
+from policygen.outgoing import shown
 
 _PASSING = frozenset({408, 409, 425, 429})
 _LONGEST_MESSAGE = 600
@@ -50,10 +55,44 @@ def connection_fault(server: str, url: str, error: BaseException, *, start: str)
     host = urlsplit(url).hostname or url
     local = host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0", "host.docker.internal")
     chain = _chain(error)
+    if any(isinstance(link, httpx2.DecodingError) for link in chain):
+        return unreadable(server, url, chain[-1])
     if local and any(isinstance(link, ConnectionRefusedError) for link in chain):
         return ProviderError(f"no server answers at {url}: {start}")
     cause = next((str(link) for link in reversed(chain) if str(link)), type(error).__name__)
     return TransientProviderError(f"{server} at {url} cannot be reached: {one_line(cause, None)}")
+
+
+def unreadable(server: str, url: str, why: object) -> ProviderError:
+    """The exception for an answer that arrived and makes no sense; asking again would be paid for again."""
+    return ProviderError(f"{server} at {url} gave an answer that cannot be read: {one_line(str(why), None)}")
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def unreadable_is_a_fault(method: _Method) -> _Method:
+    """Let a provider's method end in a ProviderError where an answer has another shape than its SDK promises.
+
+    The SDKs build their records without checking them, so that a list may be a number and a text a mapping.
+    """
+
+    @wraps(method)
+    def guarded(provider: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return method(provider, *arguments, **named)
+        except (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
+            raise unreadable(provider.spec, provider._base_url, f"{type(error).__name__}: {error}") from None
+
+    return cast(_Method, guarded)
+
+
+def status_of(code: object) -> int:
+    """An HTTP status, also from a body that writes it as text; 500 where it is none."""
+    try:
+        return int(str(code))
+    except ValueError:
+        return 500
 
 
 def timeout_fault(server: str, seconds: float) -> TransientProviderError:
@@ -100,7 +139,7 @@ def rejected_parameter(message: str, sent: Collection[str], named: str | None = 
 
 def one_line(message: str, key: Key | None) -> str:
     """A server's message as one line of bounded length, without the key."""
-    line = " ".join((key.redact(message) if key else message).split()).rstrip(".")
+    line = shown(" ".join((key.redact(message) if key else message).split())).rstrip(".")
     return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " ..."
 
 

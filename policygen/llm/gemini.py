@@ -17,10 +17,10 @@ from google.genai import errors, types
 
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, joined, split_thinking
-from policygen.llm.keys import find_key, require_key
+from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.keys import check_destination, find_key, goes_to, require_key
 from policygen.llm.messages import Message, Prompt, Reply
-from policygen.llm.prices import cost
+from policygen.llm.transport import BoundedClient
 
 _GEMINI_URL = "https://generativelanguage.googleapis.com"
 
@@ -36,6 +36,8 @@ class Gemini:
         self._options = options
         self._base_url = options.base_url or _GEMINI_URL
         self._key = find_key("GOOGLE_API_KEY") or require_key("gemini", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+        check_destination(self._key, options, _GEMINI_URL)
+        self.key_goes_to = goes_to(self._key, self._base_url)
         self._dropped: set[str] = set()
         self._client = genai.Client(
             vertexai=False,
@@ -43,7 +45,8 @@ class Gemini:
             http_options=types.HttpOptions(
                 base_url=self._base_url,
                 api_version="v1beta",  # the one that serves preview models and system instructions alike
-                timeout=round(options.timeout_seconds * 1000),
+                timeout=max(1, round(options.timeout_seconds * 1000)),
+                httpx_client=BoundedClient(options.timeout_seconds),
             ),
         )
 
@@ -55,6 +58,7 @@ class Gemini:
         warnings.warn(f"{self.spec} does not take a temperature: asking without it", stacklevel=2)
         return True
 
+    @faults.unreadable_is_a_fault
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
         sent = self._options.temperature is not None and "temperature" not in self._dropped
@@ -67,16 +71,17 @@ class Gemini:
         contents: list[types.Content] = [_turn(message) for message in prompt.messages if message.role != "system"]
         try:
             response = self._client.models.generate_content(model=self.model, contents=contents, config=config)
-        except (errors.APIError, httpx2.HTTPError, ValueError) as error:
+        except (errors.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
             raise self._fault(error, ("temperature",) if sent else ()) from None
         return self._reply(response)
 
+    @faults.unreadable_is_a_fault
     def diagnose(self) -> Diagnosis:
         """Ask the server about the model."""
         lines = [f"the key is in {self._key.name}"]
         try:
             found = self._client.models.get(model=self.model)
-        except (errors.APIError, httpx2.HTTPError, ValueError) as error:
+        except (errors.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
             return Diagnosis(False, (*lines, str(self._fault(error, ()))))
         lines.append(f"Gemini answers at {self._base_url} and knows {found.name or self.model}")
         if found.input_token_limit:
@@ -97,17 +102,16 @@ class Gemini:
         parts = (candidate.content.parts if candidate and candidate.content else None) or []
         thought = split_thinking("".join(part.text for part in parts if part.text and not part.thought))
         usage = response.usage_metadata
-        tokens_in = usage.prompt_token_count if usage else None
-        written = [usage.candidates_token_count, usage.thoughts_token_count] if usage else []
+        tokens_in = counted(usage, "prompt_token_count")
+        written = [counted(usage, "candidates_token_count"), counted(usage, "thoughts_token_count")]
         # Thoughts are billed as output, though they are counted apart.
         tokens_out = sum(count or 0 for count in written) if any(count is not None for count in written) else None
-        reported = response.model_version or self.model
+        reported = worded(response.model_version) or self.model
         return Reply(
             text=thought.text,
             model=reported,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
-            usd=cost(self._options, "gemini", (reported, self.model), tokens_in, tokens_out),
             truncated=finish == "MAX_TOKENS" or thought.unclosed,
             reasoning=joined(*(part.text for part in parts if part.text and part.thought), thought.reasoning),
             finish_reason=finish,
@@ -124,7 +128,7 @@ class Gemini:
                 f"Gemini at {self._base_url} gave an answer that cannot be read: "
                 f"{faults.one_line(str(error), self._key)}"
             )
-        message = error.message or str(error)
+        message = str(error.message or error)
         said = faults.one_line(message, self._key)
         details = list(_details(error))
         if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):  # comes with 400, not 401
@@ -140,7 +144,7 @@ class Gemini:
         wait = faults.wait_asked(getattr(error.response, "headers", None) or {})
         if wait is None:
             wait = next((_seconds(detail["retryDelay"]) for detail in details if "retryDelay" in detail), None)
-        return faults.server_fault("Gemini", error.code, message, key=self._key, wait=wait)
+        return faults.server_fault("Gemini", faults.status_of(error.code), message, key=self._key, wait=wait)
 
 
 def _turn(message: Message) -> types.Content:
@@ -152,12 +156,18 @@ def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:
     """The typed details of a Google error (google.rpc.Status.details), as far as they are there."""
     body = error.details.get("error", error.details) if isinstance(error.details, dict) else {}
     details = body.get("details") if isinstance(body, dict) else None
-    yield from (detail for detail in details or () if isinstance(detail, dict))
+    yield from (detail for detail in (details if isinstance(details, list) else ()) if isinstance(detail, dict))
 
 
 def _beyond_waiting(message: str, details: list[dict[str, Any]]) -> bool:
     """Whether a 429 is about a daily quota, a quota of zero or spent credit, which a short wait does not mend."""
-    violations = [violation for detail in details for violation in detail.get("violations") or ()]
+    listed = [
+        violation
+        for detail in details
+        if isinstance(detail.get("violations"), list)
+        for violation in detail["violations"]
+    ]
+    violations = [violation for violation in listed if isinstance(violation, dict)]
     daily = any("perday" in str(violation.get("quotaId", "")).lower() for violation in violations)
     return daily or bool(re.search(r"limit: 0\b(?!\.)|credits? (?:are|is) depleted", message))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, split_thinking
 from policygen.llm.messages import Prompt, Reply
+from policygen.outgoing import shown
 
 _END = "END"
 _POLL_SECONDS = 0.25
@@ -79,14 +80,14 @@ def _when_complete(answer: Path, question: Path) -> str:
             if text.strip():
                 return text
         elif now is None and not announced:
-            print(f"waiting for {answer}, the reply to {question}", file=sys.stderr, flush=True)
+            print(shown(f"waiting for {answer}, the reply to {question}"), file=sys.stderr, flush=True)
             announced = True
         before = now
         time.sleep(_POLL_SECONDS)
 
 
 def _from_terminal(prompt: Prompt) -> str:
-    print(_as_text(prompt))
+    print(shown(_as_text(prompt)))
     print(f"===== paste the reply here, then a line that is just {_END} =====", flush=True)
     lines: list[str] = []
     for line in sys.stdin:

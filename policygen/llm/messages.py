@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Role = Literal["system", "user", "assistant"]
 
 # English prose and tables run at about four characters a token; providers correct this from reported usage.
 CHARACTERS_PER_TOKEN = 4.0
+# More than any text has on average; whoever counts fewer tokens than this makes of it has not counted.
+MOST_CHARACTERS_PER_TOKEN = 8.0
+
+NO_MODEL = "builtin"
+"""`Reply.model` of what no model wrote; it costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +67,42 @@ class Reply:
     truncated: bool = False
     reasoning: str = ""
     finish_reason: str = ""
+
+    @property
+    def characters(self) -> int:
+        """Number of characters that were written, thinking included."""
+        return len(self.text) + len(self.reasoning)
+
+
+def charged_tokens(prompt: Prompt, reply: Reply) -> tuple[int, int]:
+    """Tokens to charge for `reply`, in and out: what the server reports, but never less than the texts can be.
+
+    What is not reported is estimated, thinking included.
+    """
+    if reply.model == NO_MODEL:
+        return 0, 0
+    return _charged(reply.tokens_in, prompt.characters), _charged(reply.tokens_out, reply.characters)
+
+
+def _charged(reported: int | None, characters: int) -> int:
+    if reported is None:
+        return round(characters / CHARACTERS_PER_TOKEN)
+    return max(reported, int(characters / MOST_CHARACTERS_PER_TOKEN))
+
+
+def cut_to(reply: Reply, tokens: int) -> Reply:
+    """`reply` as long as it was asked to be; one that goes on, because the server ignores the limit, is truncated.
+
+    Where the server reports its tokens, the margin is generous: an honest reply is never cut. Where it does not, the
+    estimate that is charged must not pass the limit. Thinking gives way to the answer.
+    """
+    most = int(tokens * (CHARACTERS_PER_TOKEN if reply.tokens_out is None else MOST_CHARACTERS_PER_TOKEN))
+    if reply.characters <= most:
+        return reply
+    text = reply.text[:most]
+    return replace(
+        reply,
+        text=text,
+        reasoning=reply.reasoning[: most - len(text)],
+        truncated=reply.truncated or len(text) < len(reply.text),
+    )

@@ -18,10 +18,10 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, joined, split_thinking
-from policygen.llm.keys import Key, find_key, require_key
+from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.keys import Key, check_destination, find_key, goes_to, require_key
 from policygen.llm.messages import Prompt, Reply
-from policygen.llm.prices import cost
+from policygen.llm.transport import BoundedClient
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _OLLAMA_URL = "http://localhost:11434/v1"
@@ -68,12 +68,14 @@ class _Chat:
         self._start = start
         self._missing = missing
         self._dropped: set[str] = set()
+        self.key_goes_to = goes_to(key, base_url)
         bearer = key.value if key else "none"
         self._client = openai.OpenAI(
             api_key=bearer,
             base_url=base_url,
             timeout=options.timeout_seconds,
             max_retries=0,
+            http_client=BoundedClient(options.timeout_seconds),
             # Given explicitly, or a header from OPENAI_CUSTOM_HEADERS would go to whatever server this is.
             default_headers={"Authorization": f"Bearer {bearer}"},
         )
@@ -88,6 +90,7 @@ class _Chat:
             warnings.warn(f"{self.spec} does not take a temperature: asking without it", stacklevel=2)
         return True
 
+    @faults.unreadable_is_a_fault
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
         parameters: dict[str, Any] = {}
@@ -102,16 +105,17 @@ class _Chat:
                 stream=False,
                 **parameters,
             )
-        except (openai.OpenAIError, ValueError) as error:
+        except (openai.OpenAIError, ValueError, RecursionError) as error:
             raise self._fault(error, tuple(parameters)) from None
         return self._reply(completion, prompt)
 
+    @faults.unreadable_is_a_fault
     def diagnose(self) -> Diagnosis:
         """Ask the server for its models, and say what it reports about this one."""
         lines = [f"the key is in {self._key.name}" if self._key else "no key is set, and none may be needed"]
         try:
-            models = list(self._client.models.list())
-        except (openai.OpenAIError, ValueError) as error:
+            models = list(self._client.models.list().data)
+        except (openai.OpenAIError, ValueError, RecursionError) as error:
             return Diagnosis(False, (*lines, str(self._fault(error, ()))))
         lines.append(f"{self._server} answers at {self._base_url} and lists {len(models)} models")
         names = [model.id for model in models]
@@ -149,24 +153,23 @@ class _Chat:
                 key=self._key,
             )
         usage = completion.usage
-        tokens_in, tokens_out = (usage.prompt_tokens, usage.completion_tokens) if usage else (None, None)
+        tokens_in, tokens_out = counted(usage, "prompt_tokens"), counted(usage, "completion_tokens")
         self._check_context(prompt, tokens_in)
         text, thinking, finish = "", "", ""
         if completion.choices:
             choice = completion.choices[0]
-            finish = choice.finish_reason or ""
+            finish = worded(choice.finish_reason)
             if choice.message is not None:
                 text, thinking = _content(choice.message), _reasoning(choice.message)
                 if choice.message.refusal and not text:
                     finish = "refusal"
         thought = split_thinking(text)
-        reported = completion.model or self.model
+        reported = worded(completion.model) or self.model
         return Reply(
             text=thought.text,
             model=reported,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
-            usd=cost(self._options, self._provider_id, (reported, self.model), tokens_in, tokens_out),
             truncated=finish == "length" or thought.unclosed,
             reasoning=joined(thinking, thought.reasoning),
             finish_reason=finish,
@@ -187,10 +190,10 @@ class _Chat:
             )
         message = _message(error)
         said = faults.one_line(message, self._key)
-        if error.code in _SPENT or error.type in _SPENT:
+        if {worded(error.code), worded(error.type)} & _SPENT:
             return ProviderError(f"{self._server} says that the account is out of credit: {said}")
         if error.status_code in (400, 422):
-            parameter = faults.rejected_parameter(message, sent, error.param)
+            parameter = faults.rejected_parameter(message, sent, worded(error.param))
             if parameter:
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {said}", parameter)
         if error.status_code in (401, 403) and self._key is None:
@@ -205,13 +208,15 @@ class OpenAI(_Chat):
     """`openai:MODEL`, with the key in OPENAI_API_KEY."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:
+        key = require_key("openai", "OPENAI_API_KEY")
+        check_destination(key, options, _OPENAI_URL)
         super().__init__(
             "openai",
             "OpenAI",
             model,
             options,
             base_url=options.base_url or _OPENAI_URL,
-            key=require_key("openai", "OPENAI_API_KEY"),
+            key=key,
             limits=_LIMITS,
             start="start the server, or leave the address out to ask OpenAI itself",
             missing=f"is {model!r} a model that this key may use?",
@@ -226,13 +231,15 @@ class Compatible(_Chat):
             raise UsageError(
                 f"compatible:{model} needs the server's address: give one with --base-url, such as http://localhost:8000/v1"
             )
+        key = find_key("OPENAI_COMPATIBLE_API_KEY")
+        check_destination(key, options)
         super().__init__(
             "compatible",
             "the server",
             model,
             options,
             base_url=options.base_url,
-            key=find_key("OPENAI_COMPATIBLE_API_KEY"),
+            key=key,
             limits=_LIMITS[::-1],
             start="start the server, or correct the address",
             missing=f"does it serve {model!r}, and does the address end as its manual says, mostly in /v1?",

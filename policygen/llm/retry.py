@@ -9,8 +9,10 @@ from dataclasses import replace
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, TransientProviderError
-from policygen.llm.base import Adaptable, LLMOptions, Provider
-from policygen.llm.messages import Prompt, Reply
+from policygen.llm.base import MOST_TOKENS, Adaptable, LLMOptions, Provider
+from policygen.llm.messages import NO_MODEL, Prompt, Reply, charged_tokens, cut_to
+from policygen.llm.prices import cost
+from policygen.outgoing import redacted
 
 LONGEST_WAIT = 300.0
 """Seconds; a server that asks for a longer wait is not waited for."""
@@ -28,12 +30,17 @@ def ask(
     max_output_tokens: int,
     options: LLMOptions,
     sleep: Callable[[float], None] = time.sleep,
+    on_wait: Callable[[str], None] = lambda sentence: None,
 ) -> Reply:
     """The provider's reply to `prompt`, with `Reply.seconds` the duration of the request that succeeded.
 
+    The reply is no longer than `max_output_tokens`, holds no key that the server echoed, and has a price where one is
+    known or stated, from the tokens that are charged for it.
+
     `charge` is called before every request, repeated ones included, and may raise BudgetExhausted, which passes
-    through. A passing fault is waited out: as long as the server asked, else exponentially longer with some jitter.
-    A parameter that the model rejects is dropped and the request repeated at once.
+    through. A passing fault is waited out: as long as the server asked, else exponentially longer with some jitter;
+    `on_wait` is told before, in one sentence, what is waited for and until when. A parameter that the model rejects is
+    dropped and the request repeated at once.
     A provider of one's own may answer with a plain string.
 
     Raises ProviderError for a final fault, a wait beyond LONGEST_WAIT, or after `options.max_retries` repetitions; also
@@ -57,13 +64,20 @@ def ask(
                 what = f"{type(error).__name__}: {error}".removesuffix(": ")
                 raise ProviderError(f"{provider.spec} failed with {what}") from error
             else:
-                return replace(_as_reply(reply, provider), seconds=time.perf_counter() - started)
+                reply = replace(_as_reply(reply, provider), seconds=time.perf_counter() - started)
+                return _settled(provider, prompt, reply, max_output_tokens, options)
+
+    def announce(state: RetryCallState) -> None:
+        seconds = state.next_action.sleep if state.next_action else 0.0
+        until = time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
+        on_wait(f"waiting {seconds:.0f} s for {provider.spec}, until {until}: {_last_error(state)}")
 
     retrying = Retrying(
         retry=retry_if_exception(_passes),
         wait=_wait,
         stop=stop_after_attempt(options.max_retries + 1),
         sleep=sleep,
+        before_sleep=announce,
         retry_error_callback=_give_up,
     )
     return retrying(one_try)
@@ -78,6 +92,33 @@ def _as_reply(answer: object, provider: Provider) -> Reply:
         f"{provider.spec} answered with {type(answer).__name__}; `complete` returns a policygen.llm.messages.Reply, "
         "or the model's text as a string"
     )
+
+
+def _settled(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
+    """The reply as the rest of the program may take it: cut, without secrets, with counts that can be, and a price."""
+    if not provider.is_language_model:
+        return reply
+    reply = replace(
+        reply,
+        text=redacted(reply.text),
+        reasoning=redacted(reply.reasoning),
+        model=provider.model if reply.model == NO_MODEL else redacted(reply.model),
+        finish_reason=redacted(reply.finish_reason),
+        tokens_in=_possible(reply.tokens_in),
+        tokens_out=_possible(reply.tokens_out),
+    )
+    reply = cut_to(reply, allowance)
+    if reply.usd is not None:
+        return reply
+    name = provider.spec.partition(":")[0]
+    # A server that names a cheaper model than the one asked is not believed, a dearer one is.
+    charged = charged_tokens(prompt, reply)
+    prices = [cost(options, name, (model,), *charged) for model in (reply.model, provider.model)]
+    return replace(reply, usd=max((price for price in prices if price is not None), default=None))
+
+
+def _possible(count: int | None) -> int | None:
+    return count if count is not None and 0 <= count <= MOST_TOKENS else None
 
 
 def _passes(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from policygen.outgoing import shown
 from policygen.runs.listeners import Listener, Watched
 from policygen.runs.state import Attempt
 from policygen.search.run import Run
@@ -58,7 +59,11 @@ class Terminal(Listener):
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
-    """One attempt in one line of plain text."""
+    """One attempt in one line of plain text, without anything a terminal would obey."""
+    return shown(_attempt_line(run, attempt))
+
+
+def _attempt_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}/{_planned(run)}"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
@@ -98,7 +103,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
     if calls := run.proposer.model_calls(run.ledger):
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"
-        table.add_row("model", f"{run.proposer.introduction}: {calls} calls, {spent}")
+        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)
     counted = [attempt for attempt in done if attempt.number > 0]

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from policygen.errors import ProviderError, UsageError
 from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
-from policygen.llm.messages import Prompt, Reply
+from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.llm.retry import ask
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
@@ -40,7 +40,7 @@ from policygen.runs.correspondence import Correspondence, llm_options
 from policygen.runs.state import Context
 from policygen.tasks.task import Task, output_names
 
-NAME = "builtin"
+NAME = NO_MODEL
 # Weight of an imagined first try among the counted ones: how slowly evidence replaces optimism or pessimism.
 IMAGINED_VISITS = 0.3
 SWEEPS = 3_000

@@ -145,6 +145,7 @@ class LanguageModel:
                 max_output_tokens=self._allowance(prompt, ledger),
                 options=self._options,
                 sleep=self._sleep,
+                on_wait=correspondence.on_wait,
             )
 
         return correspondence.exchange(number, request, prompt, answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from policygen.errors import BudgetExhausted
-from policygen.llm.messages import CHARACTERS_PER_TOKEN, Prompt, Reply
+from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.runs.config import RunConfig
 
 # How far a prompt may exceed its estimated tokens (non-English names, digits) before real counts are known.
@@ -75,15 +75,13 @@ class Ledger:
             raise BudgetExhausted(f"the next call could exceed {self.config.max_usd:g} USD (--max-usd)")
 
     def charge_reply(self, prompt: Prompt, reply: Reply) -> tuple[int, int]:
-        """Add a reply's tokens, cost and time; counts a server did not report are estimated.
+        """Add a reply's tokens, cost and time; what a server did not report, or cannot mean, is estimated.
 
         Returns the tokens charged, in and out.
         """
-        estimated = prompt.estimated_tokens
-        if reply.tokens_in is not None and estimated:
-            self._estimate_ratio = max(1.05, 1.1 * reply.tokens_in / estimated)
-        tokens_in = estimated if reply.tokens_in is None else reply.tokens_in
-        tokens_out = round(len(reply.text) / CHARACTERS_PER_TOKEN) if reply.tokens_out is None else reply.tokens_out
+        tokens_in, tokens_out = charged_tokens(prompt, reply)
+        if reply.tokens_in is not None and prompt.estimated_tokens:
+            self._estimate_ratio = max(1.05, 1.1 * tokens_in / prompt.estimated_tokens)
         self.tokens_in += tokens_in
         self.tokens_out += tokens_out
         self.usd = None if self.usd is None or reply.usd is None else self.usd + reply.usd

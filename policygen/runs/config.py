@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+)
 
 from policygen.errors import UsageError, explain
 from policygen.tasks.task import PolicyKind, Task
@@ -92,6 +101,18 @@ class RunConfig(BaseModel):
     max_usd: float | None = Field(None, ge=0, description="cost")
     max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
     buffer_steps: int = Field(1_000_000, ge=1_000, description="transitions the replay buffer holds")
+    _address_from: str = PrivateAttr("")
+
+    @property
+    def address_from(self) -> str:
+        """The file that chose `base_url`, or nothing where the user did: a key goes to no address out of a file."""
+        return self._address_from if self.base_url is not None else ""
+
+    def with_address_from(self, file: str) -> RunConfig:
+        """The same settings, with their `base_url` chosen by `file`; nothing makes it the user's own."""
+        copy = self.model_copy()
+        copy._address_from = file if self.base_url is not None else ""
+        return copy
 
     @field_validator("example", mode="before")
     @classmethod
@@ -122,18 +143,28 @@ def effective_config(
             each other.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
+    address_from = ""
     if base is not None:
-        merged = base.model_dump(exclude_none=True)
+        merged, address_from = base.model_dump(exclude_none=True), base.address_from
     else:
         _merge(merged, dict(task.run), f"task {task.name}, [run]")
+        if "base_url" in dict(task.run):
+            address_from = f"the [run] table of task {task.name}"
     of_the_task = merged.pop("example", None) if base is None else None
     if file is not None:
-        _merge(merged, _read(file), file.name)
-    _merge(merged, dict(_assignment(text) for text in assignments), "--set")
-    _merge(merged, {key: value for key, value in (options or {}).items() if value is not None}, "the options")
+        settings = _read(file)
+        _merge(merged, settings, file.name)
+        if "base_url" in settings:
+            address_from = str(file)
+    assigned: dict[str, Any] = dict(_assignment(text) for text in assignments)
+    _merge(merged, assigned, "--set")
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    _merge(merged, given, "the options")
+    if "base_url" in assigned or "base_url" in given:
+        address_from = ""
     if of_the_task is not None and merged.get("ablate") != "knowledge":
         merged.setdefault("example", of_the_task)
-    config = RunConfig(**merged)
+    config = RunConfig(**merged).with_address_from(address_from)
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
     if config.refine.method == "coordinate" and config.policy == "linear":

@@ -41,6 +41,7 @@ class Correspondence:
 
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used, in order.
+        on_wait: told in one sentence what is waited for before a request is repeated, and until when.
         on_exchange: called with every new exchange as soon as it is there, before anything else can fail.
     """
 
@@ -50,10 +51,12 @@ class Correspondence:
         *,
         recorded: Sequence[Exchange | FailedExchange] = (),
         on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None,
+        on_wait: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.ledger = ledger
         self._recorded = list(recorded)
         self._on_exchange = on_exchange
+        self.on_wait = on_wait
 
     def exchange(self, attempt: int, request: int, prompt: Prompt, answer: Callable[[], Reply]) -> Exchange:
         """One reply to `prompt`: a recorded one, else what `answer` gives, which charges the calls it makes.
@@ -94,6 +97,7 @@ def llm_options(config: RunConfig) -> LLMOptions:
     """What a run's settings say about reaching the model."""
     return LLMOptions(
         base_url=config.base_url,
+        base_url_from=config.address_from,
         temperature=config.temperature,
         max_output_tokens=config.max_output_tokens,
         timeout_seconds=config.timeout_seconds,

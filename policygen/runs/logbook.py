@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.errors import LogbookError, PolicyError, explain
-from policygen.files import append_line, read_lines, write_atomically
+from policygen.files import append_line, json_line, read_lines, write_atomically
 from policygen.llm import read_spec
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
@@ -145,7 +145,7 @@ class Logbook:
         try:
             settings = tomllib.loads(path.read_text(encoding="utf-8"))
             settings.pop("versions", None)
-            return RunConfig(**settings)
+            return RunConfig(**settings).with_address_from(str(path))
         except (FileNotFoundError, NotADirectoryError):
             raise LogbookError(f"{self.folder} is not a run folder (it has no config.toml)") from None
         except OSError as error:
@@ -250,7 +250,7 @@ class Logbook:
 
 
 def _lines(records: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    return "".join(map(json_line, records))
 
 
 def _installed_versions() -> dict[str, str]:

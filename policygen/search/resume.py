@@ -26,24 +26,32 @@ from policygen.search.loop import new_search
 from policygen.search.run import Run
 
 
-def resume(folder: Path, provider: Provider | None = None, assignments: Sequence[str] = ()) -> Run:
+def resume(
+    folder: Path, provider: Provider | None = None, assignments: Sequence[str] = (), *, trust: bool = False
+) -> Run:
     """An interrupted run, ready to go on as if it had not been.
 
     Args:
         assignments: settings to go on with, `NAME=VALUE`, of those that change no score (`config.CHANGEABLE`).
+        trust: a key may go to the server that the folder names; else only to one that the assignments name.
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or the run is finished.
-        UsageError: a setting that cannot be changed.
+        UsageError: a setting that cannot be changed, or a key that would go where only the folder says.
     """
-    loaded = load_run(folder)
-    if loaded.logbook.summary() is not None:
+    logbook = Logbook(folder)
+    config = logbook.config()
+    if logbook.summary() is not None:
         raise LogbookError(f"{folder} is finished; see it with: policygen show {folder}")
     if assignments:
-        loaded.config = changed_config(loaded.task, loaded.config, assignments)
-        loaded.logbook.write_settings(loaded.config)
-    provider = provider or connect(loaded.config.llm, llm_options(loaded.config))
-    loaded.proposer = appoint(provider, loaded.config)
+        config = changed_config(logbook.task(), config, assignments)
+    # Before anything is played or written.
+    provider = provider or connect(config.llm, llm_options(config.with_address_from("") if trust else config))
+    loaded = load_run(folder)
+    loaded.config = loaded.ledger.config = config
+    loaded.proposer = appoint(provider, config)
+    if assignments:
+        loaded.logbook.write_settings(config)
     if isinstance(provider, Ordered):
         provider.skip(sum(isinstance(exchange, Exchange) for exchange in loaded.logbook.exchanges()))
     loaded.logbook.keep_only(loaded.search.attempts)

@@ -39,6 +39,7 @@ class Run:
     ledger: Ledger
     unused: tuple[Exchange | FailedExchange, ...] = ()
     final: Score | None = None
+    on_wait: Callable[[str], None] = lambda sentence: None
 
     @property
     def folder(self) -> Path:
@@ -64,7 +65,9 @@ class Run:
             templates.note(exchange.attempt)
 
         templates.note(max(1, len(self.search.attempts)))
-        correspondence = Correspondence(self.ledger, recorded=self.unused, on_exchange=record)
+        correspondence = Correspondence(
+            self.ledger, recorded=self.unused, on_exchange=record, on_wait=self.on_wait
+        )
         for attempt in optimize(self.search, self.config, self.proposer, correspondence):
             self.logbook.record_attempt(attempt, self.search.buffer)
             yield attempt

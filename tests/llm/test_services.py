@@ -36,14 +36,15 @@ def test_a_reply_has_text_counts_price_and_time(service: Service, asked: Asked) 
 
 def test_the_users_own_prices_win(service: Service, asked: Asked) -> None:
     with ChatServer([Scripted("a", tokens_in=10, tokens_out=20)]) as server:
-        reply = asked(service.connect(server.url, price_in=1e5, price_out=1e6))
+        reply = asked(service.connect(server.url), price_in=1e5, price_out=1e6)
     assert reply.usd == pytest.approx(1 + 20)
 
 
-def test_no_usage_is_unknown_and_not_free(service: Service, asked: Asked) -> None:
-    with ChatServer([Scripted("a", tokens_in=None, tokens_out=None)]) as server:
-        reply = asked(service.connect(server.url, price_in=1.0, price_out=1.0))
-    assert (reply.tokens_in, reply.tokens_out, reply.usd) == (None, None, None)
+def test_no_usage_is_unknown_and_its_price_that_of_the_estimate(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted("a" * 400, tokens_in=None, tokens_out=None)]) as server:
+        reply = asked(service.connect(server.url), price_in=1e6, price_out=2e6)
+    assert (reply.tokens_in, reply.tokens_out) == (None, None)
+    assert reply.usd == PROMPT.estimated_tokens + 2 * 100
 
 
 def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked) -> None:

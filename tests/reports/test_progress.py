@@ -73,7 +73,7 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     assert "best so far" in attempts[1]
     assert "no policy: no policy was found" in attempts[2]
     assert "against the best" in attempts[3]
-    assert attempts[4].endswith("[4 calls, 480 tokens, cost unknown]")
+    assert attempts[4].endswith("[4 calls, 8,400 tokens, cost unknown]")
     assert "stopped: all 4 iterations are done" in done.stdout
 
 
@@ -126,7 +126,7 @@ def test_a_terminal_shows_a_live_panel_and_is_left_clean(terminal: Terminal, tmp
         panel = terminal.screen
         assert re.search(r"^best +attempt 1: [\d.]+ \[", panel, re.MULTILINE)
         assert re.search(r"^last +2/4  [\d.]+ ", panel, re.MULTILINE)
-        assert re.search(r"^model +compatible:m: 3 calls, 200 tokens in, 40 out, cost unknown", panel, re.MULTILINE)
+        assert re.search(r"^model +compatible:m: 3 calls, 4,000 tokens in, 200 out, cost unknown", panel, re.MULTILINE)
         assert re.search(r"^time +\d+ s, about .* left$", panel, re.MULTILINE)
         assert re.search(r"^done +━+╺━+$", panel, re.MULTILINE)
         assert len(re.findall(r"^(?:done|best|last|model|time) ", panel, re.MULTILINE)) == 5  # one panel, not many

@@ -67,7 +67,7 @@ class Said(Written):
         one = self.replies[len(self.prompts) - 1]
         if isinstance(one, Exception):
             raise one
-        return Reply(one, self.model, 10, 5) if isinstance(one, str) else one
+        return Reply(one, self.model, 1000, 50) if isinstance(one, str) else one
 
 
 # --- repairs ---------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def test_retries_are_charged_to_the_exchange_they_led_to() -> None:
     asked, context, prompt, chosen, seen = start(Said(busy, busy, ALWAYS_DOWN))
     (exchange,) = propose(asked, 1, prompt, context, chosen).exchanges
     assert exchange.requests == asked.ledger.calls == 3
-    assert (exchange.tokens_in, exchange.tokens_out) == (10, 5)
+    assert (exchange.tokens_in, exchange.tokens_out) == (1000, 50)
     assert seen == [exchange]
 
 

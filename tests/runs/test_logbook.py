@@ -98,7 +98,7 @@ def test_the_curve_has_running_totals_and_an_empty_cell_for_what_there_is_not() 
     assert tuple(rows[0]) == CURVE_COLUMNS
     assert [row["attempt"] for row in rows] == ["0", "1", "2", "3"]
     assert [row["calls"] for row in rows] == ["0", "1", "2", "3"]
-    assert [row["tokens_in"] for row in rows] == ["0", "10", "20", "30"]
+    assert [row["tokens_in"] for row in rows] == ["0", "2000", "4000", "6000"]
     assert [row["usd"] for row in rows] == ["0", "", "", ""]  # the price is unknown from the first reply on
     assert [row["failed"] for row in rows] == ["0", "0", "1", "0"]
     assert rows[2]["score"] == ""

@@ -189,7 +189,7 @@ def test_a_failed_attempt_is_recorded_and_the_loop_goes_on() -> None:
     assert failed.problems
     assert failed.score is None
     assert failed.verdict == "no policy"
-    assert (failed.calls, failed.tokens_in, failed.tokens_out) == (1, 10, 5)
+    assert (failed.calls, failed.tokens_in, failed.tokens_out) == (1, 2000, 100)
     assert result.attempts[3].best_mean == result.attempts[2].best_mean
     assert result.summary.failed_attempts == 2
 

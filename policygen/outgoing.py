@@ -1,0 +1,66 @@
+"""What leaves the program passes here: secrets are hidden, and control characters made visible."""
+
+from __future__ import annotations
+
+import os
+import re
+
+KEY_VARIABLES = (
+    "OPENAI_API_KEY",
+    "OPENAI_COMPATIBLE_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "ANTHROPIC_API_KEY",
+)
+"""The variables that hold keys of providers; nothing else is read from a `.env` file."""
+
+HIDDEN = "***"
+# Stand-ins such as `dummy` or `none` are no secrets, and hiding them would blank out words.
+_SHORTEST_SECRET = 8
+
+_USERINFO = re.compile(r"(?<=://)[^/?#\s\"'`<>]*@")
+# C0 and C1 controls but for tab and newline, line separators, and what turns the direction of text (CVE-2021-42574).
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def redacted(text: str) -> str:
+    """`text` with `***` for the values of all `KEY_VARIABLES` that are set, and for `user:password` in addresses."""
+    for secret in _secrets():
+        text = text.replace(secret, HIDDEN)
+    return _USERINFO.sub(f"{HIDDEN}@", text) if "://" in text else text
+
+
+def plain(text: str) -> str:
+    """`text` with visible escapes (`\\x1b`) for what a terminal obeys instead of showing.
+
+    These are control characters except tab and newline, and the marks that turn the direction of text.
+    """
+    return _UNSAFE.sub(lambda found: _escape(found.group()), text)
+
+
+def shown(text: object) -> str:
+    """What may be printed of `text`: without secrets, and without what a terminal would obey."""
+    return plain(redacted(str(text)))
+
+
+def json_safe(line: str) -> str:
+    """A line of JSON with escapes for the same characters as in `plain`; it reads back as it was."""
+    return _UNSAFE.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf16(found.group())), line)
+
+
+def _secrets() -> list[str]:
+    values = (os.environ.get(name, "").strip() for name in KEY_VARIABLES)
+    # A key that begins with another one is replaced first.
+    return sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _utf16(character: str) -> list[int]:
+    code = ord(character)
+    return [code] if code < 0x10000 else [0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)]

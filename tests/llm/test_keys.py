@@ -1,0 +1,178 @@
+"""Where keys come from and where they may go: nowhere that only a file says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, Scripted
+from services import ANTHROPIC, GEMINI, OPENAI, SERVICES, Asked, Service
+from support import ALWAYS_DOWN, the_run, transcript_of
+
+import policygen
+from policygen.errors import ProviderError, UsageError
+from policygen.llm import LLMOptions, connect
+from policygen.runs.config import effective_config
+from policygen.runs.logbook import Logbook
+from policygen.search.resume import resume
+from policygen.search.run import start
+from policygen.tasks.load import load_task
+
+OWN = {
+    OPENAI: "https://api.openai.com/v1",
+    GEMINI: "https://generativelanguage.googleapis.com",
+    ANTHROPIC: "https://api.anthropic.com",
+}
+
+
+def stranger(folder: Path, server: ChatServer, spec: str) -> Path:
+    """A task file that sends requests to `server`."""
+    source = (Path(policygen.__file__).parents[1] / "envs" / "frozenlake.toml").read_text()
+    path = folder / "stranger.toml"
+    settings = f'llm = "{spec}"\nbase_url = "{server.openai_url}"\niterations = 1\n'
+    path.write_text(f"{source}\n[run]\n{settings}")
+    return path
+
+
+def test_a_task_file_cannot_send_a_key_elsewhere(service: Service, tmp_path: Path) -> None:
+    with ChatServer([ALWAYS_DOWN]) as server:
+        path = stranger(tmp_path, server, service.spec)
+        with pytest.raises(UsageError) as refused:
+            policygen.run(str(path), llm=service.spec)
+        assert server.requests == []
+    said = str(refused.value)
+    assert server.openai_url in said
+    assert service.variable in said
+    assert "[run] table of task" in said
+    assert "--trust" in said
+    assert f"--set base_url={server.openai_url}" in said
+    assert not Path("results").exists()
+
+
+def test_a_config_file_cannot_either_until_the_user_says_so(keys: None, tmp_path: Path) -> None:
+    task, file = load_task("frozenlake"), tmp_path / "settings.toml"
+    url = "http://127.0.0.1:9/v1"
+    file.write_text(f'llm = "openai:gpt-5-mini"\nbase_url = "{url}"\n')
+    with pytest.raises(UsageError, match=r"settings\.toml would send the key in OPENAI_API_KEY"):
+        start(task, effective_config(task, "frozenlake", file=file), tmp_path)
+    for more in ({"assignments": [f"base_url={url}"]}, {"options": {"base_url": url}}):
+        start(task, effective_config(task, "frozenlake", file=file, **more), tmp_path)  # type: ignore[arg-type]
+    start(task, effective_config(task, "frozenlake", file=file).with_address_from(""), tmp_path)
+
+
+def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
+    with ChatServer([ALWAYS_DOWN]) as server:
+        config = {"llm": OPENAI.spec, "base_url": server.openai_url, "iterations": 1}
+        task = load_task("frozenlake")
+        folder = start(task, effective_config(task, "frozenlake", options=config), Path("results")).folder
+        with pytest.raises(UsageError, match=r"config.toml would send the key in OPENAI_API_KEY to http://127"):
+            resume(folder)
+        assert server.requests == []
+        assert [path.name for path in folder.iterdir() if path.name not in ("config.toml", "task.json")] == []
+        list(resume(folder, assignments=[f"base_url={server.openai_url}"]).attempts())
+        assert len(server.chats) == 1
+        assert Logbook(folder).config().address_from  # and is a file's word again the next time
+
+
+@pytest.mark.parametrize("one", [OPENAI, GEMINI, ANTHROPIC], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda own: own.replace("https", "http"),
+        lambda own: own.replace("https://", "https://elsewhere.example/"),
+        lambda own: own.replace(".com", ".com.example"),
+        lambda own: own.replace(".com", ".com:444"),
+        lambda own: own.replace("https://", "https://me:pw@"),
+        lambda own: own.replace(".com", ".com\\@elsewhere.example"),
+        lambda own: own.replace(".com", ".com@elsewhere.example"),
+    ],
+)
+def test_only_the_providers_own_host_is_its_own(one: Service, change: object, keys: None) -> None:
+    connect(one.spec, LLMOptions(base_url=OWN[one], base_url_from="a file"))
+    with pytest.raises(UsageError, match="a file would send"):
+        connect(one.spec, LLMOptions(base_url=change(OWN[one]), base_url_from="a file"))  # type: ignore[operator]
+
+
+def test_without_a_key_a_file_may_name_a_server(tmp_path: Path) -> None:
+    with ChatServer([ALWAYS_DOWN] * 2) as server:
+        for spec in ("compatible:m", "ollama:m"):
+            policygen.run(str(stranger(tmp_path, server, spec)), llm=spec, out=tmp_path / spec[:4])
+        assert len(server.chats) == 2
+        assert {chat.headers["authorization"] for chat in server.chats} == {"Bearer none"}
+
+
+def test_which_host_gets_which_key_can_be_told(keys: None) -> None:
+    for one in SERVICES:
+        provider = one.connect("http://me:pw@127.0.0.1:9")
+        assert provider.key_goes_to == f"the key in {one.variable} goes to 127.0.0.1:9"  # type: ignore[attr-defined]
+    assert connect("openai:m", LLMOptions()).key_goes_to.endswith("goes to api.openai.com")  # type: ignore[attr-defined]
+    assert connect("ollama:m", LLMOptions()).key_goes_to == ""  # type: ignore[attr-defined]
+
+
+def test_a_dotenv_file_gives_keys_and_nothing_else(tmp_path: Path) -> None:
+    taken = {"OPENAI_API_KEY": OPENAI.key, "ANTHROPIC_API_KEY": ANTHROPIC.key}
+    left = {
+        "OPENAI_BASE_URL": "http://elsewhere",
+        "OLLAMA_HOST": "http://elsewhere",
+        "HTTPS_PROXY": "http://elsewhere",
+        "ALL_PROXY": "http://elsewhere",
+        "PYTHONPATH": "/elsewhere",
+        "LD_PRELOAD": "/elsewhere.so",
+        "SSL_CERT_FILE": "/elsewhere.pem",
+        "OPENAI_CUSTOM_HEADERS": "a: b",
+    }
+    before = dict(os.environ)
+    (tmp_path / ".env").write_text("".join(f"{name}={value}\n" for name, value in {**left, **taken}.items()))
+    connect("builtin", LLMOptions())
+    added = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    assert added == taken
+
+
+def test_a_dotenv_file_cannot_reach_into_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANOTHER_SECRET", "very-secret-indeed")
+    (tmp_path / ".env").write_text("OPENAI_COMPATIBLE_API_KEY=${ANOTHER_SECRET}\n")
+    with ChatServer(["ok"]) as server:
+        Asked()(connect("compatible:m", LLMOptions(base_url=server.openai_url)))
+        assert server.requests[0].headers["authorization"] == "Bearer ${ANOTHER_SECRET}"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe=\x00", b"OPENAI_API_KEY='a\n\nb", b"=\n==\n\x00"])
+def test_a_dotenv_file_that_is_none_is_one_sentence_or_ignored(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".env").write_bytes(content)
+    with contextlib.suppress(UsageError):
+        connect("builtin", LLMOptions())
+
+
+def test_a_redirect_takes_no_key_along(service: Service, asked: Asked) -> None:
+    with ChatServer(["ok"]) as other:
+        for status in (301, 302, 303, 307, 308):
+            script = [Scripted(status=status, headers={"location": f"{other.url}/v1/chat/completions"})]
+            with ChatServer(script) as server, pytest.raises(ProviderError, match=rf"{status}"):
+                asked(service.connect(server.url), max_retries=0)
+        assert other.requests == []
+
+
+def test_an_echoed_key_is_nowhere_in_what_a_run_leaves(service: Service, tmp_path: Path) -> None:
+    with ChatServer([f"{ALWAYS_DOWN}\nyour key is {service.key}"]) as server:
+        settings = {"llm": service.spec, "base_url": server.url + service.path, "iterations": 1}
+        policygen.run("frozenlake", **settings, out=tmp_path / "out")  # type: ignore[arg-type]
+    folder = the_run(tmp_path / "out")
+    assert "your key is ***" in transcript_of(folder)[0]["reply"]["text"]
+    for path in folder.rglob("*"):
+        assert service.key.encode() not in path.read_bytes(), path
+
+
+def test_a_password_in_an_address_is_not_stored_and_asked_for_again(keys: None) -> None:
+    with ChatServer([ALWAYS_DOWN]) as server:
+        url = server.openai_url.replace("://", "://me:pa55word@")
+        task = load_task("frozenlake")
+        config = effective_config(task, "frozenlake", options={"llm": "ollama:m", "base_url": url, "iterations": 1})
+        folder = start(task, config, Path("results")).folder
+        assert all(b"pa55word" not in path.read_bytes() for path in folder.iterdir())
+        with pytest.raises(UsageError, match="are not stored: give it again"):
+            resume(folder)
+        list(resume(folder, assignments=[f"base_url={url}"]).attempts())
+        assert len(server.chats) == 1
+        assert all(b"pa55word" not in path.read_bytes() for path in folder.iterdir())
