@@ -65,9 +65,7 @@ class Run:
             templates.note(exchange.attempt)
 
         templates.note(max(1, len(self.search.attempts)))
-        correspondence = Correspondence(
-            self.ledger, recorded=self.unused, on_exchange=record, on_wait=self.on_wait
-        )
+        correspondence = Correspondence(self.ledger, recorded=self.unused, on_exchange=record, on_wait=self.on_wait)
         for attempt in optimize(self.search, self.config, self.proposer, correspondence):
             self.logbook.record_attempt(attempt, self.search.buffer)
             yield attempt
