@@ -245,7 +245,7 @@ def show(source: Path, task_name: str | None, output: Path | None) -> None:
     from policygen.runs.reading import read_policy
 
     policy = read_policy(source, task_name)
-    say(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text()}")
+    say(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     drawn = policy_map(policy)
     say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.policies.policy import Actions, Columns, Lets, Policy, let_lines
+from policygen.policies.features import Columns, Lets
+from policygen.policies.policy import Actions, Policy, definition_lines
 from policygen.quantities.compiled import (
     BatchFunction,
     ScalarFunction,
@@ -21,7 +22,7 @@ from policygen.quantities.compiled import (
     finite_scalar,
 )
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Call, Name, Node, linear_terms, names_in
+from policygen.quantities.tree import Name, Node, linear_terms, names_in
 from policygen.tasks.checked import checked
 from policygen.tasks.task import Task, output_names
 
@@ -92,11 +93,11 @@ class LinearPolicy(Policy):
 
     @cached_property
     def _batch_terms(self) -> tuple[BatchFunction, ...]:
-        return tuple(compile_batch(term, self.quantity_names) for term in self.terms)
+        return tuple(compile_batch(term, self.reader.names) for term in self.terms)
 
     @cached_property
     def _scalar_terms(self) -> tuple[ScalarFunction, ...]:
-        return tuple(compile_scalar(term, self.quantity_names) for term in self.terms)
+        return tuple(compile_scalar(term, self.reader.names) for term in self.terms)
 
     @cached_property
     def _scalar_weights(self) -> tuple[tuple[float, tuple[tuple[int, float], ...]], ...]:
@@ -122,7 +123,7 @@ class LinearPolicy(Policy):
 
     def _outputs_of_terms(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
         n = len(columns[0])
-        quantities = [np.asarray(column, np.float64) for column in self.quantities(columns)]
+        quantities = [np.asarray(column, np.float64) for column in self.reader.columns(columns)]
         features = np.empty((len(self.terms), n))
         with np.errstate(all="ignore"):
             for row, function in zip(features, self._batch_terms, strict=True):
@@ -185,8 +186,11 @@ class LinearPolicy(Policy):
 
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
         """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
-        row = self.quantities_one(observation)
-        terms = [finite_scalar(function(row)) for function in self._scalar_terms]
+        try:
+            row = self.reader.row(observation)
+            terms = [finite_scalar(function(row)) for function in self._scalar_terms]
+        except (TypeError, ValueError):  # something else than numbers
+            raise self.reader.refusal(observation) from None
         values = [
             finite_scalar(sum([weight * terms[i] for i, weight in weights]) + bias)
             for bias, weights in self._scalar_weights
@@ -202,9 +206,9 @@ class LinearPolicy(Policy):
             start += len(actuator.labels)
         return choices[0] if self.task.action_space == "discrete" else np.array(choices)
 
-    def to_text(self) -> str:
+    def to_text(self, *, whole: bool = False) -> str:
         """The policy in the policy language."""
-        return "\n".join(let_lines(self.lets) + [f"{name} = {to_text(node)}" for name, node in self.equations])
+        return "\n".join(definition_lines(self, whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])
 
     def _to_record(self) -> dict[str, Any]:
         return {"equations": {name: to_text(node) for name, node in self.equations}}
@@ -218,10 +222,3 @@ class LinearPolicy(Policy):
 @dataclass(frozen=True, slots=True)
 class _LinearRecord:
     equations: dict[str, str]
-
-
-def reader_of_all(task: Task, lets: Lets = ()) -> LinearPolicy:
-    """A linear policy that reads every quantity, so that it computes all of them; its equations are never used."""
-    names = [*task.quantity_names, *(name for name, _ in lets)]
-    everything = Call("+", tuple(map(Name, names)))
-    return LinearPolicy(task, lets, tuple((name, everything) for name in output_names(task)))

@@ -75,7 +75,7 @@ def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
     if len(text) > MAX_CHARACTERS:
         draft.problem(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
     else:
-        _read_lines(_policy_lines(text), task, list(task.quantity_names), features, draft)
+        _read_lines(_policy_lines(text), _Vocabulary(task, list(features)), draft)
     return draft
 
 
@@ -119,12 +119,33 @@ def _cleaned(line: str) -> str:
 # --- reading lines ---------------------------------------------------------------------------------------------------
 
 
-def _read_lines(
-    lines: Sequence[tuple[int, str]], task: Task, base: list[str], features: Mapping[str, Node], draft: Draft
-) -> None:
-    outputs = output_names(task)
-    action_names = {"action", *(a.name.lower() for a in task.actuators)}
-    known = base + [name for name in features if name not in base]
+class _Vocabulary:
+    """The names that lines may use; features are added as they are defined."""
+
+    def __init__(self, task: Task, features: Sequence[str]) -> None:
+        self.task = task
+        self.base = task.quantity_names
+        self.outputs = output_names(task)
+        self.known = [*self.base, *(name for name in features if name not in self.base)]
+        self.columns = {"action", *(a.name.lower() for a in task.actuators)}
+
+    def taken(self, name: str) -> str:
+        """What else has the name, if anything: a header does not tell capitals apart. Redefining is allowed."""
+        if name.lower() in {output.lower() for output in self.outputs}:
+            return "an action"
+        if name.lower() in {quantity.lower() for quantity in self.base}:
+            return "a quantity of the task"
+        return next((f"a feature, `{o}`" for o in self.known if o != name and o.lower() == name.lower()), "")
+
+    def defined_alike(self, name: str, text: str) -> bool:
+        """Whether the task has a feature of that name and definition: a policy's whole text repeats what it uses."""
+        try:
+            return dict(self.task.parsed_features).get(name) == parse_expression(text, self.base)
+        except ExpressionError:
+            return False
+
+
+def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Draft) -> None:
     for number, raw in lines:
         if len(raw) > MAX_LINE:
             if "|" in raw or "=" in raw:
@@ -139,38 +160,31 @@ def _read_lines(
                 if math.isinf(float(ascii_signs(value))):
                     draft.problem(number, f"params[{index}] is too large", "write a smaller number")
         elif match := _LET.match(line):
-            _read_let(number, match[1], known, base, outputs, draft)
+            _read_let(number, match[1], words, draft)
         elif match := _BINS.match(line):
-            _read_bins(number, match[1], match[2], known, draft)
+            _read_bins(number, match[1], match[2], words.known, draft)
         elif line.startswith("|") or ("|" in line and not _ASSIGN.match(line)):
-            _read_row(number, line, action_names, known, draft)
+            _read_row(number, line, words, draft)
         elif match := _ASSIGN.match(line):
-            _read_assignment(number, match[1], match[2], outputs, task, known, base, draft)
-        known += [name for name in list(draft.lets)[-1:] if name not in known]
+            _read_assignment(number, match[1], match[2], words, draft)
+        words.known += [name for name in list(draft.lets)[-1:] if name not in words.known]
         if len(draft.lets) > MOST_FEATURES:
             draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {MOST_FEATURES}")
             return
 
 
-def _read_let(number: int, text: str, known: list[str], base: list[str], outputs: Sequence[str], draft: Draft) -> None:
+def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
     name, equals, expression = text.partition("=")
     name = name.strip().rstrip(": ")
     if not equals or not is_name(name):
         draft.problem(number, f"found `let {text[:60]}`", "write `let NAME = EXPRESSION`")
-    elif taken := _taken(name, base, outputs, known):
+    elif words.defined_alike(name, expression):
+        return
+    elif taken := words.taken(name):
         draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
     else:
         # A feature that cannot be read still has its name: what uses it is not wrong for that.
-        draft.lets[name] = read_expression(number, expression, known, draft) or Number(0.0)
-
-
-def _taken(name: str, base: Sequence[str], outputs: Sequence[str], known: Sequence[str]) -> str:
-    """What else has the name, if anything: a table's header does not tell capitals apart. Redefining is allowed."""
-    if name.lower() in {output.lower() for output in outputs}:
-        return "an action"
-    if name.lower() in {quantity.lower() for quantity in base}:
-        return "a quantity of the task"
-    return next((f"a feature, `{other}`" for other in known if other != name and other.lower() == name.lower()), "")
+        draft.lets[name] = read_expression(number, expression, words.known, draft) or Number(0.0)
 
 
 def read_expression(number: int, text: str, known: Sequence[str], draft: Draft) -> Node | None:
@@ -201,12 +215,12 @@ def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: D
         draft.problem(number, str(error), "write the inner edges in increasing order")
 
 
-def _read_row(number: int, line: str, action_names: set[str], known: Sequence[str], draft: Draft) -> None:
+def _read_row(number: int, line: str, words: _Vocabulary, draft: Draft) -> None:
     if _RULE_LINE.fullmatch(line):
         return
     cells = [_plain(cell) for cell in line.strip().strip("|").split("|")]
     lowered = [cell.lower() for cell in cells]
-    names = {name.lower() for name in known} | action_names
+    names = {name.lower() for name in words.known} | words.columns
     if not line.startswith("|") and lowered[0] not in names and not _looks_like_bins(lowered[0]):
         return  # prose with a pipe in it, such as |angle|
     if any(cell in names for cell in lowered) and not any(_looks_like_bins(cell) for cell in lowered[:-1]):
@@ -226,25 +240,16 @@ def _looks_like_bins(cell: str) -> bool:
     return cell == "*" or bool(re.match(r"[<>=!]*\s*\d", cell))
 
 
-def _read_assignment(
-    number: int,
-    left: str,
-    right: str,
-    outputs: Sequence[str],
-    task: Task,
-    known: list[str],
-    base: list[str],
-    draft: Draft,
-) -> None:
-    name = _output_called(left, outputs, task)
+def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, draft: Draft) -> None:
+    name = _output_called(left, words)
     if name is not None:
-        node = read_expression(number, right, known, draft)
+        node = read_expression(number, right, words.known, draft)
         if node is not None:
             draft.equations[name] = node
-    elif is_name(left) and not _taken(left, base, outputs, known):
+    elif is_name(left) and not words.taken(left):
         # `let` left out: taken as a feature if it reads as one and something uses it.
         try:
-            node = parse_expression(right, known)
+            node = parse_expression(right, words.known)
         except ExpressionError:
             draft.bare.setdefault(left, number)
             return
@@ -252,8 +257,9 @@ def _read_assignment(
         draft.lets[left] = node
 
 
-def _output_called(left: str, outputs: Sequence[str], task: Task) -> str | None:
+def _output_called(left: str, vocabulary: _Vocabulary) -> str | None:
     """The output that a left-hand side means: `left`, `score_left`, `score(left)`, `action[0]`, `action_0`."""
+    outputs, task = vocabulary.outputs, vocabulary.task
     words = [word for word in re.split(r"[\s\[\]()]+", left) if word]
     candidates = ["_".join(words), words[-1]]
     for prefix in ("score_", "score"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from policygen.policies.linear import reader_of_all
+from policygen.policies.features import Reader
 from policygen.quantities.compiled import finite
 from policygen.quantities.tree import Call, Name, Node, Number
 from policygen.tasks.task import Task, is_name, output_names
@@ -57,8 +57,8 @@ def definitions(
     if not quantities:
         return ()
     rows = np.concatenate(observations) if observations else np.zeros((1, len(task.observations)), np.float32)
-    reader = reader_of_all(task)
-    columns = dict(zip(reader.quantity_names, reader.quantities(rows.T), strict=True))
+    reader = Reader(task)
+    columns = dict(zip(reader.names, reader.columns(rows.T), strict=True))
     return tuple(_definition(name, np.asarray(columns[name], np.float64)) for name in quantities)
 
 

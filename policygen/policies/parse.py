@@ -1,7 +1,7 @@
 """Text -> policy, or the list of everything that is wrong with it.
 
 The language is described for users in the README and for models in `templates/`. Reading is tolerant of what surrounds
-a policy (see `drafts`) and strict about the policy itself: nothing is guessed, and all problems are reported at once,
+a policy (see `lines`) and strict about the policy itself: nothing is guessed, and all problems are reported at once,
 each with its line, what was found and what was expected.
 """
 
@@ -14,9 +14,10 @@ import numpy as np
 
 from policygen.errors import UsageError
 from policygen.policies.cells import read_action, read_bins
+from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.lines import MOST_FEATURES, Draft, Problem, read_draft, read_expression
-from policygen.policies.policy import Lets, Policy
+from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule, dense_table, visible
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid

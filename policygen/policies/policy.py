@@ -17,25 +17,19 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.files import write_atomically
-from policygen.quantities.compiled import (
-    BatchFunction,
-    ScalarFunction,
-    compile_batch,
-    compile_scalar,
-    finite,
-    finite_scalar,
-)
+from policygen.policies.controller import Controller
+from policygen.policies.features import Columns, Lets, Reader
+from policygen.quantities.compiled import compile_batch
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Node, names_in
+from policygen.quantities.tree import Node
 from policygen.tasks.checked import checked
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task, is_name
 
 Actions = npt.NDArray[Any]
-Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
-Lets = tuple[tuple[str, Node], ...]
 
 FORMAT = "policygen-policy/1"
+BEST = "best.json"  # the best policy of a run, in its folder
 # Every kind of policy by its name; a class enters itself when it is defined.
 KINDS: dict[str, type[Policy]] = {}
 
@@ -64,11 +58,24 @@ class Policy(ABC):
 
     @abstractmethod
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
-        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,).
+
+        Raises:
+            PolicyError: it is not a row of d numbers; `controller` takes an environment's own observations.
+        """
+
+    def controller(self) -> Controller:
+        """What takes an environment's own observations (Dict, Tuple, arrays, indices) one by one, and gives actions."""
+        return Controller(self)
 
     @abstractmethod
-    def to_text(self) -> str:
-        """The policy in the policy language."""
+    def to_text(self, *, whole: bool = False) -> str:
+        """The policy in the policy language; `parse` reads it back for the same task.
+
+        Args:
+            whole: write also what the task itself defines, its features and its grid, as far as the policy needs it, so
+                that the text says everything there is to the policy and reads back without the task file.
+        """
 
     @abstractmethod
     def _to_record(self) -> dict[str, Any]:
@@ -119,77 +126,27 @@ class Policy(ABC):
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
     @cached_property
-    def features(self) -> Lets:
-        """The task's features and the policy's own, in order of definition."""
-        return self.task.parsed_features + self.lets
-
-    @cached_property
-    def quantity_names(self) -> tuple[str, ...]:
-        """Everything the policy may read, observations first."""
-        return self.task.observation_names + tuple(name for name, _ in self.features)
-
-    @cached_property
-    def _needed(self) -> frozenset[str]:
-        """Names of the quantities that are computed at all."""
-        needed = set(self._read())
-        for name, node in reversed(self.features):
-            if name in needed:
-                needed |= names_in(node)
-        return frozenset(needed)
+    def reader(self) -> Reader:
+        """What computes the quantities that the policy needs."""
+        return Reader(self.task, self.lets, self._read())
 
     @abstractmethod
     def _read(self) -> frozenset[str]:
         """Names of the quantities the decision reads directly."""
-
-    @cached_property
-    def _batch_features(self) -> tuple[tuple[int, BatchFunction | None], ...]:
-        d = len(self.task.observations)
-        return tuple(
-            (d + i, compile_batch(node, self.quantity_names) if name in self._needed else None)
-            for i, (name, node) in enumerate(self.features)
-        )
-
-    @cached_property
-    def _scalar_features(self) -> tuple[ScalarFunction | None, ...]:
-        return tuple(
-            compile_scalar(node, self.quantity_names) if name in self._needed else None for name, node in self.features
-        )
-
-    def quantities(self, columns: Columns) -> list[npt.NDArray[Any]]:
-        """Columns of all quantities that the policy needs; features it does not need are zeros of shape (1,)."""
-        if not self.features:
-            return list(columns)
-        wide = [np.asarray(column, np.float64) for column in columns]
-        n = len(columns[0])
-        with np.errstate(all="ignore"):
-            for _, function in self._batch_features:
-                if function is None:
-                    wide.append(np.zeros(1))
-                else:
-                    wide.append(np.ascontiguousarray(np.broadcast_to(finite(np.asarray(function(wide))), (n,))))
-        # Observations keep their own dtype: a bin must not depend on whether another quantity is a feature.
-        return [*columns, *wide[len(columns) :]]
-
-    def quantities_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> list[float]:
-        """`quantities` for one observation, as plain floats."""
-        row: list[float] = observation.tolist() if isinstance(observation, np.ndarray) else list(observation)
-        for function in self._scalar_features:
-            row.append(0.0 if function is None else finite_scalar(function(row)))
-        return row
 
     def undefined(self, observations: npt.NDArray[Any]) -> tuple[tuple[str, float], ...]:
         """Features and outputs whose value was no finite number, and in which share of the observations (n, d).
 
         Such a value counts as 0 if it is not a number, and as -1,000,000 or 1,000,000 if it is infinite.
         """
-        formulas = [(name, node) for name, node in self.features if name in self._needed] + self._equations()
+        formulas = [*self.reader.needed, *self._equations()]
         if not formulas or not len(observations):
             return ()
-        columns = [np.asarray(column, np.float64) for column in self.quantities(observations.T)]
+        columns = [np.asarray(column, np.float64) for column in self.reader.columns(observations.T)]
         found = []
         with np.errstate(all="ignore"):
             for name, node in formulas:
-                share = float(np.mean(~np.isfinite(np.asarray(compile_batch(node, self.quantity_names)(columns)))))
+                share = float(np.mean(~np.isfinite(np.asarray(compile_batch(node, self.reader.names)(columns)))))
                 if share > 0:
                     found.append((name, share))
         return tuple(found)
@@ -221,9 +178,13 @@ class Policy(ABC):
     def load(path: str | Path) -> Policy:
         """Read a policy saved with `save`.
 
+        Args:
+            path: the file, or the folder of a run, whose best policy it is.
+
         Raises:
             PolicyError: there is no such file, or it is not a policy.
         """
+        path = Path(path) / BEST if Path(path).is_dir() else path
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -234,6 +195,11 @@ class Policy(ABC):
             return from_record(record)
         except PolicyError as error:
             raise PolicyError(f"{path}: {error}") from None
+
+
+def definition_lines(policy: Policy, whole: bool) -> list[str]:
+    """The definitions of features that a policy's text begins with; all that it needs where the text is `whole`."""
+    return let_lines(policy.reader.needed if whole else policy.lets)
 
 
 def let_lines(lets: Lets) -> list[str]:

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from numpy import ndarray
 
 from policygen.errors import PolicyError
 from policygen.policies.cells import action_text, bins_text
-from policygen.policies.policy import Actions, Columns, Lets, Policy, let_lines
+from policygen.policies.features import CellReader, Columns, Lets, cell_reader
+from policygen.policies.policy import Actions, Policy, definition_lines
 from policygen.policies.rows import Rule, compressed, dense_table
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number, unknown_name
@@ -36,9 +38,9 @@ class TablePolicy(Policy):
     kind: ClassVar[str] = "table"
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.grid.names if name not in self.quantity_names]
+        unknown = [name for name in self.grid.names if name not in self.reader.names]
         if unknown:
-            raise PolicyError(unknown_name(unknown[0], self.quantity_names))
+            raise PolicyError(unknown_name(unknown[0], self.reader.names))
         for number, rule in enumerate(self.rules, start=1):
             self._check(number, rule)
         if not self.covered.all():
@@ -98,38 +100,38 @@ class TablePolicy(Policy):
         return self.actions.tolist() if self.task.action_space == "discrete" else list(self.actions)
 
     @cached_property
-    def _positions(self) -> tuple[int, ...]:
-        return tuple(self.quantity_names.index(name) for name in self.grid.names)
+    def reader(self) -> CellReader:
+        """What computes the quantities that the grid bins, and cells."""
+        return cell_reader(self.task, self.grid, self.lets)
 
     def _read(self) -> frozenset[str]:
         return frozenset(self.grid.names)
 
     def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Cell indices of flattened observations of shape (n, d)."""
-        quantities = self.quantities(observations.T)
-        return self.grid.cells([quantities[i] for i in self._positions])
+        return self.reader.cells(observations)
 
     def act_columns(self, columns: Columns) -> Actions:
         """`act` for observations given as d separate columns of shape (n,): the fastest form."""
-        quantities = self.quantities(columns)
-        return self.grid.look_up([quantities[i] for i in self._positions], self.actions)
+        return self.grid.look_up(self.reader.binned(columns), self.actions)
 
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
         """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
-        return self._decide(observation.tolist() if isinstance(observation, np.ndarray) else observation)
+        try:
+            return self._decide(observation.tolist() if isinstance(observation, ndarray) else observation)
+        except (TypeError, ValueError, LookupError):  # something else than numbers
+            raise self.reader.refusal(observation) from None
 
     @cached_property
     def _decide(self) -> Callable[[Sequence[float]], Any]:
         """The action for one row of plain floats."""
-        actions, where = self._action_list, self.grid.cell_function(self._positions)
-        if not self.features:
-            return lambda row: actions[where(row)]
-        return lambda row: actions[where(self.quantities_one(row))]
+        actions, cell = self._action_list, self.reader.cell
+        return lambda row: actions[cell(row)]
 
-    def to_text(self) -> str:
+    def to_text(self, *, whole: bool = False) -> str:
         """The policy in the policy language."""
-        lines = let_lines(self.lets)
-        if self.grid != self.task.grid:
+        lines = definition_lines(self, whole)
+        if whole or self.grid != self.task.grid:
             for dimension in self.grid.dimensions:
                 lines.append(f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}")
         rows = [[*self.grid.names, *(actuator.name for actuator in self.task.actuators)]]

@@ -9,6 +9,7 @@ from typing import Any
 
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
+from policygen.policies.features import CellReader
 from policygen.policies.lines import Problem
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account
@@ -85,7 +86,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         where_points_are = account(trajectories, task.max_steps, task.solved) if best is not None else None
     viewed = functools.partial(episode_view, task=task, reader=reader, best=incumbent, usual=usual)
     visits, seen = None, []
-    if isinstance(reader, TablePolicy):
+    if isinstance(reader, CellReader):
         kinds, counts = count_visits(context.buffer, reader)
         visits, seen = counts[0].sum(axis=1), visit_views(reader, kinds, counts, _FULL.visits)
     return {

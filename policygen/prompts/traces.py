@@ -12,7 +12,8 @@ import numpy.typing as npt
 from policygen.episodes.buffer import Episode
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.cells import action_text
-from policygen.policies.linear import LinearPolicy, reader_of_all
+from policygen.policies.features import CellReader, Reader, cell_reader
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -54,7 +55,7 @@ class EpisodeView:
 def episode_view(
     episode: Episode,
     task: Task,
-    reader: Policy | None,
+    reader: Reader,
     best: Policy | None,
     usual: Mapping[str, tuple[float, float]] | None = None,
 ) -> EpisodeView:
@@ -63,7 +64,7 @@ def episode_view(
     arrays = _quantities(t, task, reader)
     columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
     columns.update((name, values.tolist()) for name, values in arrays.items())
-    if isinstance(reader, TablePolicy):
+    if isinstance(reader, CellReader):
         # An episode meets few different cells: one tuple for each of them, not one a step.
         cells, which = np.unique(reader.cells(t.observations[:-1]), return_inverse=True)
         bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
@@ -95,16 +96,12 @@ def episode_view(
     )
 
 
-def _quantities(t: Trajectory, task: Task, reader: Policy | None) -> dict[str, npt.NDArray[np.float64]]:
+def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDArray[np.float64]]:
     """Every observation, feature that `reader` computes, and continuous action, each of shape (T,)."""
     observations = t.observations[:-1]
-    names: Sequence[str] = task.observation_names
-    values: Sequence[npt.NDArray[Any]] = list(observations.T)
-    if reader is not None:
-        names, values = reader.quantity_names, reader.quantities(observations.T)
     arrays = {
         name: np.asarray(column, np.float64)
-        for name, column in zip(names, values, strict=True)
+        for name, column in zip(reader.names, reader.columns(observations.T), strict=True)
         if len(column) == t.length and name not in OWN_COLUMNS  # else a feature nothing reads
     }
     if task.action_space == "box":
@@ -113,7 +110,7 @@ def _quantities(t: Trajectory, task: Task, reader: Policy | None) -> dict[str, n
     return arrays
 
 
-def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Policy | None) -> dict[str, tuple[float, float]]:
+def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Reader) -> dict[str, tuple[float, float]]:
     """The usual range of every quantity, within what the task says is possible."""
     episodes = [
         (_quantities(t, task, reader), t.terminated and not reached_its_goal(t, task.solved)) for t in trajectories
@@ -145,15 +142,13 @@ def first_and_last(names: Sequence[str], most: int) -> list[str]:
     return [*names[: kept // 2], *names[len(names) - (kept - kept // 2) :]]
 
 
-def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Policy | None:
-    """Any policy that computes what is worth seeing: all features of a linear one, or the cells of a table."""
+def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Reader:
+    """What computes what is worth seeing: all features of a linear policy, or the cells of a table."""
     if isinstance(policy, TablePolicy):
-        return policy
-    if grid is None:
-        lets = policy.lets if policy is not None else ()
-        return reader_of_all(task, lets)
-    lowest = [0.0 if a.is_choice else a.low for a in task.actuators]
-    return TablePolicy.from_actions(task, np.tile(lowest, (grid.size, 1)), grid)
+        return policy.reader
+    if grid is not None:
+        return cell_reader(task, grid)
+    return Reader(task, policy.lets if policy is not None else ())
 
 
 def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:

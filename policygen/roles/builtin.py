@@ -27,6 +27,7 @@ from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.llm.retry import ask
+from policygen.policies.features import cell_reader
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
 from policygen.policies.table import TablePolicy
@@ -179,7 +180,7 @@ def _plan(
     from scipy.sparse import csr_matrix
 
     task = context.task
-    reader = TablePolicy.from_actions(task, np.tile(choices[0], (grid.size, 1)), grid)
+    reader = cell_reader(task, grid)
     end = grid.size
     froms, picks, rewards, afters = [], [], [], []
     highest, lowest = 0.0, 0.0

@@ -100,7 +100,7 @@ def _read(policy: Policy) -> set[str]:
         found = found.union(*(names_in(node) for _, node in policy.equations))
     # The policy's own features are all in its text, whether anything reads them or not.
     found |= {name for name, _ in policy.lets}
-    for name, node in reversed(policy.features):
+    for name, node in reversed(policy.reader.features):
         if name in found:
             found |= names_in(node)
     return found

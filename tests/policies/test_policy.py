@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import pytest
 from generators import linear_policies, nasty_floats, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import ARM, PAIR, environment
+from support import ARM, CHECKOUT, PAIR, environment
 
-from policygen.errors import LogbookError, PolicyError
+from policygen.errors import LogbookError, PolicyError, TaskError
 from policygen.policies.linear import MATRIX_PRODUCT_FROM, LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy, from_record
@@ -70,7 +71,7 @@ def test_a_table_acts_alike_on_a_batch_and_one_by_one(task, data, dtype, seed):
     one_by_one = np.array([policy.act_one(row) for row in rows])
     # A feature may fall on an edge to the last bit: count it as the same if either neighbour is meant.
     assert (batch == one_by_one).all(axis=tuple(range(1, batch.ndim))).mean() > 0.9
-    exact = not policy.features
+    exact = not policy.reader.features
     assert not exact or np.array_equal(batch, one_by_one)
     assert np.array_equal(policy.act_columns(list(np.ascontiguousarray(rows.T))), batch)
     assert np.array_equal(policy.actions[policy.cells(rows)], batch)
@@ -453,12 +454,91 @@ def test_whoever_only_acts_imports_little_more_than_numpy(tmp_path, kind):
 def test_a_missing_policy_file_is_named(tmp_path):
     with pytest.raises(PolicyError, match=r"cannot read .*nothing\.json: No such file"):
         Policy.load(tmp_path / "nothing.json")
-    with pytest.raises(PolicyError, match="cannot read"):
+    with pytest.raises(PolicyError, match=r"cannot read .*best\.json: No such file"):
         Policy.load(Path(tmp_path))
+
+
+def test_the_folder_of_a_run_stands_for_its_best_policy(tmp_path):
+    policy = from_record(record_of("table"))
+    policy.save(tmp_path / "best.json")
+    assert Policy.load(tmp_path) == Policy.load(str(tmp_path)) == policy
+
+
+# --- one observation, in whatever form -------------------------------------------------------------------------------
+
+
+@EVERY_TASK
+def test_what_is_not_one_row_of_numbers_is_refused_in_one_sentence(task):
+    n = len(task.observations)
+    table = TablePolicy.from_actions(task, [[0.0] * len(task.actuators)] * task.grid.size)
+    linear = LinearPolicy(
+        task,
+        (),
+        tuple(
+            (name, parse_expression(task.observation_names[0], task.observation_names)) for name in output_names(task)
+        ),
+    )
+    row, expected = [0.0] * n, rf"expected one observation of {n} numbers, .*`policy.controller\(\)`"
+    for policy in (table, linear):
+        for wrong, found in (
+            ([*row, 0.0], f"got {n + 1} numbers"),
+            (np.zeros(n + 2, np.float32), f"got {n + 2} numbers"),
+            (row[:-1], f"got {n - 1} numbers"),
+            (np.zeros((n, 2)), "got ndarray"),
+            (np.zeros(()), "got ndarray"),
+            (0.5, "got float"),
+            (3, "got int"),
+            (None, "got NoneType"),
+            ({f"part{i}": 0.0 for i in range(n)}, "got dict"),
+            ([None] * n, "something else in their place"),
+            (tuple(np.zeros(2) for _ in range(n)), "got tuple"),
+        ):
+            with pytest.raises(PolicyError, match=expected) as refusal:
+                policy.act_one(wrong)
+            assert found in str(refusal.value)
+
+
+# --- the whole text --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted((CHECKOUT / "envs").glob("*.toml"))])
+def test_the_whole_text_needs_neither_features_nor_grid_of_the_task_file(name):
+    try:
+        task = load_task(name)
+    except TaskError:
+        pytest.skip("its simulator is not installed")
+    rng = np.random.default_rng(3)
+    everything = " + ".join(f"{w:.2f}*{q}" for w, q in zip(rng.normal(size=99), task.quantity_names, strict=False))
+    equations = tuple(
+        (output, parse_expression(everything.replace("+ -", "- "), task.quantity_names))
+        for output in output_names(task)
+    )
+    policies: list[Policy] = [LinearPolicy(task, (), equations)]
+    if task.grid is not None:
+        levels = [len(a.labels) - 1.0 if a.is_choice else a.high for a in task.actuators]
+        policies.append(TablePolicy.from_actions(task, np.tile(levels, (task.grid.size, 1))))
+    bare = replace(task, features=(), grid=None, inputs=())
+    for policy in policies:
+        whole = policy.to_text(whole=True)
+        assert policy.to_text() in whole or task.grid is not None
+        again = parse(whole, bare, policy.kind)
+        assert again.problems == ()
+        rows = observations(task, 50, 4, np.float64)
+        assert again.policy.act(rows) == pytest.approx(policy.act(rows), rel=1e-6)
+        assert parse(whole, task, policy.kind).policy == policy
+        assert all(f"let {name} =" in whole for name, _ in policy.reader.needed)
+
+
+def test_the_whole_text_leaves_out_features_that_nothing_needs():
+    task = replace(LAKE, features=(*LAKE.features, ("unused", "row*column")))
+    policy = parse("| * | * | down |", task).policy
+    assert "unused" not in policy.to_text(whole=True)
+    assert "let row = " in policy.to_text(whole=True)
+    assert "let" not in policy.to_text()
 
 
 def test_features_nobody_reads_are_not_computed():
     node = parse_expression("square/0", ("square",))
     policy = TablePolicy(LAKE, (("unused", node),), LAKE.grid, (Rule((tuple(range(4)), tuple(range(4))), (1.0,)),))
-    assert len(policy.quantities([np.arange(3)])[3]) == 1
+    assert len(policy.reader.columns([np.arange(3)])[3]) == 1
     assert policy.act(np.arange(3).reshape(-1, 1)).tolist() == [1, 1, 1]
