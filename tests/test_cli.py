@@ -286,8 +286,9 @@ def test_show_prints_a_text_that_reads_back(lake_run: Path, line: Line) -> None:
     assert said.code == 0
     header, _, rest = said.out.partition("\n")
     assert header == "# table policy for frozenlake (FrozenLake-v1)"
-    assert rest.startswith(policy.to_text())
-    Path("shown.txt").write_text(policy.to_text())
+    assert rest.startswith(policy.to_text(whole=True))
+    assert "let row = " in rest
+    Path("shown.txt").write_text(rest)
     assert line("eval", "shown.txt", "--task", "frozenlake").out == line("eval", lake_run).out
     drawn = line("show", lake_run / "best.json", "-o", "policy.png")
     assert drawn.code == 0

@@ -144,18 +144,9 @@ class CellReader(Reader):
 
     @cached_property
     def cell(self) -> Callable[[Sequence[float]], int]:
-        """A function from one observation, as plain floats, to its cell; it raises a PolicyError as `row` does."""
-        where = self.grid.cell_function(self._positions)
-        if self.features:
-            return lambda observation: where(self.row(observation))
-        width = self._width
-
-        def cell(observation: Sequence[float]) -> int:
-            if len(observation) != width:
-                raise self.refusal(observation)
-            return where(observation)
-
-        return cell
+        """A function from one observation, as plain floats, to its cell; it refuses others by whatever they raise."""
+        where = self.grid.cell_function(self._positions, len(self.names))
+        return (lambda observation: where(self.row(observation))) if self.features else where
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:

@@ -189,7 +189,7 @@ class LinearPolicy(Policy):
         try:
             row = self.reader.row(observation)
             terms = [finite_scalar(function(row)) for function in self._scalar_terms]
-        except (TypeError, ValueError):  # something else than numbers
+        except (TypeError, ValueError):  # not numbers
             raise self.reader.refusal(observation) from None
         values = [
             finite_scalar(sum([weight * terms[i] for i, weight in weights]) + bias)

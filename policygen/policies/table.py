@@ -119,7 +119,7 @@ class TablePolicy(Policy):
         """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
         try:
             return self._decide(observation.tolist() if isinstance(observation, ndarray) else observation)
-        except (TypeError, ValueError, LookupError):  # something else than numbers
+        except (TypeError, ValueError, LookupError):  # not a row of d numbers
             raise self.reader.refusal(observation) from None
 
     @cached_property

@@ -162,13 +162,18 @@ class Grid:
 
     def cell(self, values: Sequence[float]) -> int:
         """The cell index of one state given as plain floats, one per dimension."""
-        return self.cell_function(range(len(self.dimensions)))(values)
+        return self.cell_function(range(len(self.dimensions)), len(self.dimensions))(values)
 
-    def cell_function(self, positions: Sequence[int]) -> Callable[[Sequence[float]], int]:
-        """`cell` for rows whose entry `positions[i]` is the value of dimension i; for calling many times."""
+    def cell_function(self, positions: Sequence[int], width: int) -> Callable[[Sequence[float]], int]:
+        """`cell` for rows of `width` values, of which `positions[i]` is that of dimension i; for calling many times.
+
+        The function raises a ValueError for rows of another length.
+        """
         parts = tuple((p, d.cuts, s) for p, d, s in zip(positions, self.dimensions, self._strides, strict=True))
 
         def cell(row: Sequence[float]) -> int:
+            if len(row) != width:
+                raise ValueError
             index = 0
             for position, cuts, stride in parts:
                 index += stride * bisect_right(cuts, row[position])
