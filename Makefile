@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check first-runs refined-runs tuned-structures format clean
+.PHONY: demo test check attack first-runs refined-runs tuned-structures format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -18,6 +18,10 @@ check: $(DEV)
 	$(BIN)/ruff check policygen tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The long attacks on run folders, replies, files and servers; results/benchmarks/attack.md says what was tried and held.
+attack: $(DEV)
+	POLICYGEN_ATTACK=long $(BIN)/python -m pytest -n 2 tests/attack
 
 # The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.
 FIRST := build/first_runs

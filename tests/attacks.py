@@ -1,0 +1,37 @@
+"""How much an attack tries, little with every change and much by `make attack`, and how often it held."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+LONG = os.environ.get("POLICYGEN_ATTACK") == "long"
+
+
+def amount(usual: int, long: int) -> int:
+    """How many to try: `long` of them where POLICYGEN_ATTACK=long is set."""
+    return long if LONG else usual
+
+
+@dataclass
+class Tally:
+    """How often something was tried, how often it held, and the longest that one try took."""
+
+    name: str
+    tried: int = 0
+    held: int = 0
+    worst: float = 0.0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Count one try; it holds if nothing is raised."""
+        started = time.perf_counter()
+        self.tried += 1
+        try:
+            yield
+            self.held += 1
+        finally:
+            self.worst = max(self.worst, time.perf_counter() - started)
