@@ -61,6 +61,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.write_line(table)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(
-        "# Attacks\n\nEach row is an attack of `tests/attack`: what must hold, how often it was tried, and the longest that "
-        "one try\ntook. Made with `make attack`.\n\n" + table + "\n"
+        "# Attacks\n\nEach row is an attack of `tests/attack`: what must hold, how often it was tried, and the longest "
+        "time that\none try took. Made with `make attack`.\n\n" + table + "\n"
     )
