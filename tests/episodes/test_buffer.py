@@ -81,9 +81,30 @@ def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
 def test_the_oldest_middling_episodes_go_first():
     middling = [50.0] * 40
     buffer = filled([*range(20), *middling, *range(100, 120)], capacity=3 * 60)
+    # 180 steps fit; each time that they do not, a twentieth of them, three episodes, goes as well.
     assert len(buffer) == 60
     gone = set(range(80)) - set(seeds(buffer))
     assert gone == {16, 17, 18, 19, *range(20, 36)}
+
+
+def test_a_full_buffer_is_cleared_of_a_twentieth_at_a_time():
+    buffer = filled([50.0] * 200, capacity=300)
+    lengths = []
+    for i in range(200, 240):
+        buffer.add(i, [episode(50.0, 3, seed=i)])
+        lengths.append(len(buffer))
+    assert set(lengths) == set(range(95, 101))
+    assert all(seeds(buffer.of_attempt(i)) == [i] for i in range(200, 240))
+
+
+def test_the_best_are_the_same_whether_few_or_all_are_asked_for():
+    rng = np.random.default_rng(0)
+    buffer = ReplayBuffer(500)
+    for attempt in range(60):
+        buffer.add(attempt, [episode(float(v), 3, seed=10 * attempt + i) for i, v in enumerate(rng.integers(0, 9, 4))])
+        everything = buffer.best(len(buffer))
+        assert [buffer.best(n) for n in (1, 2, 16)] == [everything[:n] for n in (1, 2, 16)]
+        assert all([e for e in buffer if e.attempt == a] == buffer.of_attempt(a) for a in range(attempt + 1))
 
 
 @pytest.mark.parametrize("name", ["cartpole", "frozenlake", "Pendulum-v1"])
@@ -96,6 +117,8 @@ def test_a_saved_buffer_is_loaded_equal(tmp_path, name):
     buffer.save(tmp_path / "buffer.npz")
     loaded = ReplayBuffer.load(tmp_path / "buffer.npz", capacity=123)
     assert (len(loaded), loaded.transitions, loaded.capacity) == (len(buffer), buffer.transitions, 123)
+    assert seeds(loaded.best(3)) == seeds(buffer.best(3))
+    assert seeds(loaded.of_attempt(3)) == [7, 8]
     for mine, theirs in zip(buffer, loaded, strict=True):
         assert mine.attempt == theirs.attempt
         a, b = mine.trajectory, theirs.trajectory
