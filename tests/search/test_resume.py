@@ -398,7 +398,7 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(tmp_path: Path)
     (chat / "reply-002.md").write_text(fenced("left = 0\nright = angle + 0.1*spin"))
     size = ("--iterations", 2, "--policy", "linear", "--set", "episodes=4", "--set", "final_episodes=4")
     started = in_a_process(
-        "run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=2000", *size, "--out", "runs", cwd=tmp_path
+        "run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=1500", *size, "--out", "runs", cwd=tmp_path
     )
     folder = the_run(tmp_path / "runs")
     assert started.returncode == 1
