@@ -262,8 +262,7 @@ def test_the_command_line_runs_a_model_to_the_end(tmp_path: Path) -> None:
     assert f"results: results/{folder.name}" in done.stdout
     assert summary_of(folder)["llm_calls"] == 2
     assert {path.name for path in folder.iterdir()} == {
-        *("config.toml", "task.json",
-        "templates.json", "transcript.jsonl", "attempts.jsonl", "best.json"),
+        *("config.toml", "task.json", "templates.json", "transcript.jsonl", "attempts.jsonl", "best.json"),
         *("episodes.npz", "learning_curve.csv", "learning_curve.png", "summary.json"),
     }
     assert files_with(folder, COMPATIBLE.key) == []
