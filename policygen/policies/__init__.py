@@ -1,4 +1,4 @@
-"""What acts."""
+"""What acts. Every kind of policy is imported here, so that `KINDS` knows them all whichever module is asked first."""
 
 from __future__ import annotations
 

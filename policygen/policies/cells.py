@@ -6,7 +6,6 @@ Whatever is written here reads back as the same; reading also takes what models 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Sequence
@@ -102,7 +101,9 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
     if actuator.is_choice:
         if number.isdigit() and number.isascii() and len(number) < 9 and int(number) < len(names):
             return float(number)
-        near = difflib.get_close_matches(text[:MOST_CELL_CHARACTERS], names, n=1)
+        from difflib import get_close_matches
+
+        near = get_close_matches(text[:MOST_CELL_CHARACTERS], names, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{expected}, or its number 0 to {len(names) - 1}{hint}"
     if NUMBER.fullmatch(number):

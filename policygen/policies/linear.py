@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,10 @@ from policygen.tasks.task import Task, output_names
 MATRIX_PRODUCT_FROM = 4_096
 # Larger batches are worked on in parts whose numbers stay in the processor's cache from the product to the clipping.
 ROWS_AT_A_TIME = 65_536
+
+if TYPE_CHECKING:  # whoever only acts reads no text
+    from policygen.policies.lines import Draft
+    from policygen.policies.revision import Revision
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,15 @@ class LinearPolicy(Policy):
     def to_text(self, *, whole: bool = False) -> str:
         """The policy in the policy language."""
         return "\n".join(definition_lines(self, whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])
+
+    @classmethod
+    def from_draft(cls, draft: Draft, revision: Revision) -> tuple[LinearPolicy | None, float]:
+        """The equations that a draft says, or None where it has problems; and the share of outputs that it writes."""
+        from policygen.policies.read_equations import read_equations
+
+        old = dict(revision.incumbent.equations) if isinstance(revision.incumbent, cls) else {}
+        read, coverage = read_equations(draft, revision, old)
+        return cls(revision.task, *read) if read is not None else None, coverage
 
     def _to_record(self) -> dict[str, Any]:
         return {"equations": {name: to_text(node) for name, node in self.equations}}

@@ -21,6 +21,7 @@ from policygen.tasks.task import Task, is_name, output_names
 MAX_CHARACTERS = 400_000
 MAX_LINE = 4_000
 MOST_FEATURES = 100
+NOTHING_FOUND = "no policy was found"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,17 @@ Policies read the flattened observation and may derive features with `let`."""
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError, UsageError
-from policygen.files import write_atomically
 from policygen.policies.controller import Controller
 from policygen.policies.features import Columns, Lets, Reader
 from policygen.quantities.compiled import compile_batch
@@ -25,6 +24,12 @@ from policygen.quantities.tree import Node
 from policygen.tasks.checked import checked
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task, is_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policygen.policies.lines import Draft
+    from policygen.policies.revision import Revision
 
 Actions = npt.NDArray[Any]
 
@@ -76,6 +81,16 @@ class Policy(ABC):
             whole: write also what the task itself defines, its features and its grid, as far as the policy needs it, so
                 that the text says everything there is to the policy and reads back without the task file.
         """
+
+    @classmethod
+    def claims(cls, draft: Draft, task: Task) -> bool:
+        """Whether a draft looks like a policy of this kind; what no kind claims is read as equations."""
+        return False
+
+    @classmethod
+    @abstractmethod
+    def from_draft(cls, draft: Draft, revision: Revision) -> tuple[Policy | None, float]:
+        """The policy that a draft says, or None where it has problems; and the share that the draft itself decides."""
 
     @abstractmethod
     def _to_record(self) -> dict[str, Any]:
@@ -161,6 +176,10 @@ class Policy(ABC):
         Raises:
             LogbookError: the file cannot be written.
         """
+        from pathlib import Path
+
+        from policygen.files import write_atomically
+
         write_atomically(Path(path), json.dumps(self.to_record(), indent=1))
 
     def to_record(self) -> dict[str, Any]:
@@ -184,9 +203,11 @@ class Policy(ABC):
         Raises:
             PolicyError: there is no such file, or it is not a policy.
         """
-        path = Path(path) / BEST if Path(path).is_dir() else path
+        if os.path.isdir(path):  # what only acts is spared the import of pathlib
+            path = os.path.join(path, BEST)
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            with open(path, encoding="utf-8") as file:
+                record = json.load(file)
         except OSError as error:
             raise PolicyError(f"cannot read {path}: {error.strerror}") from None
         except (ValueError, RecursionError):

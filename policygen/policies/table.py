@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,10 @@ from policygen.quantities.text import format_number, unknown_name
 from policygen.tasks.checked import checked
 from policygen.tasks.records import grid_from_record, grid_to_record
 from policygen.tasks.task import Task
+
+if TYPE_CHECKING:  # whoever only acts reads no text
+    from policygen.policies.lines import Draft
+    from policygen.policies.revision import Revision
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,20 @@ class TablePolicy(Policy):
         rows.insert(1, ["-" * width for width in widths])
         lines += ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows]
         return "\n".join(lines)
+
+    @classmethod
+    def claims(cls, draft: Draft, task: Task) -> bool:
+        """Whether a draft has rows, a header, or numbers for the cells of the task's grid."""
+        return bool(draft.rows or draft.header or (draft.params and not draft.equations and task.grid))
+
+    @classmethod
+    def from_draft(cls, draft: Draft, revision: Revision) -> tuple[TablePolicy | None, float]:
+        """The table that a draft says, or None where it has problems; and the share of cells that its rows cover."""
+        from policygen.policies.read_table import read_table
+
+        old = revision.incumbent if isinstance(revision.incumbent, cls) else None
+        read, coverage = read_table(draft, revision, old)
+        return cls(revision.task, *read) if read is not None else None, coverage
 
     def _to_record(self) -> dict[str, Any]:
         return {

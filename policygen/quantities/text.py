@@ -7,7 +7,6 @@ Nothing is ever evaluated by the interpreter, and size and depth are bounded fir
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import itertools
 import math
@@ -190,7 +189,9 @@ def _nests(operation: Operation) -> bool:
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     """One sentence for a name that is not in `known`, the nearest known names first."""
-    nearest = difflib.get_close_matches(name[:60], known, n=3, cutoff=0.5)
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name[:60], known, n=3, cutoff=0.5)
     others = [other for other in known if other not in nearest]
     listed = nearest + others[: 24 - len(nearest)]
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
@@ -201,9 +202,11 @@ def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
     """One sentence for one or several unknown names, each with the nearest known one."""
     if len(names) == 1:
         return unknown_name(names[0], known)
+    from difflib import get_close_matches
+
     shown = []
     for name in names[:8]:
-        near = difflib.get_close_matches(name[:60], known, n=1, cutoff=0.5)
+        near = get_close_matches(name[:60], known, n=1, cutoff=0.5)
         shown.append(f"`{_shown(name)}`" + (f" (did you mean {near[0]}?)" if near else ""))
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     _, _, listed = unknown_name(names[0], known).partition("; ")

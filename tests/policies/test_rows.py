@@ -3,10 +3,20 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policygen.policies.rows import compressed, dense_table
+from policygen.policies.rows import Rule, compressed, dense_table, visible
+
+
+def rows_of(table: np.ndarray) -> list[Rule]:
+    """The rows of a table with one action a cell, after checking that they say the same as the table."""
+    rules = compressed(table.reshape(-1, 1).astype(float), table.shape)
+    spread, covered = dense_table(rules, table.shape, 1)
+    assert covered.all()
+    assert np.array_equal(spread.reshape(table.shape), table)
+    return rules
 
 
 @given(
@@ -19,9 +29,78 @@ from policygen.policies.rows import compressed, dense_table
 @settings(max_examples=200, deadline=None)
 def test_few_rows_say_the_same_as_the_dense_table(case):
     shape, actions = case
-    dense = np.array(actions, float).reshape(-1, 1)
-    rules = compressed(dense, shape)
-    spread, covered = dense_table(rules, shape, 1)
-    assert covered.all()
-    assert np.array_equal(spread, dense)
-    assert len(rules) <= dense.size
+    assert len(rows_of(np.array(actions).reshape(shape))) <= len(actions)
+
+
+def index(*shape: int) -> list[np.ndarray]:
+    return list(np.indices(shape))
+
+
+ROW, COLUMN = index(8, 8)
+A, B, C, D = index(5, 4, 6, 3)
+KNOWN = {
+    "one action everywhere": (np.zeros((7, 7, 7)), 1),
+    "a single cell": (np.ones((1, 1)), 1),
+    "one odd cell": (np.where((ROW == 3) & (COLUMN == 5), 1, 0), 2),
+    "one threshold": (np.where(ROW < 3, 1, 0), 2),
+    "stripes of one quantity": (ROW % 2, 2),
+    "bins of many that act alike": (np.where(np.isin(ROW, (1, 4, 6)), 1, 0), 2),
+    "a rectangle": (np.where((ROW >= 2) & (ROW < 5) & (COLUMN >= 1) & (COLUMN < 7), 1, 0), 2),
+    "a rectangle out of pieces": (np.where(np.isin(ROW, (0, 3, 7)) & np.isin(COLUMN, (2, 5)), 1, 0), 2),
+    "a band for each action": (ROW // 2, 4),
+    "quarters": (2 * (ROW < 4) + (COLUMN < 4), 4),
+    "two quarters of one action": ((ROW < 4) ^ (COLUMN < 4), 3),
+    "one quantity of four decides": (np.where(C < 2, 0, np.where(C < 5, 1, 2)), 3),
+    "two quantities of four decide": (np.where((A < 2) & (D == 1), 1, 0), 2),
+    "a staircase": (np.where(ROW + COLUMN < 8, 1, 0), 8),
+}
+
+
+@pytest.mark.parametrize(("table", "rows"), KNOWN.values(), ids=KNOWN)
+def test_a_known_table_takes_as_few_rows_as_are_known(table, rows):
+    assert len(rows_of(np.asarray(table))) == rows
+
+
+def test_where_no_two_cells_act_alike_every_cell_has_its_row():
+    assert len(rows_of(np.arange(12).reshape(3, 4))) == 12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_table_of_few_rows_is_found_again_as_few_rows(seed):
+    """1,296 cells of 4 boxes that cut into each other, and what is around them."""
+    rng = np.random.default_rng(seed)
+    shape = (6, 6, 6, 6)
+    table = np.zeros(shape, int)
+    for action in range(1, 5):
+        low = rng.integers(0, 4, size=4)
+        table[tuple(slice(a, a + 3) for a in low)] = action
+    assert len(rows_of(table)) <= 16
+
+
+def test_random_actions_still_take_fewer_rows_than_cells():
+    table = np.random.default_rng(0).integers(2, size=(8, 8, 8))
+    assert len(rows_of(table)) <= 80
+
+
+def test_the_most_frequent_action_is_one_last_row_of_stars():
+    rules = rows_of(np.where(ROW < 3, 1, 0))
+    assert rules[-1].bins == (tuple(range(8)), tuple(range(8)))
+
+
+def test_several_actuators_are_one_action():
+    dense = np.stack([(ROW < 4).ravel(), (ROW < 4).ravel() * -0.5], axis=1)
+    rules = compressed(dense, (8, 8))
+    assert [rule.action for rule in rules] in (
+        [(1.0, -0.5), (0.0, 0.0)],
+        [(0.0, -0.0), (1.0, -0.5)],
+        [(0.0, 0.0), (1.0, -0.5)],
+    )
+    assert np.array_equal(dense_table(rules, (8, 8), 2)[0], dense)
+
+
+def test_rows_that_earlier_ones_cover_are_left_out():
+    everything, half = (tuple(range(4)),), ((0, 1),)
+    rules = (Rule(half, (1.0,)), Rule(((1,),), (2.0,)), Rule(everything, (0.0,)), Rule(half, (3.0,)))
+    assert visible(rules, (4,)) == (rules[0], rules[2])
+    assert dense_table(rules, (4,), 1)[0].ravel().tolist() == [1, 1, 0, 0]
+    assert dense_table(rules[:2], (4,), 1)[1].tolist() == [True, True, False, False]

@@ -1,0 +1,65 @@
+"""What a draft becomes a policy with: the task, the incumbent that it may revise, and features on offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from policygen.policies.features import Lets
+from policygen.policies.lines import MOST_FEATURES, Draft
+from policygen.quantities.tree import Node, names_in
+from policygen.tasks.task import Task
+
+if TYPE_CHECKING:
+    from policygen.policies.policy import Policy
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What is known beside the text; see `parse`."""
+
+    task: Task
+    incumbent: Policy | None
+    offered: Mapping[str, Node]
+    free_grid: bool
+
+    @property
+    def inherited(self) -> Mapping[str, Node]:
+        """The incumbent's own features."""
+        return dict(self.incumbent.lets) if self.incumbent is not None else {}
+
+
+def used_features(lets: Mapping[str, Node], wanted: Iterable[str], draft: Draft) -> Lets:
+    """The features that are needed, each after those it needs itself (a revision may redefine any of them)."""
+    ordered: dict[str, Node] = {}
+    open_names: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in open_names:
+            circle = " -> ".join([*open_names[open_names.index(name) :], name])
+            draft.problem(None, f"features are defined through each other ({circle})", "rename one of them")
+        elif name in lets and name not in ordered:
+            open_names.append(name)
+            for used in sorted(names_in(lets[name])):
+                visit(used)
+            open_names.pop()
+            ordered[name] = lets[name]
+
+    for name in sorted(wanted):
+        visit(name)
+    if len(ordered) > MOST_FEATURES:  # kept ones count: the policy's own text must read back
+        draft.problem(None, f"the policy has {len(ordered)} features", f"use at most {MOST_FEATURES}")
+    return tuple(ordered.items())
+
+
+def complete_params(draft: Draft, count: int, what: str) -> list[tuple[int, float]] | None:
+    """Line and value of each of `count` params, or None where some are missing or there are more."""
+    beyond = [index for index in draft.params if index >= count]
+    missing = [index for index in range(count) if index not in draft.params]
+    if beyond:
+        draft.problem(draft.params[beyond[0]][0], f"found params[{beyond[0]}]", f"indices are 0 to {count - 1}")
+    if missing:
+        some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        draft.problem(None, f"{len(missing)} params are missing ({some})", f"give one for each {what}, {count} in all")
+    return None if beyond or missing else [draft.params[index] for index in range(count)]
