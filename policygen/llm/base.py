@@ -138,7 +138,7 @@ class Thought:
     unclosed: bool
 
 
-_THINKING = re.compile(r"<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 # Models open their thinking at the start of a line; a tag that prose merely mentions must not cost what follows it.
 _OPENING = re.compile(r"^[ \t]*<think(?:ing)?>", re.MULTILINE | re.IGNORECASE)
@@ -150,8 +150,15 @@ def split_thinking(text: str) -> Thought:
     Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. A tag that is
     opened and never closed means that the reply was cut off while thinking: what follows it is reasoning.
     """
-    reasoning = [found.group(1) for found in _THINKING.finditer(text)]
-    answer = _THINKING.sub("", text)
+    reasoning, kept, end, opened = [], [], 0, None
+    for tag in _TAG.finditer(text):  # one pass: a reply may be a million tags
+        if not tag.group(1):
+            opened = opened or tag
+        elif opened is not None:
+            reasoning.append(text[opened.end() : tag.start()])
+            kept.append(text[end : opened.start()])
+            end, opened = tag.end(), None
+    answer = "".join((*kept, text[end:]))
     unclosed = False
     closings = list(_CLOSING.finditer(answer))
     if closings:

@@ -19,6 +19,7 @@ from policygen.outgoing import shown
 
 _PASSING = frozenset({408, 409, 425, 429})
 _LONGEST_MESSAGE = 600
+_LONGEST_READ = 2_000  # of a message, by expressions whose time grows with the square of its length
 
 _UNSUPPORTED = re.compile(
     r"un(?:supported|recogni[sz]ed|known|expected)|not (?:supported|allowed|permitted|available|recogni[sz]ed|accepted)"
@@ -125,6 +126,7 @@ def rejected_parameter(message: str, sent: Collection[str], named: str | None = 
 
     None if it names none of them, or complains of the value's range rather than of the parameter.
     """
+    message = message[:_LONGEST_READ]
     if _OUT_OF_RANGE.search(message):
         return None
     if named:
@@ -139,6 +141,7 @@ def rejected_parameter(message: str, sent: Collection[str], named: str | None = 
 
 def one_line(message: str, key: Key | None) -> str:
     """A server's message as one line of bounded length, without the key."""
+    message = message[:_LONGEST_READ]
     line = shown(" ".join((key.redact(message) if key else message).split())).rstrip(".")
     return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " ..."
 

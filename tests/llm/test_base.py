@@ -136,3 +136,8 @@ def test_nothing_is_asked_when_connecting(asked: Asked, monkeypatch: pytest.Monk
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
     provider = connect("  OpenAI:gpt-5-mini ", LLMOptions(base_url="http://127.0.0.1:9/v1"))
     assert (provider.spec, provider.model, provider.is_language_model) == ("openai:gpt-5-mini", "gpt-5-mini", True)
+
+
+def test_a_reply_of_a_million_tags_is_split_at_once() -> None:
+    assert split_thinking("<think>" * 200_000).unclosed
+    assert split_thinking("<think>a</think>b" * 50_000).text == "b" * 50_000

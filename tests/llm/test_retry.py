@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import email.utils
+import re
 import time
 
 import pytest
-from services import PROMPT, Asked
+from chat_server import ChatServer, Scripted
+from services import OPENAI, PROMPT, Asked
 
 from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, TransientProviderError
+from policygen.llm import LLMOptions, connect
 from policygen.llm.base import Diagnosis
 from policygen.llm.faults import rejected_parameter, wait_asked
-from policygen.llm.messages import Prompt, Reply
+from policygen.llm.messages import Prompt, Reply, charged_tokens
+from policygen.llm.prices import price
+from policygen.llm.retry import ask
 
 
 class Failing:
@@ -209,3 +214,41 @@ def test_another_answer_or_an_exception_of_its_own_is_a_charged_sentence(answer:
     assert said in str(failure.value)
     assert "\n" not in str(failure.value)
     assert asked.charges == 1
+
+
+def test_a_wait_is_told_with_its_reason_and_end() -> None:
+    told: list[str] = []
+    with ChatServer([Scripted(status=429, error="slow down", retry_after=20), Scripted("ok")]) as server:
+        provider = connect("compatible:m", LLMOptions(base_url=server.openai_url))
+        ask(
+            provider,
+            PROMPT,
+            charge=lambda: None,
+            max_output_tokens=100,
+            options=LLMOptions(),
+            sleep=lambda seconds: None,
+            on_wait=told.append,
+        )
+    (sentence,) = told
+    assert re.fullmatch(
+        r"waiting 20 s for compatible:m, until \d\d:\d\d:\d\d: the server answered 429: slow down", sentence
+    )
+
+
+@pytest.mark.parametrize("reported", [None, 100])
+def test_a_reply_longer_than_asked_for_is_cut_and_says_so(reported: int | None) -> None:
+    with ChatServer([Scripted("word " * 10_000, tokens_in=reported, tokens_out=reported)]) as server:
+        provider = connect("compatible:m", LLMOptions(base_url=server.openai_url))
+        reply = ask(provider, PROMPT, charge=lambda: None, max_output_tokens=300, options=LLMOptions())
+    assert reply.truncated
+    assert len(reply.text) == 300 * (4 if reported is None else 8)
+    assert charged_tokens(PROMPT, reply)[1] == 300
+
+
+def test_a_server_that_names_a_cheaper_model_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
+    body = {"model": "gpt-5-nano", "choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 0}}
+    with ChatServer([Scripted(body=body)]) as server:
+        provider = OPENAI.connect(server.url)
+        reply = ask(provider, PROMPT, charge=lambda: None, max_output_tokens=300, options=LLMOptions())
+    assert reply.usd == price("openai", OPENAI.model, 1000, 0)

@@ -108,3 +108,14 @@ def test_episodes_are_charged_before_they_are_played():
     assert book.episodes == 30
     book.charge_episodes(20)
     assert book.episodes == 50
+
+
+@pytest.mark.parametrize(("reported", "charged"), [(0, 500), (1, 500), (500, 500), (1_000, 1_000), (None, 1_000)])
+def test_less_than_the_texts_can_be_is_not_believed(reported, charged):
+    book = ledger()
+    reply = Reply("y" * 3_000, "m", tokens_in=reported, tokens_out=reported, reasoning="z" * 1_000)
+    assert book.charge_reply(prompt(), reply) == (charged, charged)
+
+
+def test_a_search_without_a_model_is_charged_nothing():
+    assert ledger().charge_reply(prompt(), Reply("y" * 400, "builtin", 0, 0, 0.0)) == (0, 0)

@@ -1,0 +1,140 @@
+"""Every bad server against every real SDK: an end, a sentence, a kept budget, and the key nowhere else.
+
+`POLICYGEN_ATTACK=long` plays whole runs against them as well.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attack.bad_server import MODES, BadServer
+from chat_server import ChatServer
+from services import ANTHROPIC, COMPATIBLE, GEMINI, OPENAI, PROMPT, Asked, Service
+from support import files_with, the_run
+
+import policygen
+from policygen.errors import PolicygenError
+from policygen.llm import LLMOptions, Provider, connect, transport
+from policygen.llm.messages import MOST_CHARACTERS_PER_TOKEN
+from policygen.llm.retry import ask
+from policygen.outgoing import plain
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig
+
+# It needs no key, and must not see that of another provider.
+OLLAMA = Service("ollama", "qwen3", OPENAI.variable, OPENAI.key, "/v1")
+SECONDS = 0.15
+ALLOWANCE = 300
+LONG = os.environ.get("POLICYGEN_ATTACK") == "long"
+
+
+@pytest.fixture(scope="module", params=[OPENAI, COMPATIBLE, GEMINI, ANTHROPIC, OLLAMA], ids=lambda one: one.name)
+def attacked(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Service, BadServer, ChatServer, Provider]]:
+    """A service, the bad server in its place, a server that nothing may reach, and the provider that asks."""
+    service: Service = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.lower().endswith("_proxy") or name.startswith(("OPENAI_", "GEMINI_", "GOOGLE_", "ANTHROPIC_")):
+                patch.delenv(name)
+        patch.setenv(service.variable, service.key)
+        patch.chdir(tmp_path_factory.mktemp("attack"))
+        patch.setattr(transport, "LONGEST_BODY", 2**21)
+        with ChatServer(["never"] * 1000) as other, BadServer(other.url, service.key) as server:
+            options = LLMOptions(base_url=server.url + service.path, timeout_seconds=SECONDS)
+            yield service, server, other, connect(service.spec, options)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bad_server_costs_a_sentence(mode: str, attacked: tuple[Service, BadServer, ChatServer, Provider]) -> None:
+    service, server, other, provider = attacked
+    server.mode = mode
+    server.requests.clear()
+    ledger = Ledger(RunConfig(task="frozenlake", max_calls=3))
+    said: list[str] = []
+    reply = None
+    with warnings.catch_warnings(record=True):
+        try:
+            reply = ask(
+                provider,
+                PROMPT,
+                charge=ledger.charge_call,
+                max_output_tokens=ALLOWANCE,
+                options=LLMOptions(max_retries=1, price_in=1.0, price_out=1.0),
+                sleep=lambda seconds: None,
+                on_wait=said.append,
+            )
+        except PolicygenError as error:
+            said.append(str(error))
+    assert len(server.requests) <= ledger.calls <= 3  # fewer where the time was over before the server read
+    if service is OLLAMA:
+        assert not any(service.key.encode() in request for request in server.requests)
+    assert other.requests == []
+    for sentence in said:
+        assert service.key not in sentence
+        assert plain(sentence) == sentence
+        assert "\n" not in sentence
+        assert len(sentence) < 1500
+    if reply is None:
+        assert said
+        return
+    assert service.key not in repr(reply)
+    assert len(reply.text) + len(reply.reasoning) <= ALLOWANCE * MOST_CHARACTERS_PER_TOKEN
+    tokens_in, tokens_out = ledger.charge_reply(PROMPT, reply)
+    assert tokens_in >= PROMPT.characters / MOST_CHARACTERS_PER_TOKEN - 1
+    assert tokens_out >= (len(reply.text) + len(reply.reasoning)) / MOST_CHARACTERS_PER_TOKEN - 1
+    assert reply.usd is not None
+    assert reply.usd > 0
+
+
+def test_there_are_many_of_them() -> None:
+    assert len(MODES) >= 58
+
+
+@pytest.mark.skipif(not LONG, reason="minutes: POLICYGEN_ATTACK=long")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_survives_a_bad_server(
+    mode: str,
+    attacked: tuple[Service, BadServer, ChatServer, Provider],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service, server, other, _ = attacked
+    server.mode = mode
+    server.requests.clear()
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setenv(service.variable, service.key)
+    settings = {"base_url": server.url + service.path, "timeout_seconds": SECONDS, "iterations": 2, "max_calls": 6}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = ""
+        try:
+            policygen.run("frozenlake", llm=service.spec, out=tmp_path, max_tokens=20_000, **settings)  # type: ignore[arg-type]
+        except PolicygenError as error:
+            said = str(error)
+    assert plain(said) == said
+    folder = the_run(tmp_path)
+    assert files_with(folder, service.key) == []
+    assert len(server.requests) <= 6
+    assert other.requests == []
+    for path in folder.glob("*.jsonl"):
+        text = path.read_text(encoding="utf-8")
+        assert plain(text) == text
+
+
+def test_a_proxy_out_of_a_dotenv_file_is_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
+    with ChatServer(["never"]) as proxy, ChatServer(["ok"]) as server:
+        names = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
+        Path(".env").write_text("".join(f"{name}={proxy.url}\n" for name in names))
+        assert Asked()(OPENAI.connect(server.url)).text == "ok"
+        assert proxy.requests == []
