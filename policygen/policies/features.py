@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -152,3 +152,15 @@ class CellReader(Reader):
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
     """What reads the quantities that `grid` bins, and the cells of observations."""
     return CellReader(task, lets, frozenset(grid.names), grid)
+
+
+def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
+    """Whether one of the wanted quantities is, or is made from, a changed feature; `others` are those that stay."""
+    lets, seen, waiting = {**others, **changed}, set[str](), list(wanted)
+    while waiting:
+        if (name := waiting.pop()) in changed:
+            return True
+        if name in lets and name not in seen:
+            seen.add(name)
+            waiting += names_in(lets[name])
+    return False

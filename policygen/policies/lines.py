@@ -55,6 +55,8 @@ class Draft:
         self.problems.append(Problem(line, found, expected))
 
 
+# What a reply says instead of a policy, alone in its last block or alone in the reply.
+_RESIGNATION = re.compile(r"no improvement[.!]?", re.IGNORECASE)
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
 # Prose may start with `Let`: only `let NAME =` and a lower-case `let` are taken for a feature.
 _LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
@@ -80,11 +82,28 @@ def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
     return draft
 
 
+def resigns(text: str) -> bool:
+    """Whether the text's last block, or all of a text without blocks, is the line `no improvement`."""
+    blocks, everything = _blocks(text[-MAX_CHARACTERS:])
+    last = blocks[-1] if blocks else everything
+    said = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE]))]
+    return len(said) == 1 and _RESIGNATION.fullmatch(said[0]) is not None
+
+
 # --- finding the policy in the text ----------------------------------------------------------------------------------
 
 
 def _policy_lines(text: str) -> list[tuple[int, str]]:
     """Numbered lines of the last fenced block that holds policy lines; without such a block, of the whole text."""
+    blocks, everything = _blocks(text)
+    for block in reversed(blocks):
+        if any("|" in line or "=" in line or _PARAM.search(line[:MAX_LINE]) for _, line in block):
+            return block
+    return everything
+
+
+def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]]]:
+    """The numbered lines of each fenced block, and of the whole text without the fences."""
     blocks: list[list[tuple[int, str]]] = []
     current: list[tuple[int, str]] | None = None
     everything: list[tuple[int, str]] = []
@@ -99,10 +118,7 @@ def _policy_lines(text: str) -> list[tuple[int, str]]:
         everything.append((number, line))
         if current is not None:
             current.append((number, line))
-    for block in reversed(blocks):
-        if any("|" in line or "=" in line or _PARAM.search(line[:MAX_LINE]) for _, line in block):
-            return block
-    return everything
+    return blocks, everything
 
 
 def _cleaned(line: str) -> str:

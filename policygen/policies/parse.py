@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policygen.errors import UsageError
-from policygen.policies.lines import Problem, read_draft
+from policygen.policies.lines import Problem, read_draft, resigns
 from policygen.policies.policy import KINDS, Policy
 from policygen.policies.revision import Revision
 from policygen.quantities.tree import Node
@@ -25,12 +25,13 @@ class Parsed:
     """What a text says: a policy, or why not.
 
     `coverage` is the share of cells (of outputs, for a linear policy) that the text itself decides; the others keep
-    the incumbent's action.
+    the incumbent's action. `resigned`: instead of a policy the text says that it cannot improve on the incumbent.
     """
 
     policy: Policy | None
     problems: tuple[Problem, ...]
     coverage: float = 0.0
+    resigned: bool = False
 
 
 def parse(
@@ -61,6 +62,8 @@ def parse(
     Raises:
         UsageError: there is no such kind.
     """
+    if incumbent is not None and resigns(text):
+        return Parsed(None, (), resigned=True)
     revision = Revision(task, incumbent, definitions or {}, free_grid)
     draft = read_draft(text, task, {**revision.inherited, **revision.offered})
     if kind is None:

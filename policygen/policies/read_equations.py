@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from policygen.policies.features import Lets
+from policygen.policies.features import Lets, rests_on
 from policygen.policies.lines import NOTHING_FOUND, Draft, read_expression
 from policygen.policies.revision import Revision, complete_params, used_features
 from policygen.quantities.text import unknown_name
@@ -29,11 +29,13 @@ def read_equations(
     if draft.params and not draft.equations:
         _equations_from_params(draft, task, outputs)
     used = frozenset().union(*(names_in(n) for n in (*draft.equations.values(), *draft.lets.values())), frozenset())
+    read = frozenset().union(*(names_in(node) for node in old.values()))
+    revises = not draft.equations and rests_on(read, draft.lets, inherited)
     for name, number in draft.bare.items():
-        if name not in used:
+        if name not in used and not (revises and name in inherited):
             found, _, expected = unknown_name(name, outputs, what="output").partition("; ")
             draft.problem(number, found, expected)
-    if not draft.equations and not draft.problems:
+    if not draft.equations and not revises and not draft.problems:
         draft.problem(
             None,
             NOTHING_FOUND,

@@ -9,7 +9,7 @@ import numpy as np
 
 from policygen.errors import UsageError
 from policygen.policies.cells import read_action, read_bins
-from policygen.policies.features import Lets
+from policygen.policies.features import Lets, rests_on
 from policygen.policies.lines import NOTHING_FOUND, Draft
 from policygen.policies.revision import Revision, complete_params, used_features
 from policygen.policies.rows import Rule, dense_table, visible
@@ -40,11 +40,14 @@ def read_table(
     rules = _rules_from_params(draft, task, grid) if from_params else _rules(draft, task, grid)
     if draft.problems:
         return None, 0.0
-    if not rules:
+    redefined = not rules and old is not None and _keeps_rows(draft, grid, old, revision)
+    if redefined and old is not None:
+        rules = list(old.rules)
+    elif not rules:
         draft.problem(None, NOTHING_FOUND, f"write table rows such as `{_example_row(task, grid)}`")
         return None, 0.0
     _, covered = dense_table(rules, grid.shape, len(task.actuators))
-    coverage = float(covered.mean())
+    coverage = 0.0 if redefined else float(covered.mean())
     kept = old is not None and old.grid == grid and all(draft.lets.get(n, node) == node for n, node in old.lets)
     if not covered.all() and kept and old is not None:
         rules = [*rules, *old.rules]
@@ -61,6 +64,13 @@ def read_table(
     if draft.problems:
         return None, coverage
     return (lets, grid, visible(rules, grid.shape)), coverage
+
+
+def _keeps_rows(draft: Draft, grid: Grid, old: TablePolicy, revision: Revision) -> bool:
+    """Whether a text without rows changes what the columns of the old table read or where their bins end."""
+    if draft.header is not None or (grid.names, grid.shape) != (old.grid.names, old.grid.shape):
+        return False
+    return grid != old.grid or rests_on(grid.names, draft.lets, revision.inherited)
 
 
 def _new_grid(draft: Draft, grid: Grid | None, old: TablePolicy | None) -> Grid | None:

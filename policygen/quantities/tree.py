@@ -110,3 +110,25 @@ def with_constants(node: Node, values: Iterator[float]) -> Node:
         case Call(function, arguments):
             return Call(function, tuple(with_constants(argument, values) for argument in arguments))
     return node
+
+
+def with_plain_signs(node: Node) -> Node:
+    """The same values with `- -0.5*x` written as `+ 0.5*x`, and `+ -0.5*x` as `- 0.5*x`."""
+    if not isinstance(node, Call) or node.function == "fixed":
+        return node
+    arguments = tuple(map(with_plain_signs, node.arguments))
+    if node.function in ("+", "-") and (flipped := _negated(arguments[1])) is not None:
+        return Call("-" if node.function == "+" else "+", (arguments[0], flipped))
+    if node.function == "neg" and (flipped := _negated(arguments[0])) is not None:
+        return flipped
+    return Call(node.function, arguments)
+
+
+def _negated(node: Node) -> Node | None:
+    """Minus a product that begins with a negative number, which becomes positive; None for anything else."""
+    match node:
+        case Number(value) if value < 0:
+            return Number(-value)
+        case Call("*" | "/" as function, (first, other)) if (flipped := _negated(first)) is not None:
+            return Call(function, (flipped, other))
+    return None

@@ -413,6 +413,54 @@ def test_a_revision_on_another_grid_must_be_complete():
     assert np.flatnonzero(kept.actions == 3).tolist() == [4]
 
 
+def test_a_reply_of_features_alone_is_the_best_policy_over_them():
+    old = read("let lean = angle + 0.2*spin\nlet push = 2*lean\nleft = 0\nright = push", CARTPOLE)
+    parsed = parse("Damp it more:\n```\nlet lean = angle + 0.5*spin\n```", CARTPOLE, "linear", old)
+    assert parsed.problems == ()
+    assert parsed.coverage == 0.0
+    assert parsed.policy.to_text() == old.to_text().replace("0.2", "0.5")
+    assert read("lean = angle + 0.5*spin", CARTPOLE, kind="linear", incumbent=old) == parsed.policy
+    assert "no policy was found" in problems("let other = spin", CARTPOLE, kind="linear", incumbent=old)[0]
+    assert "no policy was found" in problems("let lean = angle", CARTPOLE, kind="linear")[0]
+
+
+def test_rows_are_kept_under_new_features_and_edges_while_their_columns_stay():
+    old = read("let far = row + column\nbins far: 3\n| far | action |\n| 0 | up |\n| 1 | down |")
+    parsed = parse("let far = row + 2*column", LAKE, "table", old)
+    assert (parsed.problems, parsed.coverage) == ((), 0.0)
+    assert parsed.policy.to_text() == old.to_text().replace("row + column", "row + 2*column")
+    moved = read("bins far: 4", kind="table", incumbent=old)
+    assert moved.to_text() == old.to_text().replace("bins far: 3", "bins far: 4")
+    for text in ("bins far: 3, 4", "bins row: 2", "let near = 6 - row", "let far = row\n| far | action |"):
+        assert "no policy was found" in problems(text, kind="table", incumbent=old)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no improvement",
+        "The table cannot be better.\n```\nNo improvement.\n```",
+        "It was:\n```\n| * | * | up |\n```\nI leave it.\n~~~text\n- **no improvement**\n~~~",
+    ],
+)
+def test_a_reply_may_say_that_it_cannot_improve_on_the_best(text):
+    old = TablePolicy.from_actions(LAKE, np.zeros(16))
+    assert parse(text, LAKE, "table", old) == Parsed(None, (), resigned=True)
+    assert not parse(text, LAKE, "table").resigned
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There was no improvement.\n```\n| * | * | up |\n```",
+        "```\nno improvement\n```\n```\n| * | * | up |\n```",
+        "```\n# no improvement\n| * | * | up |\n```",
+    ],
+)
+def test_a_policy_is_read_whatever_is_said_of_it(text):
+    assert parse(text, LAKE, "table", TablePolicy.from_actions(LAKE, np.zeros(16))).policy is not None
+
+
 def test_a_revision_of_another_kind_starts_from_nothing():
     old = read("left = 0\nright = angle", CARTPOLE)
     assert "have no row" in problems("| * | * | 0 | * | left |", CARTPOLE, incumbent=old)[0]

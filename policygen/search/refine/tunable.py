@@ -16,7 +16,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
-from policygen.quantities.tree import Node, constants, with_constants
+from policygen.quantities.tree import Node, constants, with_constants, with_plain_signs
 
 Method = Literal["cma", "ars", "coordinate"]
 Vector = npt.NDArray[np.float64]
@@ -112,14 +112,16 @@ class Tunable:
         """The policy at z, the constants that moved rounded to a readable number of digits."""
         values = self._values.copy()
         values[self._free] += self._sizes * z
+        tidied = with_plain_signs if (values * self._values < 0).any() else _as_it_is
         for i in np.flatnonzero(values != self._values):
             values[i] = float(f"{values[i]:.{SIGNIFICANT_DIGITS}g}")
         rounded = iter(values.tolist())
         lets = tuple(
-            (name, with_constants(node, rounded) if name in self._moving else node) for name, node in self.policy.lets
+            (name, tidied(with_constants(node, rounded)) if name in self._moving else node)
+            for name, node in self.policy.lets
         )
         if isinstance(self.policy, LinearPolicy):
-            equations = tuple((name, with_constants(node, rounded)) for name, node in self.policy.equations)
+            equations = tuple((name, tidied(with_constants(node, rounded))) for name, node in self.policy.equations)
             return LinearPolicy(self.policy.task, lets, equations)
         assert isinstance(self.policy, TablePolicy)
         grid, rules = self.policy.grid, self.policy.rules
@@ -131,6 +133,10 @@ class Tunable:
                 Rule(rule.bins, tuple(min(max(next(rounded), low), high) for low, high in limits)) for rule in rules
             )
         return TablePolicy(self.policy.task, lets, grid, rules)
+
+
+def _as_it_is(node: Node) -> Node:
+    return node
 
 
 def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:

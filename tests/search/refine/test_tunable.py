@@ -8,7 +8,7 @@ from refining import WEAK, policy_of
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import constants, with_constants
+from policygen.quantities.tree import constants, with_constants, with_plain_signs
 from policygen.search.refine.tunable import Tunable
 
 
@@ -40,6 +40,21 @@ def test_only_what_moved_is_rounded_and_pi_stays_pi() -> None:
     assert tunable.places == ("let wave", "right", "right")
     moved = tunable.at(np.array([0.0, 0.0, 1.0]))
     assert moved.to_text() == policy.to_text().replace("7.654321", "15.309")
+
+
+def test_a_constant_that_changes_its_sign_is_written_with_the_other_operator():
+    policy = policy_of(
+        "let lean = angle - 0.25*spin\nleft = -2*position*lean - 3\nright = angle + 0.5*lean/2 - (1 - 4*spin)"
+    )
+    tunable = Tunable(policy)
+    moved = tunable.at(np.full(tunable.size, -2.0))
+    assert moved.to_text() == (
+        "let lean = angle + 0.25*spin\nleft = -6*position*lean + 3\nright = angle - 0.5*lean/-2 - (-1 + 4*spin)"
+    )
+    observations = np.random.default_rng(0).normal(size=(20, 4))
+    plain = parse_expression("angle + -0.5*lean/-2 - (-1 - -4*spin)", ["angle", "spin", "lean"])
+    assert with_plain_signs(plain) == moved.equations[1][1]  # type: ignore[union-attr]
+    assert np.array_equal(moved.act(observations), policy_of(moved.to_text()).act(observations))
 
 
 def test_constants_move_in_proportion_to_their_size_and_zeros_stay() -> None:
