@@ -432,3 +432,24 @@ def test_a_run_that_can_play_nothing_ends_with_its_reason(line: Line) -> None:
     assert said.code == 1
     assert "stopped: the next 20 episodes would exceed 5 (--max-episodes)" in said.out
     assert said.err == ""
+
+
+def test_a_key_goes_where_a_file_says_only_when_trusted_and_where_is_printed(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
+    refusal = Scripted(status=401, error="\x1b[2Jno such key: sk-canary-0123456789")
+    with ChatServer([refusal] * 2) as server:
+        Path("s.toml").write_text(f'llm = "openai:m"\nbase_url = "{server.openai_url}"\nwarmup_episodes = 0\n')
+        asked = ("run", "frozenlake", "--config", "s.toml", "--iterations", 1)
+        said = line(*asked)
+        assert (said.code, server.requests) == (2, [])
+        assert f"s.toml would send the key in OPENAI_API_KEY to {server.openai_url}" in said.err
+        assert not Path("results").exists()
+        for more in (("--trust",), ("--base-url", server.openai_url)):
+            said = line(*asked, *more)
+            assert said.code == 1
+            assert f"the key in OPENAI_API_KEY goes to {server.url.removeprefix('http://')}" in said.out
+            assert "sk-canary" not in said.out + said.err
+            assert "\x1b" not in said.out + said.err
+        assert len(server.chats) == 2

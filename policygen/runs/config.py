@@ -149,7 +149,7 @@ def effective_config(
     else:
         _merge(merged, dict(task.run), f"task {task.name}, [run]")
         if "base_url" in dict(task.run):
-            address_from = f"the [run] table of task {task.name}"
+            address_from = f"the [run] table of {name}"
     of_the_task = merged.pop("example", None) if base is None else None
     if file is not None:
         settings = _read(file)

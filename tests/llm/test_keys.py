@@ -45,7 +45,7 @@ def test_a_task_file_cannot_send_a_key_elsewhere(service: Service, tmp_path: Pat
     said = str(refused.value)
     assert server.openai_url in said
     assert service.variable in said
-    assert "[run] table of task" in said
+    assert "the [run] table of frozenlake" in said
     assert "--trust" in said
     assert f"--set base_url={server.openai_url}" in said
     assert not Path("results").exists()
