@@ -38,6 +38,7 @@ class ReplayBuffer:
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         self.capacity = capacity
+        self.cleared = 0  # how often episodes were left out to make room
         self._episodes: list[Episode] = []
         self._returns: list[float] = []
         self._transitions = 0
@@ -77,6 +78,7 @@ class ReplayBuffer:
 
     def _evict(self) -> None:
         self._tally = None
+        self.cleared += 1
         order = np.argsort(self.returns, kind="stable")
         spared = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
         gone = set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,7 @@ import numpy.typing as npt
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.policies.cells import action_text
 from policygen.policies.features import CellReader
+from policygen.tasks.task import Task
 
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
 
@@ -48,21 +51,45 @@ def count_visits(buffer: ReplayBuffer, reader: CellReader) -> tuple[npt.NDArray[
 
     The counts have shape (3, cells, kinds); there are no kinds where actions are random numbers, hardly ever repeated.
     """
-    task, size = reader.task, reader.grid.size
+    kinds = _kinds(buffer, reader.task)
+    if reader.task.action_space == "box" and len(kinds) > MOST_ACTIONS:
+        return kinds[:0], np.zeros((3, reader.grid.size, 0))
+
+    def tally(episodes: Sequence[Episode]) -> npt.NDArray[np.float64]:
+        if reader.task.action_space == "discrete":  # an action is its own code
+            codes = np.concatenate([np.zeros(0, np.int16), *(episode.trajectory.actions for episode in episodes)])
+        else:
+            rows = np.concatenate([kinds, *(_action_rows(episode, kinds.shape[1]) for episode in episodes)])
+            codes = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)[len(kinds) :]
+        return _tally(episodes, reader, codes, len(kinds))
+
+    return kinds, buffer.tallied((reader.lets, reader.grid, kinds.tobytes()), tally)
+
+
+# Of each buffer: how often it had been cleared, how many episodes were looked at, and the different actions in them.
+_SEEN: weakref.WeakKeyDictionary[ReplayBuffer, tuple[int, int, npt.NDArray[Any]]] = weakref.WeakKeyDictionary()
+
+
+def _kinds(buffer: ReplayBuffer, task: Task) -> npt.NDArray[Any]:
+    """The different actions, in order, shape (kinds, m); of numbers that are met, not many more than MOST_ACTIONS.
+
+    Only the episodes added since the last call are looked at.
+    """
     if task.action_space == "discrete":
-        kinds = np.arange(len(task.actuators[0].labels)).reshape(-1, 1)
+        return np.arange(len(task.actuators[0].labels)).reshape(-1, 1)
+    m = len(task.actuators)
+    cleared, looked_at, kinds = _SEEN.get(buffer, (-1, 0, np.zeros((0, m))))
+    if cleared != buffer.cleared:
+        looked_at, kinds = 0, np.zeros((0, m))
+    if len(kinds) <= MOST_ACTIONS or task.action_space != "box":
+        new = [_action_rows(episode, m) for episode in itertools.islice(buffer, looked_at, None)]
+        kinds = np.unique(np.concatenate([kinds, *new]), axis=0)
+    _SEEN[buffer] = (buffer.cleared, len(buffer), kinds)
+    return kinds
 
-        def tally(episodes: Sequence[Episode]) -> npt.NDArray[np.float64]:
-            codes = [episode.trajectory.actions for episode in episodes]
-            return _tally(episodes, reader, np.concatenate(codes) if codes else np.zeros(0, np.int16), len(kinds))
 
-        return kinds, buffer.tallied((reader.lets, reader.grid), tally)
-    episodes = list(buffer)
-    rows = [e.trajectory.actions.reshape(e.trajectory.length, len(task.actuators)) for e in episodes]
-    kinds, codes = np.unique(np.concatenate(rows or [np.zeros((0, 1))]), axis=0, return_inverse=True)
-    if task.action_space == "box" and len(kinds) > MOST_ACTIONS:
-        return kinds[:0], np.zeros((3, size, 0))
-    return kinds, _tally(episodes, reader, codes.reshape(-1), len(kinds))
+def _action_rows(episode: Episode, m: int) -> npt.NDArray[np.float64]:
+    return episode.trajectory.actions.reshape(episode.trajectory.length, m).astype(np.float64)
 
 
 def _tally(
