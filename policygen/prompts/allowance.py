@@ -208,7 +208,9 @@ def _rounded(value: Any, precision: int = 0, method: str = "common") -> int:
 
 
 def _listed(rows: Any, names: Sequence[Any], digits: int = 3) -> int:
-    return size(list(rows)) * (1 + len(names)) + size(list(names))
+    cells = len(rows) * len(names)
+    no_larger(cells)
+    return cells + sum(size(row[name]) for row in rows for name in names if type(row[name]) is not float)
 
 
 def _summed(iterable: Any, attribute: Any = None, start: Any = 0) -> int:
@@ -245,8 +247,8 @@ def check_operation(operator: str, left: Any, right: Any) -> None:
         case "+" if isinstance(left, str | list | tuple):
             no_larger(size(left) + size(right))
         case "*" if not whole:
-            times = [abs(value) for value in (left, right) if isinstance(value, int)]
-            no_larger(max(size(left), size(right)) * max(times, default=1))
+            value, times = (right, left) if isinstance(left, int) else (left, right)
+            no_larger(size(value) * (abs(times) if isinstance(times, int) else 1))
         case "**" if whole and left.bit_length() * abs(right) > MOST_BITS:
             raise TooMuch("the template makes a whole number that is too large")
         case "%" if isinstance(left, str):

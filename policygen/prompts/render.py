@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,24 +141,8 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
     Raises:
         TemplateError: a template is broken, or the prompt does not fit even at its shortest.
     """
-    variables = template_variables(context, config)
-    best: BestView | None = variables["best"]
-    # Skips what would not shorten this policy.
-    show = replace(_FULL, policy=min(_FULL.policy, len(best.text))) if best is not None else _FULL
-    while True:
-        variables |= {"show": show, "best": shortened(best, show.policy) if best is not None else None}
-        system = Message("system", render_template("system", variables))
-        request = Message("user", render_template(improve_template(config), variables))
-        prompt = Prompt((system, request), context)
-        if prompt.estimated_tokens <= config.prompt_tokens:
-            break
-        smaller = _shrunk(show)
-        if smaller == show:
-            raise TemplateError(
-                f"the prompt has about {prompt.estimated_tokens:,} tokens at its shortest and may have "
-                f"{config.prompt_tokens:,}; raise --set prompt_tokens=N or show less in the template"
-            )
-        show = smaller
+    prompt = _fitting(template_variables(context, config), config)
+    system, request = prompt.messages
     room = (config.prompt_tokens - prompt.estimated_tokens) * CHARACTERS_PER_TOKEN
     turns: list[Message] = []
     for asked, answered in reversed(list(zip(earlier[::2], earlier[1::2], strict=True))):
@@ -166,6 +151,46 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
             break
         turns[:0] = [asked, answered]
     return Prompt((system, *turns, request), context)
+
+
+def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
+    """The prompt that shows most of those that fit: found by halving, as showing less hardly ever makes one longer.
+
+    Raises:
+        TemplateError: none fits.
+    """
+    best: BestView | None = variables["best"]
+
+    @functools.cache
+    def shown(show: Show) -> Prompt:
+        shortened_best = shortened(best, show.policy) if best is not None else None
+        filled = {**variables, "show": show, "best": shortened_best}
+        system = Message("system", render_template("system", filled))
+        return Prompt((system, Message("user", render_template(improve_template(config), filled))))
+
+    def fits(show: Show) -> bool:
+        return shown(show).estimated_tokens <= config.prompt_tokens
+
+    # No step is spent on what would not shorten this policy.
+    full = replace(_FULL, policy=min(_FULL.policy, len(best.text))) if best is not None else _FULL
+    if fits(full):
+        return shown(full)
+    amounts = list(_amounts(full))
+    first = bisect.bisect_left(amounts, True, key=fits)
+    if first < len(amounts):
+        return shown(amounts[first])
+    raise TemplateError(
+        f"the prompt has about {shown(amounts[-1]).estimated_tokens:,} tokens at its shortest and may have "
+        f"{config.prompt_tokens:,}; raise --set prompt_tokens=N or show less in the template"
+    )
+
+
+def _amounts(show: Show) -> Iterator[Show]:
+    """From `show` to the least, a step smaller each."""
+    yield show
+    while (smaller := _shrunk(show)) != show:
+        yield smaller
+        show = smaller
 
 
 def _shrunk(show: Show) -> Show:

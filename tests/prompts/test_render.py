@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import collections
-import collections.abc
 import dataclasses
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 from searched import searched, texts
-from support import ALWAYS_DOWN, ALWAYS_LEFT, ALWAYS_RIGHT, FALLING, LEANING, NO_POLICY, Written, fenced
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, Written, fenced
 
 import policygen
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
 from policygen.policies.parse import parse
 from policygen.prompts.render import Show, render_prompt, render_repair, template_variables
-from policygen.quantities.tree import constants
 from policygen.roles.appoint import appoint
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
@@ -131,120 +127,6 @@ def test_the_worst_episodes_are_the_worst_of_the_best_policy(later: tuple[Contex
     assert returns == sorted(context.buffer.returns.tolist(), reverse=True)[:2]
 
 
-LAW = """
-let drive = rate1 - 0.1*sin2
-minus = -1*drive
-zero = 0
-plus = drive
-"""
-OTHER_LAW = LAW.replace("0.1*sin2", "0.3*sin1")
-
-
-def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None:
-    context, config = searched("acrobot", "linear", Written([LAW]), iterations=1)
-    variables = template_variables(context, config)
-    episode = variables["worst_episodes"][0]
-    trajectory = next(
-        e.trajectory for e in context.buffer.of_attempt(1) if e.trajectory.episode_return == episode.episode_return
-    )
-    assert "drive" in episode.traced
-    rate, sine = trajectory.observations[:-1, 4], trajectory.observations[:-1, 3]
-    assert episode.columns["drive"] == pytest.approx((rate - 0.1 * sine).tolist(), rel=1e-5)
-    _, request = texts(render_prompt(context, config))
-    trace = request.split("## Worst episode of the best policy\n")[1].split("\n## ")[0]
-    rows = [line.split() for line in trace.splitlines() if re.match(r"^\d+ ", line)]
-    assert len(rows) == min(Show().trace, episode.length)
-    assert all(len(row) == len(episode.traced) + len(("step", "action", "reward")) for row in rows)
-    steps = [int(row[0]) for row in rows]
-    assert steps == list(range(steps[0], steps[0] + len(steps)))
-
-
-def test_the_history_tells_what_a_linear_proposal_changed_and_what_was_proposed_before() -> None:
-    context, config = searched("acrobot", "linear", Written([LAW, OTHER_LAW, LAW, OTHER_LAW]), iterations=4)
-    views = template_variables(context, config)["attempts"]
-    assert [view.same_as for view in views] == [None, None, 1, 2]
-    assert views[0].parent is None
-    assert views[1].parent == 1
-    assert views[1].changed == "`let drive = rate1 - 0.3*sin1`"
-    _, request = texts(render_prompt(context, config))
-    assert "; proposed as in 1" in request
-
-
-def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_move() -> None:
-    context, config = searched(
-        "mountaincar",
-        "linear",
-        Written(["left = 0 - velocity\nnone = 0 - 10\nright = 3*velocity - 0.2*energy + 0.01"]),
-        iterations=1,
-        refine="cma:240",
-    )
-    attempt = context.attempts[1]
-    assert attempt.refinement.startswith("cma over ")
-    _, request = texts(render_prompt(context, config))
-    assert "Every policy you propose is tuned before it is judged" in request
-    if attempt.proposed is not None:
-        moved = request.split("It moved, in order of appearance: ")[1].split("\n")[0]
-        old, new = (dict(policy.equations)["right"] for policy in (attempt.proposed, attempt.policy))  # type: ignore[union-attr]
-        pair = next((a, b) for a, b in zip(constants(old), constants(new), strict=True) if a != b)
-        assert f"right {pair[0]:.3g} to {pair[1]:.3g}" in moved
-        assert [place for place, _ in attempt.spread].count("right") == 3
-        told = "How far the search could still move each constant" in request
-        widths = [width for _, width in attempt.spread]
-        assert told == (max(widths) > 2 * min(widths))
-    unrefined, plain = searched("mountaincar", "linear", iterations=1)
-    assert "tuned" not in render_prompt(unrefined, plain).messages[1].content
-
-
-def test_the_account_of_the_points_is_in_the_prompt() -> None:
-    pytest.importorskip("mujoco")
-    reply = "torque1 = 0.1*rate1\ntorque2 = -0.1*pull2"
-    context, config = searched("reacher", "linear", Written([reply]), iterations=1)
-    assert context.best is not None
-    means = {}
-    for name in ("dist", "ctrl"):
-        means[name] = np.mean([dict(played.terms)[name] for played in context.best.played])
-    _, request = texts(render_prompt(context, config))
-    account = request.split("## Where the points are\n")[1].split("\n\n")[0]
-    assert f"dist {means['dist']:.3g}" in account
-    assert "All last to the time limit." in account
-    assert "are missing to -3.75" in account
-
-
-def test_visits_are_counted_over_all_episodes_those_before_a_fall_first() -> None:
-    context, config = searched("cartpole", "table", iterations=3)
-    policy = context.incumbent
-    assert isinstance(policy, policygen.TablePolicy)
-    counts: collections.Counter[Any] = collections.Counter()
-    ends: collections.Counter[Any] = collections.Counter()
-    returns: collections.defaultdict[Any, list[float]] = collections.defaultdict(list)
-    for episode in context.buffer:
-        t = episode.trajectory
-        for step, cell in enumerate(policy.cells(t.observations[:-1]).tolist()):
-            key = (tuple(policy.grid.bins_of(cell).tolist()), ("left", "right")[int(t.actions[step])])
-            counts[key] += 1
-            ends[key] += t.terminated and step >= t.length - 10
-            returns[key].append(float(t.rewards[step:].sum()))
-    views = template_variables(context, config)["visits"]
-    assert len(views) >= 16
-    for view in views:
-        key = (view.bins, view.action)
-        assert (view.visits, view.ends_soon) == (counts[key], ends[key])
-        assert view.mean_return == pytest.approx(np.mean(returns[key]))
-    order = [(-view.ends_soon, -view.visits) for view in views]
-    assert order == sorted(order)
-    assert order[:16] == sorted((-ends[key], -counts[key]) for key in counts)[:16]
-
-
-def test_failures_are_part_of_the_history() -> None:
-    context, config = searched(
-        "cartpole", "table", Written([LEANING, NO_POLICY, FALLING, ALWAYS_LEFT]), iterations=4, repairs=0
-    )
-    _, request = texts(render_prompt(context, config))
-    assert "- 2: not a policy (no policy was found" in request
-    assert "- 3:" in request
-    assert "the best" in request
-
-
 def test_attempts_are_counted_in_attempts_not_in_rounds() -> None:
     context, config = searched("cartpole", "table", iterations=2, candidates=3)
     assert context.number == 7
@@ -355,15 +237,6 @@ def test_a_policy_with_as_many_features_as_there_may_be_can_be_shown() -> None:
     assert "quantity_number_8" in texts(render_prompt(context, config))[1]
 
 
-def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> None:
-    reply = "let step = angle + 1\nlet reward = 2*spin\nleft = 0\nright = step + reward - 1"
-    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
-    episode = template_variables(context, config)["worst_episodes"][0]
-    assert episode.columns["step"] == list(range(episode.length))
-    assert set(episode.columns["reward"]) == {1.0}
-    assert not {"step", "reward"} & set(episode.traced)
-
-
 def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_what_decides() -> None:
     features = [f"let f{i} = f{i - 1} + sin({i + 1}*spin - position)^2/7" for i in range(1, 60)]
     reply = "\n".join(["let f0 = 2*angle", *features, "left = 0", "right = f59 + angle - 30"])
@@ -398,12 +271,3 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     list(optimize(search, config, appoint(Written([reply]), config), Correspondence(Ledger(config))))
     request = texts(render_prompt(search.context(2, config), config))[1]
     assert not re.search(r"\bdist\b|\bctrl\b", request)
-
-
-def test_mountain_car_at_the_flag_is_no_failure() -> None:
-    reply = "left = 0 - velocity\nnone = 0 - 10\nright = velocity"
-    context, config = searched("mountaincar", "linear", Written([reply]), iterations=1)
-    _, request = texts(render_prompt(context, config))
-    assert "reach the goal, after" in request
-    assert "in failure" not in request
-    assert "The first sign" not in request

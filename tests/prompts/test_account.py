@@ -1,0 +1,134 @@
+"""The account: where the points of a policy's own episodes are, what early ends cost."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from searched import searched, texts
+from support import Written
+
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import RandomActor, Trajectory
+from policygen.prompts.account import account, reached_its_goal
+from policygen.prompts.render import render_prompt
+from policygen.tasks.load import load_task
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def episode(rewards: list[float], terminated: bool, terms: tuple[tuple[str, float], ...] = ()) -> Trajectory:
+    n = len(rewards)
+    return Trajectory(
+        np.zeros((n + 1, 1), np.float32),
+        np.zeros(n, np.int16),
+        np.array(rewards, np.float32),
+        float(sum(rewards)),
+        0,
+        terminated,
+        not terminated,
+        terms,
+    )
+
+
+def test_the_account_says_what_early_ends_cost_and_when_points_come():
+    whole = episode([2.0] * 50 + [1.0] * 50, False, (("forward", 100.0), ("ctrl", -10.0)))
+    half = episode([1.5] * 50, True, (("forward", 60.0), ("ctrl", -20.0)))
+    found = account([whole, half], 100)
+    assert found is not None
+    assert dict(found.terms) == {"forward": 80, "ctrl": -15}
+    assert (found.failed, found.failed_steps, found.reached) == (1, (50, 50), 0)
+    assert found.lost == pytest.approx(50 * 1.5 / 2)
+    assert found.parts[0] == pytest.approx(1.75)
+    assert found.parts[4] == pytest.approx(1.25)
+    assert account([], 100) is None
+    falling = account([episode([-1.0] * 10, True)], 100)
+    assert falling is not None
+    assert falling.lost == 0  # ending early spares costs
+
+
+def test_an_episode_may_end_early_for_its_success():
+    assert reached_its_goal(episode([-1.0] * 80 + [0.0], True), -100)  # Acrobot
+    assert reached_its_goal(episode([-1.0] * 120, True), -110)  # MountainCar
+    assert reached_its_goal(episode([-0.01] * 80 + [100.0], True), 90)  # MountainCarContinuous
+    assert reached_its_goal(episode([0.25] * 1250, True), 300)  # a walker at the far end
+    assert reached_its_goal(episode([0.0] * 20 + [1.0], True), None)  # FrozenLake
+    assert reached_its_goal(episode([1.0], True), None)  # a hand of cards, won
+    assert not reached_its_goal(episode([-1.0], True), None)
+    assert not reached_its_goal(episode([0.0] * 20, True), None)  # a hole
+    assert not reached_its_goal(episode([1.0, 1.1, 1.2, 1.3], True), 3800)  # a hopper that falls forward
+    assert not reached_its_goal(episode([0.1, -0.1, 0.2, -100.0], True), 300)  # a walker that falls
+    assert not reached_its_goal(episode([-1.0] * 80 + [0.0], False), None)
+    found = account([episode([-1.0] * 80 + [0.0], True), episode([-1.0] * 100, False)], 100)
+    assert found is not None
+    assert (found.reached, found.reached_steps, found.failed) == (1, (81, 81), 0)
+
+
+@pytest.mark.parametrize("task_name", ["reacher", "hopper", "inverted-double-pendulum"])
+def test_the_terms_of_a_real_reward_add_up_to_the_return(task_name):
+    pytest.importorskip("mujoco")
+    task = load_task(task_name)
+    with Simulator(task) as simulator:
+        for t in simulator.play(RandomActor(task, 0), [1, 2]):
+            assert len(t.terms) >= 2
+            assert sum(value for _, value in t.terms) == pytest.approx(t.episode_return, rel=1e-6)
+
+
+def test_rewards_without_terms_have_none():
+    task = load_task("pendulum")
+    with Simulator(task) as simulator:
+        assert simulator.play(RandomActor(task, 0), [1])[0].terms == ()
+
+
+class Fickle(gym.Env):
+    """An environment whose `info` is not to be relied on."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        info = {"reward_a": 1.0 if self.steps < 3 else None, "reward_b": 2, "reward_c": "no number"}
+        return np.zeros(1, np.float32), 3.0, self.steps == 4, False, info
+
+
+def test_terms_that_stop_being_numbers_are_left_out_of_the_sum():
+    gym.register("Fickle-v0", entry_point=Fickle)
+    try:
+        task = load_task("Fickle-v0")
+        with Simulator(task) as simulator:
+            assert dict(simulator.play(RandomActor(task, 0), [1])[0].terms) == {"a": 2.0, "b": 8.0}
+    finally:
+        gym.registry.pop("Fickle-v0")
+
+
+# --- in a prompt -----------------------------------------------------------------------------------------------------
+
+
+def test_the_account_of_the_points_is_in_the_prompt() -> None:
+    pytest.importorskip("mujoco")
+    reply = "torque1 = 0.1*rate1\ntorque2 = -0.1*pull2"
+    context, config = searched("reacher", "linear", Written([reply]), iterations=1)
+    assert context.best is not None
+    means = {}
+    for name in ("dist", "ctrl"):
+        means[name] = np.mean([dict(played.terms)[name] for played in context.best.played])
+    _, request = texts(render_prompt(context, config))
+    account = request.split("## Where the points are\n")[1].split("\n\n")[0]
+    assert f"dist {means['dist']:.3g}" in account
+    assert "All last to the time limit." in account
+    assert "are missing to -3.75" in account
+
+
+def test_mountain_car_at_the_flag_is_no_failure() -> None:
+    reply = "left = 0 - velocity\nnone = 0 - 10\nright = velocity"
+    context, config = searched("mountaincar", "linear", Written([reply]), iterations=1)
+    _, request = texts(render_prompt(context, config))
+    assert "reach the goal, after" in request
+    assert "in failure" not in request
+    assert "The first sign" not in request

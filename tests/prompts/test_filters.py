@@ -1,0 +1,150 @@
+"""The filters of the templates, on episodes that were really played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from searched import searched
+from support import Written, fenced
+
+from policygen.prompts.filters import FILTERS
+from policygen.prompts.render import template_variables
+from policygen.prompts.signals import turning_points
+from policygen.prompts.traces import EpisodeView
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+@pytest.fixture(scope="module")
+def swing() -> EpisodeView:
+    """A pendulum that swings for 200 steps."""
+    context, config = searched("pendulum", "linear", iterations=2)
+    view: EpisodeView = template_variables(context, config)["best_episodes"][0]
+    return view
+
+
+@pytest.fixture(scope="module")
+def fall() -> EpisodeView:
+    """A cart that drifts away."""
+    reply = fenced("left = 0", "right = spin")
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    view: EpisodeView = template_variables(context, config)["worst_episodes"][0]
+    return view
+
+
+def steps(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["step"] for row in rows]
+
+
+@pytest.mark.parametrize(("where", "first"), [("start", 0), ("middle", 95), ("end", 190)])
+def test_a_window_is_consecutive_steps_with_all_columns(swing: EpisodeView, where: str, first: int) -> None:
+    rows = FILTERS["window"](swing, 10, where)
+    assert steps(rows) == list(range(first, first + 10))
+    assert all(row[name] == swing.columns[name][row["step"]] for row in rows for name in swing.columns)
+    assert steps(FILTERS["window"](swing, 1_000, where)) == list(range(200))
+
+
+def test_the_window_of_a_fault_is_around_the_first_anomaly(fall: EpisodeView) -> None:
+    assert fall.anomaly is not None
+    shown = steps(FILTERS["window"](fall, 12, "fault"))
+    assert len(shown) == 12
+    assert shown[0] == min(fall.length - 12, fall.anomaly.step - 4)
+
+
+def test_the_window_of_a_fault_without_an_anomaly_is_where_the_reward_is_least(swing: EpisodeView) -> None:
+    assert swing.anomaly is None
+    assert swing.ending == "cut by the time limit"
+    rewards = np.array(swing.columns["reward"])
+    sums = [rewards[i : i + 20].sum() for i in range(200 - 20 + 1)]
+    first = steps(FILTERS["window"](swing, 20, "fault"))[0]
+    assert sums[first] == pytest.approx(min(sums))
+
+
+def test_a_sample_is_evenly_spaced_with_both_ends() -> None:
+    sample = FILTERS["sample"]
+    assert sample(range(10), 4) == [0, 3, 6, 9]
+    assert sample(range(3), 9) == [0, 1, 2]
+    assert sample([1, 2, 3], 1) == [3]
+    assert sample([], 4) == []
+
+
+def test_turns_are_those_of_the_slowest_swinging_signal(swing: EpisodeView) -> None:
+    rows = FILTERS["turns"](swing, 5)
+    counts = {name: turning_points(np.asarray(swing.columns[name])) for name in swing.traced}
+    swinging = {name: found for name, found in counts.items() if len(found) >= 3}
+    if not swinging:
+        assert rows == []
+        return
+    name = rows[0]["turns"]
+    assert len(swinging[name]) == min(map(len, swinging.values()))
+    assert len(rows) == min(5, len(swinging[name]))
+    assert set(steps(rows)) <= set(swinging[name])
+
+
+def test_columns_keep_what_is_observed_what_decides_and_what_went_wrong(fall: EpisodeView) -> None:
+    everything = FILTERS["columns"](fall, 40)
+    assert everything == ["step", *fall.traced, *fall.outputs, "reward"]
+    assert fall.anomaly is not None
+    few = FILTERS["columns"](fall, 2)
+    assert {fall.traced[0], fall.traced[-1], fall.anomaly.name} == set(few) - {"step", "action", "reward"}
+
+
+def test_within_keeps_the_first_lines_and_cuts_the_last() -> None:
+    within = FILTERS["within"]
+    assert within(["abc", "defgh", "i"], 100) == ["abc", "defgh", "i"]
+    assert within(["abc", "defgh", "i"], 5) == ["abc", "de ..."]
+    assert within(["abc"], 0) == []
+
+
+def test_runs_join_consecutive_rows_that_agree() -> None:
+    rows = [{"step": i, "cell": cell} for i, cell in enumerate("aabaaa")]
+    joined = FILTERS["runs"](rows, "cell")
+    assert [(row["cell"], row["steps"]) for row in joined] == [("a", "0-1"), ("b", "2"), ("a", "3-5")]
+    assert [row["count"] for row in joined] == [2, 1, 3]
+    assert [row["steps"] for row in FILTERS["runs"](rows, "step")] == ["0", "1", "2", "3", "4", "5"]
+    assert rows[0] == {"step": 0, "cell": "a"}
+
+
+def test_tables_and_lines_hold_the_named_columns(swing: EpisodeView) -> None:
+    rows = FILTERS["window"](swing, 3, "start")
+    names = ["step", *swing.traced, "reward"]
+    table = FILTERS["table"](rows, names).splitlines()
+    assert table[0] == "| " + " | ".join(names) + " |"
+    assert table[1] == "|" + "---|" * len(names)
+    assert len(table) == 5
+    lines = [line.split(" ") for line in FILTERS["lines"](rows, names).splitlines()]
+    assert [len(line) for line in lines] == [len(names)] * 3
+    for line, row in zip(lines, rows, strict=True):
+        for text, name in zip(line, names, strict=True):
+            largest = max(abs(r[name]) for r in rows)
+            assert float(text) == pytest.approx(row[name], abs=largest / 100)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (1.23456, "1.23"),
+        (1234567.0, "1230000"),
+        (0.00001234, "1.23e-05"),
+        (-0.0, "0"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+        (7, "7"),
+        (True, "yes"),
+        (False, "no"),
+        ("left", "left"),
+        ((1, 2.5), "1,2.5"),
+        (np.float32(0.1), "0.1"),
+        (np.int64(3), "3"),
+        (None, "None"),
+    ],
+)
+def test_brief_is_a_value_in_few_characters(value: Any, said: str) -> None:
+    assert FILTERS["brief"](value) == said
+
+
+def test_brief_has_as_many_digits_as_asked_for() -> None:
+    assert FILTERS["brief"](1.23456, 5) == "1.2346"
+    assert FILTERS["brief"](1.23456, 1) == "1"

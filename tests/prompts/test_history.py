@@ -1,0 +1,212 @@
+"""The history: what was tried, what each attempt changed, and the best policy so far."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from searched import searched, texts
+from support import ALWAYS_LEFT, FALLING, LEANING, NO_POLICY, Written, fenced
+
+import policygen
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.score import Score
+from policygen.errors import TemplateError
+from policygen.policies.parse import parse
+from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, shortened
+from policygen.prompts.render import render_prompt, template_variables
+from policygen.quantities.tree import constants
+from policygen.runs.config import effective_config
+from policygen.runs.state import Attempt, Context
+from policygen.search.loop import new_search
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+LAW = """
+let drive = rate1 - 0.1*sin2
+minus = -1*drive
+zero = 0
+plus = drive
+"""
+OTHER_LAW = LAW.replace("0.1*sin2", "0.3*sin1")
+
+
+def test_the_history_tells_what_a_linear_proposal_changed_and_what_was_proposed_before() -> None:
+    context, config = searched("acrobot", "linear", Written([LAW, OTHER_LAW, LAW, OTHER_LAW]), iterations=4)
+    views = template_variables(context, config)["attempts"]
+    assert [view.same_as for view in views] == [None, None, 1, 2]
+    assert views[0].parent is None
+    assert views[1].parent == 1
+    assert views[1].changed == "`let drive = rate1 - 0.3*sin1`"
+    _, request = texts(render_prompt(context, config))
+    assert "; proposed as in 1" in request
+
+
+def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_move() -> None:
+    context, config = searched(
+        "mountaincar",
+        "linear",
+        Written(["left = 0 - velocity\nnone = 0 - 10\nright = 3*velocity - 0.2*energy + 0.01"]),
+        iterations=1,
+        refine="cma:240",
+    )
+    attempt = context.attempts[1]
+    assert attempt.refinement.startswith("cma over ")
+    _, request = texts(render_prompt(context, config))
+    assert "Every policy you propose is tuned before it is judged" in request
+    if attempt.proposed is not None:
+        moved = request.split("It moved, in order of appearance: ")[1].split("\n")[0]
+        old, new = (dict(policy.equations)["right"] for policy in (attempt.proposed, attempt.policy))  # type: ignore[union-attr]
+        pair = next((a, b) for a, b in zip(constants(old), constants(new), strict=True) if a != b)
+        assert f"right {pair[0]:.3g} to {pair[1]:.3g}" in moved
+        assert [place for place, _ in attempt.spread].count("right") == 3
+        told = "How far the search could still move each constant" in request
+        widths = [width for _, width in attempt.spread]
+        assert told == (max(widths) > 2 * min(widths))
+    unrefined, plain = searched("mountaincar", "linear", iterations=1)
+    assert "tuned" not in render_prompt(unrefined, plain).messages[1].content
+
+
+def test_failures_are_part_of_the_history() -> None:
+    context, config = searched(
+        "cartpole", "table", Written([LEANING, NO_POLICY, FALLING, ALWAYS_LEFT]), iterations=4, repairs=0
+    )
+    _, request = texts(render_prompt(context, config))
+    assert "- 2: not a policy (no policy was found" in request
+    assert "- 3:" in request
+    assert "the best" in request
+
+
+# --- long runs -------------------------------------------------------------------------------------------------------
+
+
+def long_run(kind: str, attempts: int) -> Context:
+    """A context after so many attempts with policies drawn at random, every seventh of them a repetition."""
+    task = policygen.load_task("cartpole")
+    config = effective_config(task, "cartpole", options={"policy": kind})
+    search = new_search(task, config)
+    rng = np.random.default_rng(0)
+    policies: list[Any] = []
+    for number in range(1, attempts + 1):
+        weight, cells = rng.normal(), rng.integers(0, 2, task.grid.size if task.grid else 0)
+        if number % 7 == 0:
+            policies.append(parse(policies[rng.integers(len(policies))].to_text(), task, config.policy).policy)
+        elif kind == "linear":
+            policies.append(parse(f"left = 0\nright = {weight:.6f}*angle", task, "linear").policy)
+        else:
+            policies.append(policygen.TablePolicy.from_actions(task, cells))
+        score = Score(float(rng.normal()), 1.0, None, False, "test", (1.0,), (1,))
+        attempt = Attempt(number, policies[-1], score, accepted=number in (1, 30, attempts // 2))
+        search.attempts.append(attempt)
+        search.best = attempt if attempt.accepted else search.best
+    return search.context(attempts + 1, config)
+
+
+def test_templates_get_the_last_attempts_with_what_they_repeat_and_revise_of_all() -> None:
+    context = long_run("linear", 300)
+    texts_before = [a.policy.to_text() for a in context.attempts if a.policy is not None]
+    views = attempt_views(context)
+    assert [view.number for view in views] == list(range(300 - MOST_ATTEMPTS + 1, 301))
+    for view in views:
+        first = texts_before.index(texts_before[view.number - 1]) + 1
+        assert view.same_as == (first if first != view.number else None)
+        assert view.parent == 150
+        assert view.changed == f"`{texts_before[view.number - 1].splitlines()[1]}`"
+    assert any(view.same_as is not None and view.same_as < 200 for view in views)
+
+
+def test_what_is_remembered_of_proposals_is_the_same_however_it_was_gathered() -> None:
+    context = long_run("linear", 120)
+    whole = attempt_views(dataclasses.replace(context, buffer=ReplayBuffer()))
+    for count in (1, 2, 50, 120, 70, 120):  # a prompt each; then an earlier state of the same run, and on again
+        part = dataclasses.replace(context, attempts=context.attempts[:count])
+        alone = dataclasses.replace(part, buffer=ReplayBuffer())
+        assert attempt_views(part) == attempt_views(alone)
+    assert attempt_views(context) == whole
+
+
+def test_a_table_is_compared_with_the_best_the_most_visited_cells_first() -> None:
+    context = long_run("table", 60)
+    best = context.incumbent
+    assert isinstance(best, policygen.TablePolicy)
+    visits = np.arange(best.grid.size, dtype=float)
+    for view in attempt_views(context, visits):
+        policy = context.attempts[view.number - 1].policy
+        assert isinstance(policy, policygen.TablePolicy)
+        differing = np.flatnonzero(policy.actions != best.actions)
+        if view.is_best:
+            assert view.changed == ""
+        elif not len(differing):
+            assert view.changed == "the same table"
+        else:
+            assert view.changed.startswith(f"{len(differing)} cells differ, e.g. ")
+            assert ",".join(map(str, best.grid.bins_of(differing[-1]))) in view.changed
+
+
+# --- policies too long for a prompt ----------------------------------------------------------------------------------
+
+
+def view_of(policy: policygen.Policy) -> Any:
+    score = Score(1.0, 1.0, None, False, "test", (1.0,), (1,))
+    return best_view(Attempt(1, policy, score), score)
+
+
+def test_a_long_policy_keeps_its_first_and_last_lines_and_says_how_many_are_left_out() -> None:
+    task = policygen.load_task("cartpole")
+    lets = "\n".join(f"let quantity_{i} = {i}*angle + spin" for i in range(90))
+    total = " + ".join(f"quantity_{i}" for i in range(90))
+    policy = parse(f"{lets}\nleft = 0\nright = {total}", task, "linear").policy
+    assert policy is not None
+    whole = view_of(policy)
+    assert shortened(whole, len(whole.text)) == whole
+    for characters in (3_000, 50):
+        short = shortened(whole, characters)
+        assert len(short.text) < characters + 200
+        assert short.text == "\n".join(short.lines)
+        gap = next(i for i, line in enumerate(short.lines) if "left out" in line)
+        assert f"({93 - len(short.lines):,} of 92 lines are left out here)" in short.lines[gap]
+        if characters > 50:
+            assert short.lines[:gap] == whole.lines[:gap]
+            assert short.lines[gap + 1 :][-1].startswith("right = quantity_0 + quantity_1 ")
+            assert gap > 20
+
+
+def test_few_long_lines_are_cut_each() -> None:
+    task = policygen.load_task("cartpole")
+    terms = " + ".join(f"{i}.12345*sin({i}.12345*angle)" for i in range(2, 45))
+    policy = parse(f"left = {terms}\nright = {terms}", task, "linear").policy
+    assert policy is not None
+    whole = view_of(policy)
+    short = shortened(whole, 400)
+    assert len(short.text) < 500 < 1_500 < len(whole.text)
+    assert [line.startswith(start) for line, start in zip(short.lines, ("left = ", "right = "), strict=True)] == [
+        True
+    ] * 2
+    assert all("more characters)" in line for line in short.lines)
+
+
+@pytest.mark.parametrize("kind", ["linear", "table"])
+def test_a_policy_too_long_for_any_prompt_does_not_end_the_run(kind: str) -> None:
+    if kind == "linear":
+        names = [f"a_quantity_of_quite_a_long_name_that_says_what_it_is_{i}" for i in range(30)]
+        lets = [f"let {name} = {i}*angle + sin({i}*spin)/(1 + position^2)" for i, name in enumerate(names)]
+        reply = fenced(*lets, "left = 0", "right = " + " + ".join(names[:30]))
+        options: dict[str, Any] = {}
+    else:
+        edges = ", ".join(str(round(i / 100, 2)) for i in range(-250, 250))
+        rows = [f"| {i} | {i % 2} |" for i in range(501)]
+        reply = fenced(f"bins angle: {edges}", "| angle | action |", "|---|---|", *rows)
+        options = {"grid": "free"}
+    context, config = searched("cartpole", kind, Written([reply, reply]), iterations=2, prompt_tokens=1_900, **options)
+    assert context.incumbent is not None
+    assert len(context.incumbent.to_text()) > 4 * 1_000
+    prompt = render_prompt(context, config)
+    assert prompt.estimated_tokens <= 1_900
+    request = texts(prompt)[1]
+    assert "left out here" in request or "more rows are not shown" in request
+    assert "## Your turn" in request
+    with pytest.raises(TemplateError, match="at its shortest"):
+        render_prompt(context, config.model_copy(update={"prompt_tokens": 700}))

@@ -1,0 +1,92 @@
+"""Traces: one episode as columns, with what is worth a look, its rhythms and its first anomaly."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from searched import searched, texts
+from support import Written, fenced
+
+import policygen
+from policygen.prompts.render import Show, render_prompt, template_variables
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+LAW = """
+let drive = rate1 - 0.1*sin2
+minus = -1*drive
+zero = 0
+plus = drive
+"""
+
+
+def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None:
+    context, config = searched("acrobot", "linear", Written([LAW]), iterations=1)
+    variables = template_variables(context, config)
+    episode = variables["worst_episodes"][0]
+    trajectory = next(
+        e.trajectory for e in context.buffer.of_attempt(1) if e.trajectory.episode_return == episode.episode_return
+    )
+    assert "drive" in episode.traced
+    rate, sine = trajectory.observations[:-1, 4], trajectory.observations[:-1, 3]
+    assert episode.columns["drive"] == pytest.approx((rate - 0.1 * sine).tolist(), rel=1e-5)
+    _, request = texts(render_prompt(context, config))
+    trace = request.split("## Worst episode of the best policy\n")[1].split("\n## ")[0]
+    rows = [line.split() for line in trace.splitlines() if re.match(r"^\d+ ", line)]
+    assert len(rows) == min(Show().trace, episode.length)
+    assert all(len(row) == len(episode.traced) + len(("step", "action", "reward")) for row in rows)
+    steps = [int(row[0]) for row in rows]
+    assert steps == list(range(steps[0], steps[0] + len(steps)))
+
+
+def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> None:
+    reply = "let step = angle + 1\nlet reward = 2*spin\nleft = 0\nright = step + reward - 1"
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    episode = template_variables(context, config)["worst_episodes"][0]
+    assert episode.columns["step"] == list(range(episode.length))
+    assert set(episode.columns["reward"]) == {1.0}
+    assert not {"step", "reward"} & set(episode.traced)
+
+
+def test_a_table_sees_the_cell_of_every_step_and_words_for_every_action() -> None:
+    context, config = searched("cartpole", "table", iterations=2)
+    policy = context.incumbent
+    assert isinstance(policy, policygen.TablePolicy)
+    view = template_variables(context, config)["best_episodes"][0]
+    trajectory = context.buffer.best(1)[0].trajectory
+    cells = policy.grid.bins_of(policy.cells(trajectory.observations[:-1]))
+    assert view.columns["cell"] == list(map(tuple, cells.tolist()))
+    assert view.columns["action"] == [("left", "right")[a] for a in trajectory.actions]
+    assert view.columns["reward"] == trajectory.rewards.tolist()
+    assert view.outputs == ("action",)
+    for signal in view.signals:
+        values = view.columns[signal.name]
+        assert (signal.low, signal.high) == (min(values), max(values))
+
+
+def test_continuous_actions_are_columns_and_a_swing_has_its_period() -> None:
+    context, config = searched("pendulum", "linear", iterations=3)
+    view = template_variables(context, config)["best_episodes"][0]
+    trajectory = context.buffer.best(1)[0].trajectory
+    (torque,) = view.outputs
+    assert view.columns[torque] == pytest.approx(trajectory.actions[:, 0].tolist())
+    assert {len(values) for values in view.columns.values()} == {trajectory.length}
+    signal = next(s for s in view.signals if s.name == torque)
+    limit = context.task.actuators[0].high
+    assert signal.saturated == pytest.approx(np.mean(np.abs(trajectory.actions) >= limit))
+    if view.reference:
+        assert next(s for s in view.signals if s.name == view.reference).period is not None
+
+
+def test_a_fall_has_a_first_anomaly_after_what_was_usual() -> None:
+    reply = fenced("left = 0", "right = spin")
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    view = template_variables(context, config)["worst_episodes"][0]
+    assert view.ending == "terminated by the environment"
+    assert view.anomaly is not None
+    outside = np.array(view.columns[view.anomaly.name][view.anomaly.step :])
+    assert ((outside < view.anomaly.low) | (outside > view.anomaly.high)).all()
+    assert 0 < view.anomaly.step < view.length
