@@ -1,10 +1,17 @@
-"""Files: where text files and runs are found, and how files are written so that they are whole or absent."""
+"""Files: where text files and runs are found, and how the files of a run folder are written and read.
+
+A run folder may come from a stranger. Nothing in it is followed elsewhere: what is written goes to a new file that
+replaces the old one, or to the end of a plain file; links, pipes and devices are refused.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import re
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +21,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.outgoing import json_safe, redacted
 
 PACKAGE = Path(__file__).resolve().parent
+LARGEST_FILE = 256 * 2**20  # bytes of a file that is read at once, but for episodes
 
 
 def resource_folders(kind: str) -> Iterator[Path]:
@@ -66,22 +74,37 @@ def find_run(name: str) -> Path:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content`; whoever reads it sees the old file or the new one, never a part.
 
-    Secrets in a text are hidden.
+    Secrets in a text are hidden. A link of that name is replaced, and what it leads to is left as it is.
 
     Raises:
         LogbookError: the folder is missing, read-only or full, and what would help; the old file is kept.
     """
     data = _bytes(redacted(content)) if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.part")
+    # A name that nobody can have laid a link under, and that two processes never share.
+    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
+    made = False
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:
+            made = True
             file.write(data)
             _to_disk(file)
         os.replace(temporary, path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        if made:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         raise _not_written(path, error) from None
+
+
+_PART = re.compile(r"\.([0-9a-f]{16}|.+\.\w+)\.part")
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what a process that was killed while writing has left in a folder; nothing else may write there."""
+    for path in folder.glob(".*.part"):
+        if _PART.fullmatch(path.name):
+            with suppress(OSError):
+                path.unlink()
 
 
 def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
@@ -91,11 +114,11 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
         durable: wait until it is on the disk, so that it outlives a power failure as well as a crash.
 
     Raises:
-        LogbookError: it cannot be written.
+        LogbookError: it cannot be written, or is a link, a pipe or a device.
     """
     line = redacted(json_line(record))
     try:
-        with open(path, "ab+") as file:
+        with os.fdopen(_opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab+") as file:
             # A line torn by a crash must not swallow this one.
             if file.seek(0, os.SEEK_END) > 0:
                 file.seek(-1, os.SEEK_END)
@@ -104,7 +127,7 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
             file.write(_bytes(line))
             if durable:
                 _to_disk(file)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _not_written(path, error) from None
 
 
@@ -113,25 +136,161 @@ def json_line(record: Any) -> str:
     return json_safe(json.dumps(record, ensure_ascii=False)) + "\n"
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole JSON lines of a log; lines torn by a crash are passed over, a missing log is empty.
+def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
+    """The content of a plain file of a run folder.
+
+    Args:
+        most: bytes that it may have.
+
+    Raises:
+        FileNotFoundError: there is none.
+        LogbookError: it cannot be read, is larger, or is a link, a pipe or a device.
+    """
+    try:
+        with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise LogbookError(f"{path} is damaged: it has {size:,} bytes, and {most:,} at most are read")
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(errno.ENOENT, "No such file", str(path)) from None
+    except (OSError, ValueError) as error:
+        raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
+
+
+def read_json(path: Path, kind: str, remedy: str) -> Any:
+    """The JSON value in a file of a run folder.
+
+    Args:
+        kind: what the file's mark `"format": "policygen-KIND/1"` must say where it has one.
+        remedy: what to do where it is damaged.
+
+    Raises:
+        FileNotFoundError: there is none.
+        LogbookError: it cannot be read, is not JSON, or was written by a later version.
+    """
+    try:
+        value = json.loads(read_plain(path))
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, _fault(error), remedy) from None
+    check_mark(value, path, kind, remedy)
+    return value
+
+
+def damaged(path: Path, fault: object, remedy: str) -> LogbookError:
+    """A damaged file, what is wrong with it, and the way out, in a sentence."""
+    text = " ".join(str(fault).split())
+    return LogbookError(f"{path} is damaged: {text[:_LONGEST_FAULT]}{' ...' * (len(text) > _LONGEST_FAULT)}; {remedy}")
+
+
+def mark(kind: str) -> dict[str, str]:
+    """What a file of that kind says of its form."""
+    return {"format": f"policygen-{kind}/{_FORM}"}
+
+
+def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
+    """Refuse what another version wrote; records from before there were marks have none.
+
+    Raises:
+        LogbookError: the mark is another one.
+    """
+    said = value.get("format", f"policygen-{kind}/{_FORM}") if isinstance(value, dict) else f"policygen-{kind}/{_FORM}"
+    if said == f"policygen-{kind}/{_FORM}":
+        return
+    if isinstance(said, str) and re.fullmatch(rf"policygen-{kind}/[1-9]\d{{0,3}}", said):
+        raise LogbookError(f"{path} was written by a later version of policygen (format {said}); update policygen")
+    raise damaged(path, f"its `format` is {str(said)!r:.60} instead of `policygen-{kind}/{_FORM}`", remedy)
+
+
+def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[dict[str, Any]]:
+    """The whole JSON lines of a log, one at a time; a missing log is empty.
+
+    Args:
+        torn: pass over lines that are none; otherwise only over the last one, which a crash can have torn.
+        remedy: what to do where another one is damaged.
 
     Raises:
         LogbookError: it cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
+        descriptor = _opened(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
         return
+    except (OSError, ValueError) as error:
+        raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
+    fault: LogbookError | None = None
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                if fault is not None and line.strip():
+                    raise fault
+                try:
+                    record = json.loads(line.decode(errors="replace")) if line.strip() else None
+                except (ValueError, RecursionError) as error:
+                    record = None
+                    fault = None if torn else damaged(path, f"line {number} is not JSON ({_fault(error)})", remedy)
+                if isinstance(record, dict):
+                    yield record
+                elif record is not None and not torn:
+                    fault = damaged(path, f"line {number} is no record", remedy)
     except OSError as error:
-        raise LogbookError(f"cannot read {path}: {error.strerror}") from None
-    for line in text.split("\n"):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
+        raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
+
+
+def ends_whole(path: Path) -> bool:
+    """Whether the last line of a log was written to its end; an empty or missing log counts.
+
+    Raises:
+        LogbookError: it cannot be read.
+    """
+    try:
+        with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
+            if not file.seek(0, os.SEEK_END):
+                return True
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
+
+
+def _opened(path: Path, flags: int) -> int:
+    """A descriptor of a plain file.
+
+    Raises:
+        OSError: it is a link, a pipe, a device or a folder, or cannot be opened.
+    """
+    # Without waiting: opening a pipe would, for whoever is at its other end.
+    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags | careful | getattr(os, "O_CLOEXEC", 0), 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EMLINK):
+            raise OSError(errno.EINVAL, _NOT_PLAIN) from None
+        raise
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(descriptor)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise OSError(errno.EINVAL, _NOT_PLAIN)
+    return descriptor
+
+
+_NOT_PLAIN = "it is a link, a pipe or a device, and no plain file"
+_FORM = 1  # of all files of a run folder; what an older version could not read raises it
+_LONGEST_FAULT = 300
+
+
+def _fault(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 # What helps, by what the system said.
@@ -140,10 +299,15 @@ _REMEDIES = {
     errno.EDQUOT: "free some space or write elsewhere",
     errno.EFBIG: "free some space or write elsewhere",
     errno.EISDIR: "choose another name",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EINVAL: "remove it or write elsewhere",
+    errno.EROFS: "copy the folder to where you may write, and use the copy",
 }
 
 
-def _not_written(path: Path, error: OSError) -> LogbookError:
+def _not_written(path: Path, error: OSError | ValueError) -> LogbookError:
+    if isinstance(error, ValueError):
+        return LogbookError(f"cannot write {str(path)!r}: {error}; choose another name")
     folder = path.parent
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and not folder.is_dir():
         lacks = "is not a folder; write elsewhere" if folder.exists() else "does not exist; make it or write elsewhere"

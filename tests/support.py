@@ -135,7 +135,14 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def transcript_of(folder: Path) -> list[dict[str, Any]]:
-    return lines_of(folder / "transcript.jsonl")
+    """The exchanges of a run, every message with its content."""
+    contents: dict[str, str] = {}
+    found = [record for record in lines_of(folder / "transcript.jsonl") if "sent" not in record]
+    for record in found:
+        for message in record["messages"]:
+            if (digest := message.pop("digest", None)) is not None:
+                message["content"] = contents.setdefault(digest, message.get("content"))
+    return found
 
 
 def attempts_of(folder: Path) -> list[dict[str, Any]]:

@@ -264,6 +264,7 @@ def test_the_command_line_runs_a_model_to_the_end(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {
         *("config.toml", "task.json", "templates.json", "transcript.jsonl", "attempts.jsonl", "best.json"),
         *("episodes.npz", "learning_curve.csv", "learning_curve.png", "summary.json"),
+        *("templates.json", ".lock"),
     }
     assert files_with(folder, COMPATIBLE.key) == []
 

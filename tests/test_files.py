@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from policygen.errors import LogbookError
-from policygen.files import append_line, read_lines, write_atomically
+from policygen.files import append_line, read_lines, read_plain, remove_parts, write_atomically
+
+WRITERS = (lambda path: write_atomically(path, "x"), lambda path: append_line(path, {}))
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -62,13 +64,40 @@ def test_a_line_that_the_disk_could_not_hold_costs_only_itself(tmp_path):
     assert [record["n"] for record in read_lines(path)] == [0, 1]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_device_is_reported():
-    with pytest.raises(LogbookError, match="cannot write /dev/full: No space left on device; free some space"):
-        append_line(Path("/dev/full"), {"n": 1})
+@pytest.mark.skipif(os.name == "nt", reason="needs links, pipes and devices")
+def test_nothing_is_written_or_read_through_a_link_a_pipe_or_a_device(tmp_path):
+    target = tmp_path / "target"
+    target.write_text('{"n": 1}\n')
+    (tmp_path / "link").symlink_to(target)
+    (tmp_path / "dangling").symlink_to(tmp_path / "new")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "link", tmp_path / "dangling", tmp_path / "pipe", Path("/dev/full"), Path("/dev/zero")):
+        for use in (lambda p: append_line(p, {"n": 2}), lambda p: list(read_lines(p)), read_plain):
+            with pytest.raises(LogbookError, match="it is a link, a pipe or a device, and no plain file"):
+                use(path)
+    write_atomically(tmp_path / "link", "mine")
+    assert not (tmp_path / "link").is_symlink()
+    assert target.read_text() == '{"n": 1}\n'
+    assert not (tmp_path / "new").exists()
 
 
-WRITERS = (lambda path: write_atomically(path, "x"), lambda path: append_line(path, {}))
+@pytest.mark.skipif(os.name == "nt", reason="needs links")
+def test_a_link_under_the_name_of_a_part_is_no_way_out(tmp_path):
+    (tmp_path / ".best.json.part").symlink_to(tmp_path / "victim")
+    (tmp_path / "victim").write_text("precious")
+    write_atomically(tmp_path / "best.json", "{}")
+    assert (tmp_path / "victim").read_text() == "precious"
+    (tmp_path / ".0123456789abcdef.part").write_text("what a killed process left")
+    (tmp_path / ".hidden").write_text("somebody's own")
+    remove_parts(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "best.json", "victim"]
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_name_with_a_zero_byte_is_a_sentence(tmp_path):
+    for write in WRITERS:
+        with pytest.raises(LogbookError, match=r"cannot write .*choose another name"):
+            write(tmp_path / "a\0b")
 
 
 @pytest.mark.parametrize("write", WRITERS)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
-from policygen.errors import ProviderError, UsageError
-from policygen.files import find_run
+from policygen.errors import LogbookError, ProviderError, UsageError
+from policygen.files import find_run, read_plain
 from policygen.llm.base import Diagnosis, LLMOptions
 from policygen.llm.messages import Prompt, Reply
 
 _TRANSCRIPT = "transcript.jsonl"
+_LARGEST = 4 * 2**30  # bytes
 _FIELDS = tuple(field.name for field in fields(Reply))
 
 
@@ -52,21 +54,23 @@ class Replay:
 def _recorded(path: Path) -> tuple[Reply, ...]:
     try:
         # Not splitlines(): a reply may hold other line separators, and a torn line half a character.
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError as error:
-        raise UsageError(
-            f"replay:RUN needs a run folder with a {_TRANSCRIPT}: {path} cannot be read ({error.strerror})"
-        ) from None
+        lines = read_plain(path, _LARGEST).decode(errors="replace").split("\n")
+    except FileNotFoundError:
+        raise UsageError(f"replay:RUN needs a run folder with a {_TRANSCRIPT}: there is no {path}") from None
+    except LogbookError as error:
+        raise UsageError(f"replay:RUN needs a run folder with a {_TRANSCRIPT}: {error}") from None
     replies = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             record = json.loads(line)
+            if "sent" in record:  # a request before its answer
+                continue
             reply = record["reply"]
             if reply is not None:
-                replies.append(replace(Reply(**reply), usd=0.0))
-        except json.JSONDecodeError as error:
+                replies.append(_reply(reply))
+        except (ValueError, RecursionError) as error:
             if number == len(lines):  # a run that was killed while writing leaves half a line
                 break
             raise UsageError(f"line {number} of {path} is not JSON: {error}") from None
@@ -77,6 +81,17 @@ def _recorded(path: Path) -> tuple[Reply, ...]:
     if not replies:
         raise UsageError(f"{path} holds no replies to replay")
     return tuple(replies)
+
+
+def _reply(record: dict[str, Any]) -> Reply:
+    reply = replace(Reply(**record), usd=0.0, seconds=0.0)
+    for name in ("text", "model", "reasoning", "finish_reason"):
+        if not isinstance(getattr(reply, name), str):
+            raise TypeError(f"`{name}` is no text")
+    for count in (reply.tokens_in, reply.tokens_out):
+        if count is not None and not isinstance(count, int):
+            raise TypeError("a number of tokens is no whole number")
+    return replace(reply, truncated=bool(reply.truncated))
 
 
 def _count(number: int) -> str:

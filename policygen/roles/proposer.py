@@ -141,7 +141,7 @@ class LanguageModel:
             return ask(
                 self.provider,
                 prompt,
-                charge=ledger.charge_call,
+                charge=lambda: correspondence.charge_call(number, request),
                 max_output_tokens=self._allowance(prompt, ledger),
                 options=self._options,
                 sleep=self._sleep,

@@ -43,6 +43,7 @@ class Correspondence:
         recorded: exchanges that an interrupted run had paid for but not yet used, in order.
         on_wait: told in one sentence what is waited for before a request is repeated, and until when.
         on_exchange: called with every new exchange as soon as it is there, before anything else can fail.
+        on_sent: called with the attempt and the number of its request before every single request is sent.
     """
 
     def __init__(
@@ -51,12 +52,23 @@ class Correspondence:
         *,
         recorded: Sequence[Exchange | FailedExchange] = (),
         on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None,
+        on_sent: Callable[[int, int], None] = lambda attempt, request: None,
         on_wait: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.ledger = ledger
         self._recorded = list(recorded)
         self._on_exchange = on_exchange
+        self._on_sent = on_sent
         self.on_wait = on_wait
+
+    def charge_call(self, attempt: int, request: int) -> None:
+        """Count one request of an attempt and write it down, before it is sent.
+
+        Raises:
+            BudgetExhausted: it would be one too many.
+        """
+        self.ledger.charge_call()
+        self._on_sent(attempt, request)
 
     def exchange(self, attempt: int, request: int, prompt: Prompt, answer: Callable[[], Reply]) -> Exchange:
         """One reply to `prompt`: a recorded one, else what `answer` gives, which charges the calls it makes.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import re
+import shutil
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +18,44 @@ import tomli_w
 from pydantic import ValidationError
 
 from policygen.episodes.buffer import ReplayBuffer
-from policygen.errors import LogbookError, PolicyError, explain
-from policygen.files import append_line, json_line, read_lines, write_atomically
+from policygen.errors import LogbookError, PolicygenError, explain
+from policygen.files import (
+    append_line,
+    check_mark,
+    damaged,
+    ends_whole,
+    json_line,
+    mark,
+    read_json,
+    read_lines,
+    read_plain,
+    remove_parts,
+    write_atomically,
+)
 from policygen.llm import read_spec
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.example import Example, example_from_record, example_to_record
+from policygen.runs.lock import RunLock
 from policygen.runs.records import (
     Summary,
     attempt_from_record,
     attempt_to_record,
     curve_csv,
-    exchange_from_record,
     summary_from_record,
     summary_to_record,
 )
 from policygen.runs.state import Attempt
 from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
+from policygen.runs.transcript import Transcript
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 
 # Rewriting the replay buffer costs time; what is missing after a crash is played again from its seeds.
 SECONDS_BETWEEN_BUFFER_SAVES = 10.0
+_RESTORE = "restore it from a copy, or begin a new run"
+_LARGEST_SETTINGS = 2**20  # bytes
+_LONGEST_NAME = 80
 _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthropic", "mujoco")
 
 
@@ -47,6 +65,9 @@ class Logbook:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._buffer_saved = 0.0
+        self._lock: RunLock | None = None
+        self._transcript = Transcript(folder / "transcript.jsonl")
+        self._records = 0  # of attempts, when they were last read
 
     # --- writing
 
@@ -58,51 +79,61 @@ class Logbook:
             LogbookError: it cannot be written.
         """
         provider = read_spec(config.llm).name
-        stem = f"{task.name}-{provider}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
-        for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
-            folder = out / f"{stem}{suffix}"
-            try:
-                folder.mkdir(parents=True)
-                break
-            except FileExistsError:
-                if not folder.is_dir() or not out.is_dir():
-                    raise LogbookError(f"{out} is not a folder; choose another --out") from None
-            except OSError as error:
-                raise LogbookError(f"cannot create {folder}: {error.strerror}; choose another --out") from None
-        logbook = cls(folder)
-        logbook.write_settings(config)
-        write_atomically(folder / "task.json", json.dumps(task_to_record(task), indent=1))
-        if example is not None:
-            write_atomically(folder / "example.json", json.dumps(example_to_record(example), indent=1))
+        stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
+        logbook = cls(_new_folder(out, stem))
+        try:
+            logbook.hold()
+            logbook._write_json("task.json", "task", task_to_record(task))
+            if example is not None:
+                logbook._write_json("example.json", "example", example_to_record(example))
+            # Last: what has settings is a run, and can be resumed.
+            logbook.write_settings(config)
+        except BaseException:
+            logbook.release()
+            shutil.rmtree(logbook.folder, ignore_errors=True)
+            raise
         return logbook
+
+    def hold(self) -> None:
+        """Keep other processes from running or resuming here, until `release` or the end of this process.
+
+        Raises:
+            LogbookError: another process works in the folder, or it cannot be written.
+        """
+        self._lock = RunLock(self.folder)
+
+    def release(self) -> None:
+        """Let other processes in."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _write_json(self, name: str, kind: str, record: dict[str, Any], indent: int = 1) -> None:
+        content = json.dumps({**mark(kind), **record}, indent=indent, ensure_ascii=False)
+        write_atomically(self.folder / name, content)
 
     def write_settings(self, config: RunConfig) -> None:
         """Write the settings and the versions of what plays and scores."""
-        settings: dict[str, Any] = config.model_dump(exclude_none=True)
+        settings: dict[str, Any] = {**mark("run"), **config.model_dump(exclude_none=True)}
         settings["versions"] = {"python": platform.python_version(), **_installed_versions()}
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
 
     def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
         """Write `templates.json`: the texts that prompts were rendered from, and each change of them."""
-        content = json.dumps(texts_to_record(versions), indent=1, ensure_ascii=False)
-        write_atomically(self.folder / "templates.json", content)
+        self._write_json("templates.json", "templates", {"versions": texts_to_record(versions)})
+
+    def record_sent(self, attempt: int, request: int) -> None:
+        """Append to the transcript that a request is about to be sent."""
+        self._transcript.record_sent(attempt, request)
 
     def record_exchange(self, exchange: Exchange | FailedExchange) -> None:
         """Append one request and its reply, or why there was none, to the transcript."""
-        record = {
-            "attempt": exchange.attempt,
-            "request": exchange.request,
-            "requests": exchange.requests,
-            "messages": [asdict(message) for message in exchange.prompt.messages],
-            "reply": asdict(exchange.reply) if isinstance(exchange, Exchange) else None,
-            "error": exchange.error if isinstance(exchange, FailedExchange) else None,
-        }
-        append_line(self.folder / "transcript.jsonl", record)
+        self._transcript.record(exchange)
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
         """Append one attempt, and bring the best policy and, now and then, the replay buffer up to date."""
         # What a power failure takes from here is assessed again, from the replies that the transcript holds.
-        append_line(self.folder / "attempts.jsonl", attempt_to_record(attempt), durable=False)
+        append_line(self.folder / "attempts.jsonl", _attempt_record(attempt), durable=False)
         if attempt.accepted:
             self.save_best(attempt)
         if time.monotonic() - self._buffer_saved > SECONDS_BETWEEN_BUFFER_SAVES:
@@ -118,16 +149,22 @@ class Logbook:
         buffer.save(self.folder / "episodes.npz")
         self._buffer_saved = time.monotonic()
 
-    def keep_only(self, attempts: Sequence[Attempt]) -> None:
-        """Rewrite the log to these attempts (an interrupted round is assessed again as a whole), without torn lines."""
-        write_atomically(self.folder / "attempts.jsonl", _lines(attempt_to_record(a) for a in attempts))
+    def clear_up(self, attempts: Sequence[Attempt]) -> None:
+        """Rid the folder of what an interruption left: lines of an unfinished round (`attempts` are those that stay),
+        torn lines, parts of files, and the summary of the unfinished run."""
+        remove_parts(self.folder)
+        log = self.folder / "attempts.jsonl"
+        if self._records != len(attempts) or not ends_whole(log):
+            write_atomically(log, _lines(map(_attempt_record, attempts)))
         transcript = self.folder / "transcript.jsonl"
-        if transcript.exists():
+        if transcript.exists() and not ends_whole(transcript):
             write_atomically(transcript, _lines(read_lines(transcript)))
+        with suppress(FileNotFoundError):
+            (self.folder / "summary.json").unlink()
 
     def write_summary(self, summary: Summary) -> None:
-        """Write `summary.json`, whose presence marks the run as finished."""
-        write_atomically(self.folder / "summary.json", json.dumps(summary_to_record(summary), indent=2))
+        """Write `summary.json`; one that says `finished` marks the run as finished."""
+        self._write_json("summary.json", "summary", summary_to_record(summary), indent=2)
 
     def write_curve(self, attempts: Sequence[Attempt]) -> None:
         """Write `learning_curve.csv`, one row per attempt."""
@@ -143,17 +180,19 @@ class Logbook:
         """
         path = self.folder / "config.toml"
         try:
-            settings = tomllib.loads(path.read_text(encoding="utf-8"))
-            settings.pop("versions", None)
-            return RunConfig(**settings).with_address_from(str(path))
-        except (FileNotFoundError, NotADirectoryError):
+            settings = tomllib.loads(read_plain(path, _LARGEST_SETTINGS).decode())
+        except FileNotFoundError:
             raise LogbookError(f"{self.folder} is not a run folder (it has no config.toml)") from None
-        except OSError as error:
-            raise LogbookError(f"cannot read {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise LogbookError(f"{path} is damaged: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise damaged(path, error, _RESTORE) from None
+        check_mark(settings, path, "run", _RESTORE)
+        settings = {key: value for key, value in settings.items() if key not in ("versions", "format")}
+        try:
+            return RunConfig(**settings).with_address_from(str(path))
         except ValidationError as error:
-            raise LogbookError(f"{path}: {explain(error)}") from None
+            raise damaged(path, explain(error), _RESTORE) from None
+        except (PolicygenError, TypeError, ValueError) as error:
+            raise damaged(path, error, _RESTORE) from None
 
     def task(self) -> Task:
         """The task as it was when the run started.
@@ -163,11 +202,11 @@ class Logbook:
         """
         path = self.folder / "task.json"
         try:
-            return task_from_record(json.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise LogbookError(f"cannot read {path}: {error.strerror}") from None
-        except (ValueError, PolicyError) as error:
-            raise LogbookError(f"{path} is damaged: {error}") from None
+            return task_from_record(read_json(path, "task", _RESTORE))
+        except FileNotFoundError:
+            raise LogbookError(f"{path} is missing; {_RESTORE}") from None
+        except (PolicygenError, ValueError, OverflowError) as error:
+            raise _as_damaged(path, error, _RESTORE) from None
 
     def example(self) -> Example | None:
         """The worked example as it was when the run started, whatever has become of its source; None without one.
@@ -179,11 +218,11 @@ class Logbook:
             return None
         path = self.folder / "example.json"
         try:
-            return example_from_record(json.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise LogbookError(f"cannot read {path}: {error.strerror}") from None
-        except (ValueError, RecursionError, PolicyError) as error:
-            raise LogbookError(f"{path} is damaged: {error}") from None
+            return example_from_record(read_json(path, "example", _RESTORE))
+        except FileNotFoundError:
+            raise LogbookError(f"{path} is missing; {_RESTORE}") from None
+        except (PolicygenError, ValueError) as error:
+            raise _as_damaged(path, error, _RESTORE) from None
 
     def templates(self) -> tuple[TemplateTexts, ...]:
         """The templates the run has used, each version with its first attempt; none where none were recorded.
@@ -191,13 +230,14 @@ class Logbook:
         Raises:
             LogbookError: they are damaged.
         """
-        path = self.folder / "templates.json"
+        path, remedy = self.folder / "templates.json", "delete it; the run then says that it did not record them"
         try:
-            return texts_from_record(json.loads(path.read_text(encoding="utf-8")))
+            record = read_json(path, "templates", remedy)
+            return texts_from_record(record["versions"] if isinstance(record, dict) else record)
         except FileNotFoundError:
             return ()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LogbookError(f"{path} is damaged: {error}") from None
+        except (LogbookError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise _as_damaged(path, error, remedy) from None
 
     def summary(self) -> Summary | None:
         """What a finished run reported, or None while it is unfinished.
@@ -206,12 +246,14 @@ class Logbook:
             LogbookError: it is damaged.
         """
         path = self.folder / "summary.json"
+        remedy = f"delete it, and make it again with: policygen resume {self.folder}"
         try:
-            return summary_from_record(json.loads(path.read_text(encoding="utf-8")))
+            summary = summary_from_record(read_json(path, "summary", remedy))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError, LogbookError) as error:
-            raise LogbookError(f"{path} is damaged: {error}") from None
+        except (LogbookError, ValueError) as error:
+            raise _as_damaged(path, error, remedy) from None
+        return summary if summary.finished else None
 
     def attempts(self) -> list[Attempt]:
         """All recorded attempts, in order.
@@ -220,33 +262,69 @@ class Logbook:
             LogbookError: a line is damaged.
         """
         path = self.folder / "attempts.jsonl"
+        remedy = "delete its further lines, and score them again with: policygen resume"
         task = self.task()
         found: list[Attempt] = []
+        self._records = 0
         for record in read_lines(path):
+            self._records += 1
+            check_mark(record, path, "attempt", remedy)
             try:
                 attempt = attempt_from_record(record, task)
-            except (KeyError, TypeError, ValueError, PolicyError) as error:
-                raise LogbookError(f"{path} is damaged after attempt {len(found) - 1}: {error}") from None
+            except (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                raise damaged(path, f"after attempt {len(found) - 1}, {error}", f"{remedy} {self.folder}") from None
             if attempt.number == len(found):
                 found.append(attempt)
         return found
 
-    def exchanges(self) -> list[Exchange | FailedExchange]:
+    def exchanges(self) -> Iterator[Exchange | FailedExchange]:
         """The transcript, in order.
 
         Raises:
-            LogbookError: a line is damaged.
+            LogbookError: it is damaged.
         """
-        path = self.folder / "transcript.jsonl"
-        try:
-            return [exchange_from_record(record) for record in read_lines(path)]
-        except (KeyError, TypeError) as error:
-            raise LogbookError(f"{path} is damaged: {error}") from None
+        return self._transcript.exchanges()
 
     def buffer(self, capacity: int) -> ReplayBuffer:
-        """The replay buffer as last saved; empty if it never was."""
+        """The replay buffer as last saved; empty if it never was.
+
+        Raises:
+            LogbookError: it is damaged.
+        """
         path = self.folder / "episodes.npz"
-        return ReplayBuffer.load(path, capacity) if path.exists() else ReplayBuffer(capacity)
+        try:
+            return ReplayBuffer.load(path, capacity) if path.exists() or path.is_symlink() else ReplayBuffer(capacity)
+        except LogbookError as error:
+            raise LogbookError(f"{error}; delete it, and its episodes are played again") from None
+
+
+# A task, a provider, whatever a file calls them, as a part of a file's name.
+def _file_name(name: str) -> str:
+    kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:_LONGEST_NAME]
+    return kept or "unnamed"
+
+
+def _new_folder(out: Path, stem: str) -> Path:
+    for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
+        folder = out / f"{stem}{suffix}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            if not folder.is_dir() or not out.is_dir():
+                raise LogbookError(f"{out} is not a folder; choose another --out") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise LogbookError(f"cannot create {str(folder)!r}: {reason}; choose another --out") from None
+    raise LogbookError(f"{out} holds a thousand runs that began this second; choose another --out")
+
+
+def _attempt_record(attempt: Attempt) -> dict[str, Any]:
+    return {**mark("attempt"), **attempt_to_record(attempt)}
+
+
+def _as_damaged(path: Path, error: Exception, remedy: str) -> LogbookError:
+    return error if isinstance(error, LogbookError) and str(path) in str(error) else damaged(path, error, remedy)
 
 
 def _lines(records: Iterable[dict[str, Any]]) -> str:

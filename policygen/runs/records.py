@@ -1,4 +1,4 @@
-"""Attempts, exchanges, scores and the summary of a run as JSON values and as CSV rows, and back."""
+"""Attempts, scores and the summary of a run as JSON values and as CSV rows, and back."""
 
 from __future__ import annotations
 
@@ -12,21 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from policygen.episodes.score import Score
 from policygen.errors import LogbookError, explain
-from policygen.llm.messages import Message, Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.policies.policy import from_record
-from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.state import Attempt, Played
 from policygen.tasks.task import Task
-
-
-def exchange_from_record(record: dict[str, Any]) -> Exchange | FailedExchange:
-    """A line of the transcript."""
-    prompt = Prompt(tuple(Message(**message) for message in record["messages"]))
-    place = (record["attempt"], record["request"], prompt)
-    if record["reply"] is None:
-        return FailedExchange(*place, record["requests"], record["error"])
-    return Exchange(*place, Reply(**record["reply"]), record["requests"])
 
 
 def _shallow(record: Any) -> dict[str, Any]:
@@ -96,7 +85,7 @@ def score_record(score: Score) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a finished run reports; `summary.json` is its saved form.
+    """What a run reports when it ends; `summary.json` is its saved form.
 
     Attributes:
         llm_calls: requests to a language model; `requests` also counts those to a search without one.
@@ -106,6 +95,7 @@ class Summary:
         solved: whether the final score reaches the task's threshold; None where the task has none.
         stopped: why the search ended, as a sentence.
         assumed: what was assumed about a task without a task file.
+        finished: False for what an interrupted run had found and spent; it has no final score yet.
     """
 
     task: str = ""
@@ -133,6 +123,7 @@ class Summary:
     assumed: tuple[str, ...] = ()
     wall_seconds: float = 0.0
     llm_seconds: float = 0.0
+    finished: bool = True
 
 
 _SUMMARY = TypeAdapter(Summary)

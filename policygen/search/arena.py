@@ -39,6 +39,7 @@ class Arena:
         self.config = config
         self.ledger = ledger
         self.players = Players(search.task, config.jobs)
+        self._reserved = 0
         self._started = time.perf_counter() - (search.attempts[-1].wall_seconds if search.attempts else 0.0)
 
     def __enter__(self) -> Arena:
@@ -91,7 +92,7 @@ class Arena:
         episodes, left = self.config.refine.episodes, self.config.max_episodes
         if left is not None:
             # Scoring the tuned policy, and the other proposals of its round, must still be possible.
-            others = -number % self.config.candidates
+            others = self._rest_of_round(number)
             episodes = min(episodes, left - self.ledger.episodes - (1 + others) * self.config.episodes)
 
         def seeds(first: int, count: int) -> tuple[int, ...]:
@@ -109,16 +110,34 @@ class Arena:
 
     def affords(self, wanted: int, *scores: Score) -> bool:
         """Whether the episodes that these scores lack of `wanted` are within the limit."""
-        return self.ledger.affords_episodes(sum(max(0, wanted - score.episodes) for score in scores))
+        lacking = sum(max(0, wanted - score.episodes) for score in scores)
+        return self.ledger.affords_episodes(lacking + self._reserved)
 
-    def require_episodes(self) -> None:
-        """Refuse to ask for a policy that could not be scored.
+    def scorable(self, proposals: int) -> int:
+        """How many of so many proposals could be scored: no more are to be asked and paid for.
 
         Raises:
-            BudgetExhausted: the episodes of one more score are not left.
+            BudgetExhausted: the episodes of not even one more score are left.
         """
-        if not self.ledger.affords_episodes(self.config.episodes):
-            raise BudgetExhausted(f"fewer than {self.config.episodes} of {self.config.max_episodes} episodes are left")
+        affordable = proposals
+        while affordable and not self.ledger.affords_episodes(affordable * self.config.episodes):
+            affordable -= 1
+        if not affordable:
+            raise self.exhausted()
+        return affordable
+
+    def exhausted(self) -> BudgetExhausted:
+        """Why no further policy is asked for."""
+        if self.ledger.affords_episodes(self.config.episodes):
+            return BudgetExhausted(f"too few of {self.config.max_episodes} episodes are left for a whole round")
+        return BudgetExhausted(f"fewer than {self.config.episodes} of {self.config.max_episodes} episodes are left")
+
+    def reserve_for_round(self, number: int) -> None:
+        """Keep the episodes that score the rest of its round, while attempt `number` is compared with the best."""
+        self._reserved = self._rest_of_round(number) * self.config.episodes
+
+    def _rest_of_round(self, number: int) -> int:
+        return -number % self.config.candidates
 
     def stamped(self, attempt: Attempt, started: float) -> Attempt:
         """The attempt, begun at `started` of `time.perf_counter`, with what the run has spent by now."""

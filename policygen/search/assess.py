@@ -32,6 +32,7 @@ def assess_random_actions(arena: Arena) -> Assessment:
 def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
     """Score a proposal, tune it, and compare it with the best so far; `search` is read and not changed."""
     started = time.perf_counter()
+    arena.reserve_for_round(proposal.number)
     attempt, best_score = _proposed(proposal), search.best_score
     if attempt.policy is None:
         return Assessment(arena.stamped(replace(attempt, verdict="no policy"), started), (), best_score)

@@ -45,13 +45,15 @@ def optimize(
                 if nothing_left_to_gain(search.best_score, search.task, config):
                     search.stopped = "the best possible score was reached"
                     return
-                arena.require_episodes()
-                prompts = [render_prompt(context, config, search.remembered(config)) for context in contexts]
-                asked = propose_round(proposer, prompts, contexts, correspondence)
+                scorable = contexts[: arena.scorable(len(contexts))]
+                prompts = [render_prompt(context, config, search.remembered(config)) for context in scorable]
+                asked = propose_round(proposer, prompts, scorable, correspondence)
                 for proposal in asked.proposals:
                     yield search.keep(assess(proposal, search, arena))
                 if asked.stopped:
                     raise BudgetExhausted(asked.stopped)
+                if len(scorable) < len(contexts):
+                    raise arena.exhausted()
                 search.turns += asked.proposals[0].turns
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:

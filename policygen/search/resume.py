@@ -21,6 +21,7 @@ from policygen.runs.config import RunConfig, changed_config
 from policygen.runs.correspondence import Exchange, FailedExchange, llm_options, turns
 from policygen.runs.logbook import Logbook
 from policygen.runs.state import Attempt, Search
+from policygen.runs.transcript import REMEDY
 from policygen.search.arena import seeds_of_attempt, warm_up_seeds
 from policygen.search.loop import new_search
 from policygen.search.run import Run
@@ -40,23 +41,33 @@ def resume(
         UsageError: a setting that cannot be changed, or a key that would go where only the folder says.
     """
     logbook = Logbook(folder)
-    config = logbook.config()
+    logbook.config()  # whether it is a run folder at all
+    logbook.hold()
+    try:
+        return _resumed(logbook, provider, assignments, trust=trust)
+    except BaseException:
+        logbook.release()
+        raise
+
+
+def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[str], *, trust: bool) -> Run:
+    folder, config = logbook.folder, logbook.config()
     if logbook.summary() is not None:
         raise LogbookError(f"{folder} is finished; see it with: policygen show {folder}")
     if assignments:
         config = changed_config(logbook.task(), config, assignments)
     # Before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.with_address_from("") if trust else config))
-    loaded = load_run(folder)
+    loaded = _loaded(logbook)
     loaded.config = loaded.ledger.config = config
     loaded.proposer = appoint(provider, config)
     if assignments:
-        loaded.logbook.write_settings(config)
+        logbook.write_settings(config)
     if isinstance(provider, Ordered):
-        provider.skip(sum(isinstance(exchange, Exchange) for exchange in loaded.logbook.exchanges()))
-    loaded.logbook.keep_only(loaded.search.attempts)
+        provider.skip(sum(isinstance(exchange, Exchange) for exchange in logbook.exchanges()))
+    logbook.clear_up(loaded.search.attempts)
     if loaded.search.best is not None:
-        loaded.logbook.save_best(loaded.search.best)
+        logbook.save_best(loaded.search.best)
     return loaded
 
 
@@ -69,25 +80,37 @@ def load_run(folder: Path) -> Run:
     Raises:
         LogbookError: it is not a run folder, or it is damaged.
     """
-    logbook = Logbook(folder)
+    return _loaded(Logbook(folder))
+
+
+def _loaded(logbook: Logbook) -> Run:
     config = logbook.config()
     search = new_search(logbook.task(), config, logbook.example())
     recorded = logbook.attempts()
     left_over = (len(recorded) - 1) % config.candidates if recorded and logbook.summary() is None else 0
     attempts = recorded[: len(recorded) - left_over]
-    exchanges = logbook.exchanges()
-    used = [exchange for exchange in exchanges if exchange.attempt < max(1, len(attempts))]
-    unused = tuple(exchange for exchange in exchanges if exchange.attempt >= max(1, len(attempts)))
     ledger = Ledger(config)
-    for exchange in used:
+    used: list[Exchange | FailedExchange] = []
+    unused: list[Exchange | FailedExchange] = []
+    for exchange in logbook.exchanges():
+        if exchange.attempt >= max(1, len(attempts)):
+            unused.append(exchange)
+            continue
         ledger.calls += exchange.requests
         if isinstance(exchange, Exchange):
             ledger.charge_reply(exchange.prompt, exchange.reply)
+        if config.conversation == "continued":  # else nobody looks at them again, and they are many
+            used.append(exchange)
+    if ledger.calls < (known := sum(attempt.calls for attempt in attempts)):
+        raise LogbookError(
+            f"{logbook.folder / 'transcript.jsonl'} is missing or damaged: it has {ledger.calls} of the {known} "
+            f"requests of {len(attempts) - 1} attempts; {REMEDY}"
+        )
     if attempts:
         ledger.episodes, ledger.env_steps = attempts[-1].episodes, attempts[-1].env_steps
         _restore(search, attempts, logbook, config)
     search.turns = _turns(used, config)
-    return Run(config, appoint(Builtin(), config), logbook, search, ledger, unused)
+    return Run(config, appoint(Builtin(), config), logbook, search, ledger, tuple(unused))
 
 
 def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> None:

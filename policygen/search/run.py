@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policygen.episodes.score import Score
+from policygen.errors import PolicygenError
 from policygen.files import find_run
 from policygen.llm import Provider, connect
 from policygen.prompts.render import check_templates
@@ -65,10 +67,20 @@ class Run:
             templates.note(exchange.attempt)
 
         templates.note(max(1, len(self.search.attempts)))
-        correspondence = Correspondence(self.ledger, recorded=self.unused, on_exchange=record, on_wait=self.on_wait)
-        for attempt in optimize(self.search, self.config, self.proposer, correspondence):
-            self.logbook.record_attempt(attempt, self.search.buffer)
-            yield attempt
+        correspondence = Correspondence(
+            self.ledger,
+            recorded=self.unused,
+            on_exchange=record,
+            on_sent=self.logbook.record_sent,
+            on_wait=self.on_wait,
+        )
+        try:
+            for attempt in optimize(self.search, self.config, self.proposer, correspondence):
+                self.logbook.record_attempt(attempt, self.search.buffer)
+                yield attempt
+        except BaseException:
+            self.logbook.release()  # whoever goes on may be another process
+            raise
 
     def finish(self) -> Summary:
         """Score the best policy on fresh seeds, write the remaining files, and return the summary."""
@@ -78,7 +90,15 @@ class Run:
         self.logbook.write_curve(self.search.attempts)
         summary = summarise(self, time.perf_counter() - started)
         self.logbook.write_summary(summary)
+        self.logbook.release()
         return summary
+
+    def break_off(self) -> None:
+        """Write what was found and spent so far, marked as unfinished, and let other processes go on with the run."""
+        with suppress(PolicygenError):
+            if self.logbook.summary() is None:
+                self.logbook.write_summary(replace(summarise(self, 0.0), finished=False, stopped="interrupted"))
+        self.logbook.release()
 
 
 def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = None) -> Run:
@@ -157,6 +177,10 @@ def carry_out(
             on_attempt(attempt)
         summary = run.finish()
         audience.tell(lambda listener: listener.finished(summary))
+    except BaseException:
+        run.break_off()
+        raise
     finally:
+        run.logbook.release()
         audience.tell(lambda listener: listener.ended())
     return summary

@@ -353,7 +353,7 @@ def test_a_damaged_example_is_one_sentence_that_names_the_file(damage: str | Non
         path.write_text(json.dumps({**record, damage: 99 if damage == "rows" else [[3]]}))
     else:
         path.write_text(damage)
-    expected = "cannot read" if damage is None else "is damaged"
+    expected = "is missing" if damage is None else "is damaged"
     with pytest.raises(LogbookError, match=r"^[^\n]*example\.json[^\n]*$") as failure:
         resume(folder)
     assert expected in str(failure.value)

@@ -42,7 +42,7 @@ def test_a_listener_hears_everything_in_order() -> None:
     diary = Diary()
     result = policygen.run("cartpole", llm=Written([ALWAYS_LEFT, LEANING]), iterations=2, listeners=[diary], **QUICK)
     assert diary.heard == ["cartpole", 0, 1, 2, result.summary, "ended"]
-    assert summary_of(result.folder) == summary_to_record(result.summary)
+    assert summary_of(result.folder) == {"format": "policygen-summary/1", **summary_to_record(result.summary)}
 
 
 def test_a_listener_hears_the_end_of_a_run_that_fails() -> None:
@@ -90,4 +90,4 @@ def test_what_the_users_own_callback_raises_ends_the_run() -> None:
     with pytest.raises(KeyError):
         policygen.run("cartpole", iterations=1, on_attempt=stop, **QUICK)
     (folder,) = Path("results").iterdir()
-    assert not (folder / "summary.json").exists()
+    assert summary_of(folder)["finished"] is False

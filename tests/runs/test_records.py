@@ -9,15 +9,12 @@ import pytest
 
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import LogbookError
-from policygen.llm.messages import Message, Prompt, Reply
 from policygen.policies.parse import parse
-from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.records import (
     FinalScore,
     Summary,
     attempt_from_record,
     attempt_to_record,
-    exchange_from_record,
     final_score,
     score_record,
     summary_from_record,
@@ -68,13 +65,3 @@ def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
     written = json.loads(json.dumps(attempt_to_record(attempt)))
     assert "task" not in written["policy"]
     assert attempt_from_record(written, task) == attempt
-
-
-def test_an_exchange_is_read_with_its_reply_or_its_error() -> None:
-    messages = [{"role": "user", "content": "a | b"}]
-    place = {"attempt": 3, "request": 1, "messages": messages, "requests": 2}
-    prompt = Prompt((Message("user", "a | b"),))
-    failed = exchange_from_record({**place, "reply": None, "error": "refused"})
-    assert failed == FailedExchange(3, 1, prompt, 2, "refused")
-    answered = exchange_from_record({**place, "reply": {"text": "x", "model": "m"}, "error": None})
-    assert answered == Exchange(3, 1, prompt, Reply("x", "m"), 2)

@@ -20,6 +20,7 @@ from support import (
     lines_of,
     pole,
     timeless,
+    transcript_of,
 )
 
 import policygen
@@ -288,7 +289,7 @@ def test_what_is_no_finite_number_is_told_and_kept() -> None:
     result = run([broken, fenced("left = 0\nright = angle")], policy="linear")
     assert dict(result.attempts[1].undefined) == {"bad": 1.0, "far": 1.0}
     assert result.attempts[2].undefined == ()
-    _, second = list(lines_of(result.folder / "transcript.jsonl"))
+    _, second = transcript_of(result.folder)
     asked = second["messages"][-1]["content"]
     assert "`bad` was no finite number in 100% of the steps, `far` was no finite number in 100% of the steps" in asked
     assert load_run(result.folder).search.attempts[1].undefined == result.attempts[1].undefined

@@ -1,0 +1,39 @@
+"""One process at a time in a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from policygen.errors import LogbookError
+
+NAME = ".lock"
+
+
+class RunLock:
+    """Holds a run folder until it is released or its process ends, however that ends.
+
+    The system's own lock on an open file (`flock`, on Windows `msvcrt.locking`): a crash leaves none behind.
+
+    Raises:
+        LogbookError: another process works in the folder, or it cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = FileLock(folder / NAME, timeout=0, thread_local=False)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise LogbookError(
+                f"{folder} is in use: another process runs or resumes it; wait for it, or stop it first"
+            ) from None
+        except (OSError, NotImplementedError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise LogbookError(
+                f"cannot write to {folder} ({reason}); copy the folder to where you may write, and use the copy"
+            ) from None
+
+    def release(self) -> None:
+        """Let others in; what is released already stays so."""
+        self._lock.release(force=True)

@@ -1,0 +1,147 @@
+"""The transcript of a run: every request before it is sent, and what came back.
+
+A line says that a request is about to be sent, so that one which a crash leaves without an answer is counted all the
+same. Another line holds the messages and the reply. A long message is written once, with its digest; where it is sent
+again only the digest is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from policygen.errors import PolicyError
+from policygen.files import append_line, check_mark, damaged, mark, read_lines
+from policygen.llm.messages import Message, Prompt, Reply, Role
+from policygen.runs.correspondence import Exchange, FailedExchange
+from policygen.tasks.checked import checked
+
+KIND = "transcript"
+REMEDY = "what the run has spent is not known without it: restore it from a copy, or begin a new run"
+_SHORT = 200  # characters of a message that is repeated rather than looked up
+_MOST_REQUESTS = 10_000  # of one exchange
+_KILLED = "the run was killed while it waited for the reply"
+
+
+@dataclass(frozen=True, slots=True)
+class _MessageRecord:
+    role: Role
+    content: str | None = None
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _ExchangeRecord:
+    attempt: int
+    request: int
+    requests: int
+    messages: tuple[_MessageRecord, ...]
+    reply: Reply | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    attempt: int
+    request: int
+
+
+class Transcript:
+    """Reads and writes `transcript.jsonl`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: set[str] = set()
+
+    def record_sent(self, attempt: int, request: int) -> None:
+        """Append that a request is about to be sent; when this returns, it is on the disk.
+
+        Raises:
+            LogbookError: it cannot be written; then the request must not be sent.
+        """
+        append_line(self.path, {**mark(KIND), "sent": {"attempt": attempt, "request": request}})
+
+    def record(self, exchange: Exchange | FailedExchange) -> None:
+        """Append one request and its reply, or why there was none.
+
+        Raises:
+            LogbookError: it cannot be written.
+        """
+        new: set[str] = set()
+        record = {
+            **mark(KIND),
+            "attempt": exchange.attempt,
+            "request": exchange.request,
+            "requests": exchange.requests,
+            "messages": [self._message_record(message, new) for message in exchange.prompt.messages],
+            "reply": asdict(exchange.reply) if isinstance(exchange, Exchange) else None,
+            "error": exchange.error if isinstance(exchange, FailedExchange) else None,
+        }
+        append_line(self.path, record)
+        self._known |= new
+
+    def _message_record(self, message: Message, new: set[str]) -> dict[str, str]:
+        if len(message.content) < _SHORT:
+            return asdict(message)
+        digest = _digest(message.content)
+        if digest in self._known or digest in new:
+            return {"role": message.role, "digest": digest}
+        new.add(digest)
+        return {**asdict(message), "digest": digest}
+
+    def exchanges(self) -> Iterator[Exchange | FailedExchange]:
+        """All exchanges, in order; requests that a crash left without an answer are failed ones.
+
+        Raises:
+            LogbookError: it is damaged, but for a last line that a crash tore.
+        """
+        contents: dict[str, str] = {}
+        waiting: list[_Sent] = []
+        for record in read_lines(self.path, REMEDY, torn=False):
+            check_mark(record, self.path, KIND, REMEDY)
+            try:
+                if "sent" in record:
+                    waiting.append(checked(_Sent, record["sent"], "a request"))
+                    continue
+                exchange = _exchange(checked(_ExchangeRecord, record, "a request"), contents)
+            except PolicyError as error:
+                raise damaged(self.path, error, REMEDY) from None
+            yield from _unanswered(waiting[: max(0, len(waiting) - exchange.requests)])
+            waiting = []
+            yield exchange
+        yield from _unanswered(waiting)
+
+
+def _unanswered(sent: list[_Sent]) -> Iterator[FailedExchange]:
+    for one in sent:
+        yield FailedExchange(one.attempt, one.request, Prompt(()), 1, _KILLED)
+
+
+def _exchange(record: _ExchangeRecord, contents: dict[str, str]) -> Exchange | FailedExchange:
+    if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
+        raise PolicyError(f"a request: its numbers cannot be (attempt {record.attempt}, {record.requests} requests)")
+    messages = tuple(Message(message.role, _content(message, contents)) for message in record.messages)
+    place = (record.attempt, record.request, Prompt(messages))
+    if record.reply is None:
+        return FailedExchange(*place, record.requests, record.error or "")
+    for name, value in (("usd", record.reply.usd or 0.0), ("seconds", record.reply.seconds)):
+        if not (math.isfinite(value) and value >= 0):
+            raise PolicyError(f"a request: `reply.{name}`: input should be a number, 0 or more")
+    return Exchange(*place, record.reply, record.requests)
+
+
+def _content(message: _MessageRecord, contents: dict[str, str]) -> str:
+    if message.content is None:
+        if message.digest not in contents:
+            raise PolicyError(f"no earlier line has the message with the digest `{message.digest}`")
+        return contents[message.digest]
+    if message.digest:
+        contents[message.digest] = message.content
+    return message.content
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=12).hexdigest()
