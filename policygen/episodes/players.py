@@ -91,6 +91,8 @@ class Players(Closable):
         """
         if self._for_many is not self:
             return self._for_many.play_many(actors, seeds)
+        if isinstance(self._here, Simulator) and self.engine == "vector":
+            return self._here.play_many(actors, seeds)
         if self._seconds_per_episode is None and self._can_share((len(actors) - 1) * len(seeds)):
             return [self._play_here(actors[0], seeds), *self.play_many(actors[1:], seeds)]
         played = None

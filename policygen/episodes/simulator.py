@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from types import TracebackType
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.episodes.vector import has_vector_form, play_vectorised
+from policygen.episodes.vector import has_vector_form, play_many_vectorised, play_vectorised
 from policygen.errors import TaskError
 from policygen.tasks.environments import make_env, origin
 from policygen.tasks.spaces import flatten, layout_of
@@ -69,10 +70,26 @@ class Simulator(Closable):
         Raises:
             TaskError: the environment itself failed.
         """
-        try:
+        with self._failing_in_a_sentence():
             if self._vectorised:
                 return play_vectorised(self.task, self._envs[0], actor, seeds)
             return self._play_copies(actor, seeds)
+
+    def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
+        """Each of some portable actors on the same seeds.
+
+        Raises:
+            TaskError: the environment itself failed.
+        """
+        with self._failing_in_a_sentence():
+            if self._vectorised:
+                return play_many_vectorised(self.task, self._envs[0], actors, seeds)
+            return [self._play_copies(actor, seeds) for actor in actors]
+
+    @contextmanager
+    def _failing_in_a_sentence(self) -> Iterator[None]:
+        try:
+            yield
         except (AssertionError, gym.error.Error) as error:
             raise TaskError(f"{self.task.gym_id} failed while playing: {type(error).__name__}: {error}") from error
 

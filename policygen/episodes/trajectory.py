@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.tasks.task import Task
 
+T = TypeVar("T")
 Rows = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
 Indices = npt.NDArray[np.integer[Any]]
 
@@ -45,10 +46,10 @@ class Trajectory:
         return len(self.rewards)
 
 
-def chunks(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """The seeds, at most `size` at a time."""
-    for start in range(0, len(seeds), size):
-        yield seeds[start : start + size]
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items, seeds for one, at most `size` at a time."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,9 @@
-"""Episodes of environments with numpy dynamics of many copies at once: CartPole of Gymnasium, worlds of our own."""
+"""Episodes of environments with numpy dynamics of many copies at once: classic control, worlds of our own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from policygen.episodes.trajectory import Actor, SideBySide, Trajectory, chunks
+from policygen.episodes.classic import ClassicCopies, has_classic_form
+from policygen.episodes.trajectory import Actor, Decider, Indices, Rows, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
 from policygen.tasks.worlds.dynamics import DynamicsEnv, DynamicsVectorEnv
 
@@ -19,6 +21,8 @@ VECTOR_COPIES = 1_024  # episodes under way at a time
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
     """Whether there are numpy dynamics for it that can start as a single environment does: by its state or its seed."""
+    if has_classic_form(env):
+        return True
     entry = getattr(env.spec, "vector_entry_point", None) if env.spec else None
     return isinstance(entry, str) and (entry.endswith(":CartPoleVectorEnv") or _takes_seeds(env))
 
@@ -33,6 +37,47 @@ def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Seq
     return [trajectory for chunk in chunks(seeds, VECTOR_COPIES) for trajectory in _play(task, env, actor, chunk)]
 
 
+def play_many_vectorised(
+    task: Task, env: gym.Env[Any, Any], actors: Sequence[Actor], seeds: Sequence[int]
+) -> list[list[Trajectory]]:
+    """Each of some actors on the same seeds, as many of them side by side as there is room for."""
+    if len(seeds) * 2 > VECTOR_COPIES:
+        return [play_vectorised(task, env, actor, seeds) for actor in actors]
+    played: list[list[Trajectory]] = []
+    for some in chunks(actors, VECTOR_COPIES // len(seeds)):
+        together = _play(task, env, _Together(some, len(seeds)), list(seeds) * len(some))
+        played += [together[i : i + len(seeds)] for i in range(0, len(together), len(seeds))]
+    return played
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Several actors as one: the first decides the first `each` episodes, the next the next."""
+
+    actors: Sequence[Actor]
+    each: int
+    portable: bool = True
+
+    def begin(self, episodes: int, /) -> _DecidingTogether:
+        return _DecidingTogether([actor.begin(self.each) for actor in self.actors], self.each)
+
+
+@dataclass(frozen=True, slots=True)
+class _DecidingTogether:
+    deciders: Sequence[Decider]
+    each: int
+
+    def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
+        """The actions of `rows`, which are in ascending order."""
+        ends = np.searchsorted(rows, self.each * np.arange(1, len(self.deciders) + 1)).tolist()
+        chosen, start = [], 0
+        for i, (decider, end) in enumerate(zip(self.deciders, ends, strict=True)):
+            if end > start:
+                chosen.append(np.asarray(decider.decide(observations[start:end], rows[start:end] - i * self.each)))
+            start = end
+        return np.concatenate(chosen)
+
+
 def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
     """The vectorised dynamics, started as the seeds start a single environment.
 
@@ -41,8 +86,9 @@ def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]
     n, limit = len(seeds), task.max_steps
     copies, first = _begun(task, env, seeds)
     observations = np.empty((limit + 1, *first.shape), np.float32)
-    actions = np.empty((limit, n), np.int16)
-    rewards = np.empty((limit, n), np.float32)
+    box = task.action_space == "box"
+    actions = np.empty((limit, n, len(task.actuators)), np.float32) if box else np.empty((limit, n), np.int16)
+    rewards = np.empty((limit, n))
     lengths = np.zeros(n, np.int64)
     terminated = np.zeros(n, np.bool_)
     observations[0] = first
@@ -84,6 +130,9 @@ def _starts(env: gym.Env[Any, Any], seeds: Sequence[int]) -> npt.NDArray[np.floa
 
 def _begun(task: Task, env: gym.Env[Any, Any], seeds: Sequence[int]) -> tuple[Any, npt.NDArray[Any]]:
     """Copies at the start of an episode each, and the first observations of shape (n, d)."""
+    if has_classic_form(env):
+        classic = ClassicCopies(env, seeds)
+        return classic, classic.first
     if _takes_seeds(env):
         copies = _made(task, len(seeds), autoreset_mode=AutoresetMode.DISABLED)
         return copies, copies.reset(seed=[int(seed) for seed in seeds])[0]
@@ -93,7 +142,7 @@ def _begun(task: Task, env: gym.Env[Any, Any], seeds: Sequence[int]) -> tuple[An
 
 def _kept(task: Task, copies: Any, which: npt.NDArray[np.bool_]) -> Any:
     """Those of the copies that go on."""
-    if isinstance(copies, DynamicsVectorEnv):
+    if isinstance(copies, DynamicsVectorEnv | ClassicCopies):
         copies.keep(which)
         return copies
     return _copies(task, copies.state[:, which])

@@ -33,7 +33,7 @@ def some_policy(task: Task):
     ("gym_id", "steps", "count"),
     [
         ("FrozenLake-v1", None, COPIES + 9),
-        ("Acrobot-v1", 60, COPIES + 5),
+        ("CliffWalking-v1", 60, COPIES + 5),
         ("Pendulum-v1", 30, 5),
         ("Blackjack-v1", None, COPIES * 2),
         ("Hopper-v5", 40, 4),

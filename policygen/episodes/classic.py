@@ -1,0 +1,175 @@
+"""Gymnasium's classic control for many copies at once, to the last bit what single environments compute.
+
+The equations are those of `gymnasium.envs.classic_control`, with the constants of the environment at hand. So that no
+bit differs, numbers are added and multiplied in the same order and precision, and squares and cosines are taken by the
+same functions: the C library's `pow`, which for one number in a thousand is not the number times itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.envs.classic_control.acrobot import AcrobotEnv
+from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
+from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+from policygen.tasks.worlds.dynamics import Array, Stepped
+
+Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
+
+
+def has_classic_form(env: gym.Env[Any, Any]) -> bool:
+    """Whether it is one of these, and no wrapper changes what it observes, takes or pays."""
+    while isinstance(env, gym.Wrapper):
+        if type(env) not in (TimeLimit, OrderEnforcing):
+            return False
+        env = env.env
+    return type(env) in _WORLDS
+
+
+class ClassicCopies:
+    """Copies of a classic environment, begun as their seeds begin a single one.
+
+    Attributes:
+        first: observations at the start, float32 of shape (n, d).
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
+        self._env: Any = env.unwrapped
+        self._advance = _WORLDS[type(self._env)]
+        rows, states = [], []
+        for seed in seeds:
+            rows.append(self._env.reset(seed=int(seed))[0])
+            states.append(np.asarray(self._env.state, np.float64))
+        self.first, self._state = np.stack(rows), np.stack(states, axis=1)
+
+    def step(
+        self, actions: npt.NDArray[Any]
+    ) -> tuple[Array, Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
+        """One step of every copy, whether its episode has ended or not, in the form of a vector environment's step."""
+        after = self._advance(self._env, self._state, actions)
+        self._state = after.state
+        return after.observations, after.rewards, after.ended, np.zeros_like(after.ended), {}
+
+    def keep(self, which: npt.NDArray[np.bool_]) -> None:
+        """Go on with these copies only."""
+        self._state = np.ascontiguousarray(self._state[:, which])
+
+    def close(self) -> None:
+        """Nothing is held but the environment that was given."""
+
+
+def _squared(values: Array) -> Array:
+    return np.float_power(values, 2.0)  # `values**2` would multiply, `np.power` may not be the C library's
+
+
+def _cosines(values: Array) -> Array:
+    return np.array([math.cos(value) for value in values.tolist()])  # a vectorised cosine may differ from this one
+
+
+def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """`AcrobotEnv.step`: one step of Runge and Kutta's fourth-order method."""
+    torque = np.asarray(env.AVAIL_TORQUE, np.float64)[actions]
+    step = env.dt
+    half = step / 2.0
+    k1 = _accelerations(env, state, torque)
+    k2 = _accelerations(env, state + half * k1, torque)
+    k3 = _accelerations(env, state + half * k2, torque)
+    k4 = _accelerations(env, state + step * k3, torque)
+    state = state + step / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)
+    angles = state[:2]
+    while (over := angles > np.pi).any():
+        angles[over] -= np.pi - -np.pi
+    while (under := angles < -np.pi).any():
+        angles[under] += np.pi - -np.pi
+    state[2] = np.minimum(np.maximum(state[2], -env.MAX_VEL_1), env.MAX_VEL_1)
+    state[3] = np.minimum(np.maximum(state[3], -env.MAX_VEL_2), env.MAX_VEL_2)
+    cosines, sines = np.cos(angles), np.sin(angles)
+    observations = np.stack([cosines[0], sines[0], cosines[1], sines[1], state[2], state[3]], axis=1)
+    ended = -cosines[0] - np.cos(state[1] + state[0]) > 1.0
+    return Stepped(state, observations, np.where(ended, 0.0, -1.0), ended)
+
+
+def _accelerations(env: Any, state: Array, torque: Array) -> Array:
+    """`AcrobotEnv._dsdt`: how angles and speeds of n copies change, shape (4, n)."""
+    m1, m2, l1 = env.LINK_MASS_1, env.LINK_MASS_2, env.LINK_LENGTH_1
+    c1, c2, inertia, g = env.LINK_COM_POS_1, env.LINK_COM_POS_2, env.LINK_MOI, 9.8
+    theta1, theta2, speed1, speed2 = state
+    cosine, sine = np.cos(theta2), np.sin(theta2)
+    d1 = m1 * c1**2 + m2 * (l1**2 + c2**2 + 2 * l1 * c2 * cosine) + inertia + inertia
+    d2 = m2 * (c2**2 + l1 * c2 * cosine) + inertia
+    phi2 = m2 * c2 * g * np.cos(theta1 + theta2 - np.pi / 2.0)
+    phi1 = (
+        -m2 * l1 * c2 * _squared(speed2) * sine
+        - 2 * m2 * l1 * c2 * speed2 * speed1 * sine
+        + (m1 * c1 + m2 * l1) * g * np.cos(theta1 - np.pi / 2)
+        + phi2
+    )
+    driving = torque + d2 / d1 * phi1
+    if env.book_or_nips != "nips":
+        driving = driving - m2 * l1 * c2 * _squared(speed1) * sine
+    acceleration2 = (driving - phi2) / (m2 * c2**2 + inertia - _squared(d2) / d1)
+    return np.stack([speed1, speed2, -(d2 * acceleration2 + phi1) / d1, acceleration2])
+
+
+def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """`MountainCarEnv.step`."""
+    position, velocity = state
+    velocity = velocity + ((actions - 1) * env.force + _cosines(3 * position) * (-env.gravity))
+    velocity = np.clip(velocity, -env.max_speed, env.max_speed)
+    position = np.clip(position + velocity, env.min_position, env.max_position)
+    velocity = np.where((position == env.min_position) & (velocity < 0), 0.0, velocity)
+    ended = (position >= env.goal_position) & (velocity >= env.goal_velocity)
+    state = np.stack([position, velocity])
+    return Stepped(state, state.T, np.full(len(ended), -1.0), ended)
+
+
+def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """`Continuous_MountainCarEnv.step`, which goes on in single precision after its first step.
+
+    A force within its limits is of the action's precision, a clipped one a number of Python, and so is what is added to
+    the velocity.
+    """
+    position, velocity = state
+    asked = actions[:, 0]
+    force = np.clip(asked, env.min_action, env.max_action)
+    slope = 0.0025 * _cosines(3 * position)
+    within = force * asked.dtype.type(env.power) - slope.astype(asked.dtype)
+    clipped = np.where(asked < env.min_action, env.min_action, env.max_action) * env.power - slope
+    change = np.where(asked == force, within.astype(velocity.dtype), clipped.astype(velocity.dtype))
+    velocity = np.clip(velocity + change, -env.max_speed, env.max_speed)
+    position = np.clip(position + velocity, env.min_position, env.max_position)
+    velocity = np.where((position == position.dtype.type(env.min_position)) & (velocity < 0), 0, velocity)
+    ended = (position >= env.goal_position) & (velocity >= env.goal_velocity)
+    rewards = np.where(ended, 100.0, 0.0) - _squared(asked.astype(np.float64)) * 0.1
+    after: Any = np.stack([position, velocity]).astype(np.float32)
+    return Stepped(after, after.T, rewards, ended)
+
+
+def _pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """`PendulumEnv.step`."""
+    angle, speed = state
+    torque = np.clip(actions, -env.max_torque, env.max_torque)[:, 0]
+    upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
+    effort = np.array([one**2 for one in torque], torque.dtype)  # in its own precision, which `float_power` is not
+    costs = _squared(upright) + 0.1 * _squared(speed) + 0.001 * effort
+    speed = speed + (3 * env.g / (2 * env.l) * np.sin(angle) + 3.0 / (env.m * env.l**2) * torque) * env.dt
+    speed = np.clip(speed, -env.max_speed, env.max_speed)
+    angle = angle + speed * env.dt
+    observations = np.stack([np.cos(angle), np.sin(angle), speed], axis=1)
+    return Stepped(np.stack([angle, speed]), observations, -costs, np.zeros(len(costs), np.bool_))
+
+
+_WORLDS: dict[type, Advance] = {
+    AcrobotEnv: _acrobot,
+    MountainCarEnv: _mountain_car,
+    Continuous_MountainCarEnv: _continuous_mountain_car,
+    PendulumEnv: _pendulum,
+}
