@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from policygen.episodes.classic import ClassicCopies, has_classic_form
 from policygen.episodes.trajectory import Actor, Decider, Indices, Rows, SideBySide, Trajectory, chunks
+from policygen.policies.alike import Alike, Unlike
 from policygen.tasks.task import Task
 from policygen.tasks.worlds.dynamics import DynamicsEnv, DynamicsVectorEnv
 
@@ -58,7 +59,11 @@ class _Together:
     each: int
     portable: bool = True
 
-    def begin(self, episodes: int, /) -> _DecidingTogether:
+    def begin(self, episodes: int, /) -> Decider:
+        try:
+            return Alike(self.actors, self.each)
+        except Unlike:
+            pass
         return _DecidingTogether([actor.begin(self.each) for actor in self.actors], self.each)
 
 

@@ -157,7 +157,10 @@ class LinearPolicy(Policy):
         return actions
 
     def _act_block(self, columns: Columns) -> Actions:
-        outputs = self.outputs(columns)
+        return self.chosen(self.outputs(columns))
+
+    def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
+        """The actions that finite scores and unclipped numbers of shape (n, outputs) mean; `outputs` is overwritten."""
         if self.task.action_space == "box":
             low, high = (self._each_row(bound, outputs) for bound in self._bounds)
             np.clip(outputs, low, high, out=outputs)

@@ -60,7 +60,12 @@ def _compiled(
 
 
 def finite(values: Array) -> Array:
-    """`values` with NaN as 0 and infinities as +-1e6, so that every state has a defined action."""
+    """`values` with NaN as 0 and infinities as +-1e6, so that every state has a defined action.
+
+    Returns the array itself where there are neither, which is what is asked millions of times.
+    """
+    if np.isfinite(values).all():
+        return values
     return np.nan_to_num(values, nan=0.0, posinf=INFINITE, neginf=-INFINITE)
 
 

@@ -34,7 +34,7 @@ def some_policy(task: Task):
     [
         ("FrozenLake-v1", None, COPIES + 9),
         ("CliffWalking-v1", 60, COPIES + 5),
-        ("Pendulum-v1", 30, 5),
+        ("InvertedPendulum-v5", 30, 5),
         ("Blackjack-v1", None, COPIES * 2),
         ("Hopper-v5", 40, 4),
         ("Taxi-v4", 20, 3),

@@ -130,3 +130,19 @@ def test_episodes_of_all_lengths_count_once() -> None:
         together = [t.length for t in simulator.play(policy, seeds)]
         alone = [simulator.play(policy, [seed])[0].length for seed in seeds]
     assert together == alone
+
+
+def test_many_policies_side_by_side_play_what_each_plays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ("left = 0\nright = angle", "left = 0\nright = 2*angle + spin", "left = 0\nright = 2.5*angle + 0.3*spin")
+    policies: list[Any] = [policy_for("cartpole", text) for text in texts] * 3
+    policies.append(policy_for("cartpole", CLUMSY))
+    seeds = episode_seeds(0, "engines", 6)
+    with Simulator(CARTPOLE) as simulator:
+        alone = [simulator.play(policy, seeds) for policy in policies]
+        for room in (VECTOR_COPIES, 13, 5):  # all at once, two at a time, each by itself
+            monkeypatch.setattr(policygen.episodes.vector, "VECTOR_COPIES", room)
+            for several in (policies, policies[1:3]):
+                for one, other in zip(
+                    simulator.play_many(several, seeds), alone if several is policies else alone[1:3], strict=True
+                ):
+                    assert_equal(one, other)

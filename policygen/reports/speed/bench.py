@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from policygen.reports.speed.acting import linear, lookup, one_at_a_time
-from policygen.reports.speed.playing import buffer, cartpole, frozenlake, hopper
+from policygen.reports.speed.playing import buffer, cartpole, frozenlake, hopper, refinement
 from policygen.reports.speed.rows import Missing, Row
 from policygen.reports.speed.running import help_text, overhead, prompt
 
@@ -21,6 +21,7 @@ SECTIONS: tuple[Section, ...] = (
     cartpole,
     frozenlake,
     hopper,
+    refinement,
     buffer,
     prompt,
     overhead,

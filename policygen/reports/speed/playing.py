@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -20,6 +21,7 @@ from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.reports.speed.rows import Missing, Row, absolute, compared, faster, installed, scaled, timed
+from policygen.search.refine.tunable import Tunable
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import flatten
@@ -120,6 +122,53 @@ def frozenlake(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         )
     yield row
     yield absolute(row.name, [row.ours * 1e3], 1.0, "1 millisecond", unit="ms")
+
+
+_PUMPING = {
+    "acrobot": "let pump = rate1 + 0.3*rate2\nminus = -2*pump\nzero = 0.1\nplus = 2*pump",
+    "mountaincar": "let slope = cos(3*position)\nleft = -velocity + 0.001*slope\nnone = 0\nright = velocity",
+    "mountaincar-continuous": "let slope = cos(3*position)\nforce = 30*velocity + 0.01*slope",
+    "pendulum": "let lift = rate^2/6 + 5*(cos - 1)\ntorque = -8*sin - 2*rate - 0.1*lift*rate",
+    "lunarlander": "let lean = 0.5*x + vx\nnone = 0.1\nleft = lean - angle - spin\nright = angle + spin - lean\n"
+    "main = -y - 2*vy",
+    "bipedalwalker": "hip1_drive = 0.9*sin(6*hip2)\nknee1_drive = 0.4 - knee1\nhip2_drive = 0.9*sin(6*hip1)\n"
+    "knee2_drive = 0.4 - knee2",
+}
+_CANDIDATES, _SEEDS = 12, 4  # of a generation of CMA-ES
+
+
+def refinement(repeats: int, quick: bool) -> Iterator[Row | Missing]:
+    """A generation of refinement: candidates that differ in their constants, on the same seeds."""
+    for name, text in _PUMPING.items():
+        box2d = name in ("lunarlander", "bipedalwalker")
+        what = f"{name}, {_CANDIDATES} candidates of a refinement on {_SEEDS} seeds"
+        if box2d and not installed("Box2D"):
+            yield Missing(what, 'Box2D is not installed; pip install "policygen[box2d]"')
+            continue
+        task = load_task(name)
+        task = replace(task, max_steps=min(task.max_steps, 500))
+        policy = parse(text, task, "linear").policy
+        assert policy is not None
+        tunable = Tunable(policy)
+        rng = np.random.default_rng(0)
+        candidates = [tunable.at(0.1 * rng.normal(size=tunable.size)) for _ in range(_CANDIDATES)]
+        seeds = episode_seeds(0, "bench", _SEEDS)
+        few = candidates[: 2 if quick or box2d else 4]
+        with Players(task) as players:
+            row = compared(
+                f"{what}, {players.engine}",
+                functools.partial(players.play_many, candidates, seeds),
+                functools.partial(_one_after_the_other, task, few, seeds),
+                "a plain loop",
+                repeats=repeats,
+                bar=faster(2.5 if box2d or name == "mountaincar-continuous" else 10),
+            )
+        yield scaled(row, _CANDIDATES / len(few), f"{len(few)} candidates")
+
+
+def _one_after_the_other(task: Task, policies: Sequence[Policy], seeds: Sequence[int]) -> None:
+    for policy in policies:
+        plain_loop(task, policy, seeds)
 
 
 def hopper(repeats: int, quick: bool) -> Iterator[Row | Missing]:
