@@ -15,8 +15,8 @@ from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import NUMBER, ascii_signs
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import parse_expression, unknown_name
-from policygen.quantities.tree import Node, Number
-from policygen.tasks.task import Task, is_name, output_names
+from policygen.quantities.tree import NOTHING, Node
+from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 MAX_CHARACTERS = 400_000
 MAX_LINE = 4_000
@@ -137,14 +137,23 @@ def _cleaned(line: str) -> str:
 
 
 class _Vocabulary:
-    """The names that lines may use; features are added as they are defined."""
+    """The names that lines may use, also those of features that a later line defines: `parse` puts them in order.
+
+    What of a decision can be remembered, `later`, may stand in `prev(NAME)` only.
+    """
 
     def __init__(self, task: Task, features: Sequence[str]) -> None:
         self.task = task
         self.base = task.quantity_names
         self.outputs = output_names(task)
         self.known = [*self.base, *(name for name in features if name not in self.base)]
+        self.later = decision_names(task)
         self.columns = {"action", *(a.name.lower() for a in task.actuators)}
+
+    def add(self, name: str) -> None:
+        """Note a feature."""
+        if name not in self.known:
+            self.known.append(name)
 
     def taken(self, name: str) -> str:
         """What else has the name, if anything: a header does not tell capitals apart. Redefining is allowed."""
@@ -157,12 +166,15 @@ class _Vocabulary:
     def defined_alike(self, name: str, text: str) -> bool:
         """Whether the task has a feature of that name and definition: a policy's whole text repeats what it uses."""
         try:
-            return dict(self.task.parsed_features).get(name) == parse_expression(text, self.base)
+            return dict(self.task.parsed_features).get(name) == parse_expression(text, self.known, self.later)
         except ExpressionError:
             return False
 
 
 def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Draft) -> None:
+    for _, raw in lines:
+        if len(raw) <= MAX_LINE and (match := _LET.match(_cleaned(raw))) and is_name(_let_name(match[1])):
+            words.add(_let_name(match[1]))
     for number, raw in lines:
         if len(raw) > MAX_LINE:
             if "|" in raw or "=" in raw:
@@ -184,15 +196,17 @@ def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Dra
             _read_row(number, line, words, draft)
         elif match := _ASSIGN.match(line):
             _read_assignment(number, match[1], match[2], words, draft)
-        words.known += [name for name in list(draft.lets)[-1:] if name not in words.known]
         if len(draft.lets) > MOST_FEATURES:
             draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {MOST_FEATURES}")
             return
 
 
+def _let_name(text: str) -> str:
+    return text.partition("=")[0].strip().rstrip(": ")
+
+
 def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
-    name, equals, expression = text.partition("=")
-    name = name.strip().rstrip(": ")
+    name, (_, equals, expression) = _let_name(text), text.partition("=")
     if not equals or not is_name(name):
         draft.problem(number, f"found `let {text[:60]}`", "write `let NAME = EXPRESSION`")
     elif words.defined_alike(name, expression):
@@ -201,13 +215,13 @@ def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
         draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
     else:
         # A feature that cannot be read still has its name: what uses it is not wrong for that.
-        draft.lets[name] = read_expression(number, expression, words.known, draft) or Number(0.0)
+        draft.lets[name] = read_expression(number, expression, words, draft) or NOTHING
 
 
-def read_expression(number: int, text: str, known: Sequence[str], draft: Draft) -> Node | None:
+def read_expression(number: int, text: str, words: _Vocabulary, draft: Draft) -> Node | None:
     """The expression on a line, or None where the draft has a new problem."""
     try:
-        return parse_expression(text, known)
+        return parse_expression(text, words.known, words.later)
     except ExpressionError as error:
         found, _, expected = str(error).partition("; ")
         draft.problem(number, found, expected or "correct the expression")
@@ -260,18 +274,19 @@ def _looks_like_bins(cell: str) -> bool:
 def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, draft: Draft) -> None:
     name = _output_called(left, words)
     if name is not None:
-        node = read_expression(number, right, words.known, draft)
+        node = read_expression(number, right, words, draft)
         if node is not None:
             draft.equations[name] = node
     elif is_name(left) and not words.taken(left):
         # `let` left out: taken as a feature if it reads as one and something uses it.
         try:
-            node = parse_expression(right, words.known)
+            node = parse_expression(right, words.known, words.later)
         except ExpressionError:
             draft.bare.setdefault(left, number)
             return
         draft.bare[left] = number
         draft.lets[left] = node
+        words.add(left)
 
 
 def _output_called(left: str, vocabulary: _Vocabulary) -> str | None:

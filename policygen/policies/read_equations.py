@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from policygen.errors import ExpressionError
 from policygen.policies.features import Lets, rests_on
-from policygen.policies.lines import NOTHING_FOUND, Draft, read_expression
-from policygen.policies.revision import Revision, complete_params, used_features
-from policygen.quantities.text import unknown_name
-from policygen.quantities.tree import Node, names_in
+from policygen.policies.lines import NOTHING_FOUND, Draft
+from policygen.policies.revision import Revision, complete_params, read_by, used_features
+from policygen.quantities.text import parse_expression, unknown_name
+from policygen.quantities.tree import Node
 from policygen.tasks.task import Task, output_names
 
 Equations = tuple[tuple[str, Node], ...]
@@ -28,9 +29,8 @@ def read_equations(
     outputs = output_names(task)
     if draft.params and not draft.equations:
         _equations_from_params(draft, task, outputs)
-    used = frozenset().union(*(names_in(n) for n in (*draft.equations.values(), *draft.lets.values())), frozenset())
-    read = frozenset().union(*(names_in(node) for node in old.values()))
-    revises = not draft.equations and rests_on(read, draft.lets, inherited)
+    used = read_by([*draft.equations.values(), *draft.lets.values()])
+    revises = not draft.equations and rests_on(read_by(old.values()), draft.lets, inherited)
     for name, number in draft.bare.items():
         if name not in used and not (revises and name in inherited):
             found, _, expected = unknown_name(name, outputs, what="output").partition("; ")
@@ -47,11 +47,11 @@ def read_equations(
     if draft.problems:
         return None, 0.0
     equations = {name: draft.equations.get(name) or old[name] for name in outputs}
-    needed = frozenset().union(*(names_in(node) for node in equations.values()))
+    needed = read_by(equations.values())
     lets = used_features({**inherited, **offered, **draft.lets}, needed, draft)
     kept = [old[name] for name in outputs if name not in draft.equations]
     kept += [node for name, node in lets if name not in draft.lets and name not in offered]
-    if not draft.problems and any(names_in(node) & offered.keys() for node in kept):
+    if not draft.problems and read_by(kept) & offered.keys():
         lets = used_features({**offered, **inherited, **draft.lets}, needed, draft)
     if draft.problems:
         return None, 0.0
@@ -68,7 +68,9 @@ def _equations_from_params(draft: Draft, task: Task, outputs: Sequence[str]) -> 
     for name, weights in zip(outputs, matrix.T.tolist(), strict=True):
         terms = [f"{weight!r}*{quantity}" for quantity, weight in zip(names, weights, strict=False)]
         text = " + ".join([*terms, repr(weights[-1])]).replace("+ -", "- ")
-        node = read_expression(values[0][0], text, names, draft)
-        if node is None:
+        try:
+            draft.equations[name] = parse_expression(text, names)
+        except ExpressionError as error:
+            found, _, expected = str(error).partition("; ")
+            draft.problem(values[0][0], found, expected)
             return  # the other outputs are as long
-        draft.equations[name] = node

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from policygen.policies.features import Lets
 from policygen.policies.lines import MOST_FEATURES, Draft
-from policygen.quantities.tree import Node, names_in
+from policygen.quantities.tree import Node, names_in, remembered_in
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -30,15 +30,25 @@ class Revision:
         return dict(self.incumbent.lets) if self.incumbent is not None else {}
 
 
+def read_by(nodes: Iterable[Node]) -> frozenset[str]:
+    """The quantities that expressions read, present and remembered ones."""
+    return frozenset().union(*(names_in(node) | remembered_in(node) for node in nodes))
+
+
 def used_features(lets: Mapping[str, Node], wanted: Iterable[str], draft: Draft) -> Lets:
-    """The features that are needed, each after those it needs itself (a revision may redefine any of them)."""
+    """The features that are needed, each after those whose present values it needs (a revision may redefine any).
+
+    What is only remembered may stand anywhere: its value is that of the step before.
+    """
     ordered: dict[str, Node] = {}
     open_names: list[str] = []
 
     def visit(name: str) -> None:
         if name in open_names:
             circle = " -> ".join([*open_names[open_names.index(name) :], name])
-            draft.problem(None, f"features are defined through each other ({circle})", "rename one of them")
+            draft.problem(
+                None, f"a value would need itself ({circle})", f"rename one of them, or read `prev({name})`, its last value"
+            )
         elif name in lets and name not in ordered:
             open_names.append(name)
             for used in sorted(names_in(lets[name])):
@@ -46,8 +56,13 @@ def used_features(lets: Mapping[str, Node], wanted: Iterable[str], draft: Draft)
             open_names.pop()
             ordered[name] = lets[name]
 
-    for name in sorted(wanted):
-        visit(name)
+    waiting = sorted(wanted)
+    while waiting:
+        for name in waiting:
+            visit(name)
+        # Sorted, and after those that were asked for: the same text always gives the same policy.
+        remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
+        waiting = sorted(name for name in remembered if name in lets and name not in ordered and not draft.problems)
     if len(ordered) > MOST_FEATURES:  # kept ones count: the policy's own text must read back
         draft.problem(None, f"the policy has {len(ordered)} features", f"use at most {MOST_FEATURES}")
     return tuple(ordered.items())

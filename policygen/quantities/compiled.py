@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.quantities.operations import OPERATIONS, Operation
-from policygen.quantities.tree import Call, Name, Node, Number
+from policygen.quantities.operations import OPERATIONS, RECALL, Operation
+from policygen.quantities.tree import Call, Name, Node, Number, Previous
 
 Array = npt.NDArray[Any]
 BatchFunction = Callable[[Sequence[Array]], Array]
 ScalarFunction = Callable[[Sequence[float]], float]
 INFINITE = 1e6  # what an infinity becomes when a feature is used, with its sign
+
+
+def slot_of(name: str) -> str:
+    """The name under which compiled expressions find what a quantity was one step earlier; NaN where it was not yet."""
+    return f"prev({name})"
 
 
 def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
@@ -44,6 +49,10 @@ def _compiled(
             return lambda values: constant
         case Name(name):
             return itemgetter(names.index(name))
+        case Previous(name, start):
+            before, first = itemgetter(names.index(slot_of(name))), _compiled(start, names, number, form)
+            recall = form(RECALL)
+            return lambda values: recall(before(values), first(values))
         case Call("fixed", (inner,)):
             return _compiled(inner, names, number, form)
         case Call(function, arguments):

@@ -23,7 +23,7 @@ from policygen.quantities.operations import (
     SYMBOLS,
     Operation,
 )
-from policygen.quantities.tree import Call, Name, Node, Number
+from policygen.quantities.tree import NOTHING, Call, Name, Node, Number, Previous
 
 MAX_CHARACTERS = 2_000
 MAX_NODES = 400
@@ -39,8 +39,14 @@ _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {M
 _GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
 
 
-def parse_expression(text: str, names: Sequence[str]) -> Node:
+PREVIOUS = "prev"  # `prev(NAME, START)`: a form of its own, as its first argument is a name and no value
+
+
+def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = ()) -> Node:
     """Read `text` as an expression over the quantities `names`.
+
+    Args:
+        later: further quantities, of which `prev(NAME)` alone can be read: what is defined or decided afterwards.
 
     Raises:
         ExpressionError: the text is too long, too deep, not arithmetic, or names something unknown.
@@ -61,10 +67,12 @@ def parse_expression(text: str, names: Sequence[str]) -> Node:
         raise ExpressionError(f"cannot read `{_shown(text.strip(), 80)}` as arithmetic ({error.msg})") from None
     except (RecursionError, MemoryError, ValueError):
         raise ExpressionError("the expression is too large to read; split it with `let`") from None
-    converter = _Converter(names)
+    converter = _Converter(names, later)
     node = converter.convert(tree, 0)
     if converter.unknown:
         raise ExpressionError(unknown_names(converter.unknown, names))
+    if converter.unremembered:
+        raise ExpressionError(unknown_names(converter.unremembered, [*names, *later]))
     # A saved policy must read back: what the text stands for keeps the same bounds as the text.
     _check_size(node)
     _check_length(to_text(node))
@@ -93,6 +101,8 @@ def _check_size(root: Node) -> None:
         if isinstance(node, Call):
             first = depth + _nests(OPERATIONS[node.function])
             open_nodes += [(argument, depth + 1 if i else first) for i, argument in enumerate(node.arguments)]
+        elif isinstance(node, Previous):
+            open_nodes.append((node.start, depth + 1))
     if nodes > MAX_NODES or deepest > MAX_DEPTH:
         raise ExpressionError(_TOO_LARGE)
 
@@ -104,10 +114,12 @@ def _shown(text: str, most: int = 40) -> str:
 class _Converter:
     """Copies Python's syntax tree into ours, refusing every node that is not in the language."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], later: Sequence[str]) -> None:
         self.names = names
+        self.later = later
         self.nodes = 0
         self.unknown: list[str] = []  # all of them, to be reported at once
+        self.unremembered: list[str] = []
 
     def convert(self, tree: ast.expr, depth: int) -> Node:
         self.nodes += 1
@@ -141,6 +153,8 @@ class _Converter:
                 return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._call(OPERATIONS["where"], (test, body, orelse), depth)
+            case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
+                return self._previous(arguments, depth)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
                 return self._call(self._function(function), arguments, depth)
         raise ExpressionError(
@@ -167,6 +181,17 @@ class _Converter:
         if name not in self.unknown:
             self.unknown.append(name)
         return Name(name)
+
+    def _previous(self, arguments: Sequence[ast.expr], depth: int) -> Node:
+        match arguments:
+            case [ast.Name(id=name), *start] if len(start) <= 1:
+                if name not in self.names and name not in self.later and name not in self.unremembered:
+                    self.unremembered.append(name)
+                return Previous(name, self.convert(start[0], depth + 1) if start else NOTHING)
+        raise ExpressionError(
+            "prev() takes the name of one quantity and, if need be, its value before the first step, such as "
+            "`prev(speed)` or `prev(speed, 1)`; give what else is to be remembered a name of its own with `let`"
+        )
 
     def _function(self, name: str) -> Operation:
         if name not in FUNCTIONS:
@@ -230,6 +255,8 @@ def _text(node: Node) -> tuple[str, int]:
             return format_number(value), (HIGHEST_LEVEL if value >= 0 else NEGATION_LEVEL)
         case Name(name):
             return name, HIGHEST_LEVEL
+        case Previous(name, start):
+            return f"{PREVIOUS}({name}{'' if start == NOTHING else ', ' + to_text(start)})", HIGHEST_LEVEL
         case Call(function, (operand,)) if level := OPERATIONS[function].level:
             sign = function == "neg"
             return f"{'-' if sign else 'not '}{_wrapped(operand, level + sign)}", level

@@ -14,6 +14,9 @@ class Number:
     value: float
 
 
+NOTHING = Number(0.0)  # what `prev(NAME)` is at the first step
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """A quantity: an observation or an earlier feature."""
@@ -29,16 +32,36 @@ class Call:
     arguments: tuple[Node, ...]
 
 
-Node = Number | Name | Call
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The value that a quantity had one step earlier, or that of `start` while there is none yet."""
+
+    name: str
+    start: Node
+
+
+Node = Number | Name | Call | Previous
 
 
 def names_in(node: Node) -> frozenset[str]:
-    """The quantities an expression reads."""
+    """The quantities whose present values an expression reads."""
     match node:
         case Name(name):
             return frozenset((name,))
+        case Previous(_, start):
+            return names_in(start)
         case Call(_, arguments):
             return frozenset().union(*(names_in(argument) for argument in arguments))
+    return frozenset()
+
+
+def remembered_in(node: Node) -> frozenset[str]:
+    """The quantities whose values of one step earlier an expression reads."""
+    match node:
+        case Previous(name, start):
+            return remembered_in(start) | {name}
+        case Call(_, arguments):
+            return frozenset().union(*(remembered_in(argument) for argument in arguments))
     return frozenset()
 
 
@@ -93,6 +116,8 @@ def constants(node: Node) -> tuple[float, ...]:
             return ()
         case Call("^", (base, _)):
             return constants(base)
+        case Previous(_, start):
+            return constants(start) if start != NOTHING else ()
         case Call(_, arguments):
             return tuple(value for argument in arguments for value in constants(argument))
     return ()
@@ -105,6 +130,8 @@ def with_constants(node: Node, values: Iterator[float]) -> Node:
             return Number(next(values))
         case Call("fixed", _):
             return node
+        case Previous(name, start):
+            return Previous(name, with_constants(start, values)) if start != NOTHING else node
         case Call("^" as function, (base, exponent)):
             return Call(function, (with_constants(base, values), exponent))
         case Call(function, arguments):

@@ -98,6 +98,14 @@ class Task:
         return "table" if self.grid is not None else "linear"
 
 
+def decision_names(task: Task) -> tuple[str, ...]:
+    """What of a decision can be remembered: outputs, 1 for the label that was chosen and 0 for others, and actuators.
+
+    A choice's actuator stands for the index of its label.
+    """
+    return tuple(dict.fromkeys([*output_names(task), *(actuator.name for actuator in task.actuators)]))
+
+
 def output_names(task: Task) -> tuple[str, ...]:
     """Left-hand sides of a linear policy: one per number, one score per label of a choice."""
     names: list[str] = []

@@ -317,7 +317,7 @@ PROBLEMS = {
     "no action column": ("| row | column |\n| 0 | 1 |", "line 1: the table has no column `action`; write the header `| row | column | action |`"),
     "column twice": ("| row | row | action |\n| 0 | 1 | up |", "line 1: the header names a column twice"),
     "uncovered": ("| 0 | * | up |\n| 1 | 0 | up |", "11 of 16 cells have no row (the first is row 1, column 1); add rows, or end with a row for all others: `| * | * | left |`"),
-    "circle": ("let a = row\nlet b = a + 1\nlet a = b\nleft = a\ndown = 0\nright = 0\nup = 0", "features are defined through each other (a -> b -> a); rename one of them"),
+    "circle": ("let a = row\nlet b = a + 1\nlet a = b\nleft = a\ndown = 0\nright = 0\nup = 0", "a value would need itself (a -> b -> a); rename one of them, or read `prev(a)`, its last value"),
     "missing equations": ("left = 1", "there is no equation for down, right, up; write `down = ...`"),
     "unknown output": ("lft = 1\ndown = 1", "line 1: unknown output `lft`; known are left"),
     "missing params": ("params[1]: 2", "15 params are missing (0, 2, 3, 4, 5, 6, 7, 8, ...); give one for each cell, 16 in all"),
