@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from policygen.errors import PolicyError
 from policygen.tasks.spaces import Layout, flatten
@@ -12,7 +15,26 @@ if TYPE_CHECKING:
     from policygen.policies.policy import Policy
 
 
-@dataclass(frozen=True)
+class Remembering:
+    """A policy that remembers, at work on several episodes side by side, each with a memory of its own.
+
+    It decides row by row, as a `Controller` does, so that an episode is the same to the last bit whichever engine plays
+    it: a batch of numpy's sines may differ in the last bit from the sine of one number.
+    """
+
+    def __init__(self, policy: Policy, episodes: int) -> None:
+        self._policy = policy
+        self._memory: list[list[float]] = policy.start(episodes).tolist()
+
+    def decide(self, observations: Iterable[npt.NDArray[Any]], rows: npt.NDArray[np.integer[Any]], /) -> list[Any]:
+        """Actions for observations of the episodes `rows`; see `policygen.episodes.trajectory.Decider`."""
+        actions, step, memory = [], self._policy.step, self._memory
+        for observation, row in zip(observations, rows.tolist(), strict=True):
+            action, memory[row] = step(observation.tolist(), memory[row])
+            actions.append(action)
+        return actions
+
+
 class Controller:
     """Acts on one raw observation after another, such as `env.step` returns them.
 
@@ -20,10 +42,18 @@ class Controller:
         observation, _ = env.reset()
         observation, *_ = env.step(controller(observation))
 
-    Needs neither the environment nor Gymnasium: the policy's task knows how observations nest.
+    Needs neither the environment nor Gymnasium: the policy's task knows how observations nest. A policy that remembers
+    does so from call to call; `reset` it when an episode begins.
     """
 
-    policy: Policy
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._step = policy.step
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was remembered: a new episode begins."""
+        self.memory: list[float] = self.policy.start(1)[0].tolist()
 
     def __call__(self, observation: Any) -> Any:
         """The action for one observation.
@@ -42,7 +72,10 @@ class Controller:
             row = flatten(task.layout, observation)
         except (TypeError, LookupError, ValueError):
             raise PolicyError(f"an observation of {task.gym_id} is {_words(task.layout)}") from None
-        return self.policy.act_one(row)
+        if not self.memory:
+            return self.policy.act_one(row)
+        action, self.memory = self._step(row.tolist(), self.memory)
+        return action
 
 
 def _words(layout: Layout | None) -> str:

@@ -1,7 +1,12 @@
-"""Observations -> quantities: the features of a task and of a policy, computed for whoever reads them."""
+"""Observations -> quantities: the features of a task and of a policy, computed for whoever reads them.
+
+What features remember (`prev(NAME)`) is read like further observations: a row of n numbers observed and m remembered.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +24,12 @@ from policygen.quantities.compiled import (
     compile_scalar,
     finite,
     finite_scalar,
+    slot_of,
 )
 from policygen.quantities.grid import Grid
-from policygen.quantities.tree import Node, names_in
-from policygen.tasks.task import Task
+from policygen.quantities.text import unknown_name
+from policygen.quantities.tree import Node, names_in, remembered_in
+from policygen.tasks.task import Task, decision_names, output_names
 
 Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
 Lets = tuple[tuple[str, Node], ...]
@@ -36,11 +43,13 @@ class Reader:
         task: names the observations, and has features of its own.
         lets: further features, after those of the task, each over quantities before it.
         read: names of the quantities that are asked for; None asks for all. What they do not need is not computed.
+        recalled: names of the quantities whose values of the step before are asked for.
     """
 
     task: Task
     lets: Lets = ()
     read: frozenset[str] | None = None
+    recalled: frozenset[str] = frozenset()
 
     @cached_property
     def features(self) -> Lets:
@@ -49,17 +58,27 @@ class Reader:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All quantities, observations first."""
-        return self.task.observation_names + tuple(name for name, _ in self.features)
+        """All quantities: observations, what is remembered (`prev(NAME)`), features."""
+        remembered = tuple(map(slot_of, self.remembered))
+        return self.task.observation_names + remembered + tuple(name for name, _ in self.features)
 
     @cached_property
     def needed(self) -> Lets:
-        """The features that are computed: what is asked for, and what that needs in turn."""
-        wanted = set(self.names if self.read is None else self.read)
-        for name, node in reversed(self.features):
-            if name in wanted:
-                wanted |= names_in(node)
+        """The features that are computed: what is asked for, and what that needs in turn, now or a step later."""
+        wanted = {name for name, _ in self.features} if self.read is None else set(self.read)
+        wanted |= self.recalled
+        known = -1
+        while len(wanted) > known:  # what is remembered may be defined later
+            known = len(wanted)
+            for name, node in reversed(self.features):
+                if name in wanted:
+                    wanted |= names_in(node) | remembered_in(node)
         return tuple((name, node) for name, node in self.features if name in wanted)
+
+    @cached_property
+    def remembered(self) -> tuple[str, ...]:
+        """What is remembered from one step to the next: quantities, and parts of the decision."""
+        return tuple(sorted(self.recalled.union(*(remembered_in(node) for _, node in self.needed))))
 
     @cached_property
     def _batch(self) -> tuple[BatchFunction | None, ...]:
@@ -72,7 +91,7 @@ class Reader:
         return tuple(compile_scalar(node, self.names) if name in needed else None for name, node in self.features)
 
     def columns(self, observed: Columns) -> list[npt.NDArray[Any]]:
-        """All quantities of n observations, given as d columns of shape (n,).
+        """All quantities of n observations, given as d columns of shape (n,), followed by what is remembered.
 
         Returns:
             A column for each of `names`: observations as they are, features as float64; a feature that nothing needs is
@@ -92,21 +111,61 @@ class Reader:
         return [*observed, *wide[len(observed) :]]
 
     def row(self, observation: Sequence[float] | npt.NDArray[Any]) -> list[float]:
-        """`columns` for one observation, as plain floats.
+        """`columns` for one observation, followed by what is remembered, as plain floats.
 
         Raises:
             PolicyError: it does not have d entries.
         """
-        row: list[float] = observation.tolist() if isinstance(observation, ndarray) else list(observation)
+        return self.completed(observation.tolist() if isinstance(observation, ndarray) else list(observation))
+
+    def completed(self, row: list[float]) -> list[float]:
+        """`row` for a list of its own, to which the features are appended."""
         if len(row) != self._width:
-            raise self.refusal(observation)
+            raise self.refusal(row)
         for function in self._scalar:
             row.append(0.0 if function is None else finite_scalar(function(row)))
         return row
 
     @cached_property
     def _width(self) -> int:
-        return len(self.task.observations)
+        return len(self.task.observations) + len(self.remembered)
+
+    @cached_property
+    def _recollections(self) -> tuple[Callable[[Any, Any], Any], ...]:
+        """For each of `remembered` what it is after a step: a function of the quantities and of the action."""
+        return tuple(
+            _quantity(self.names.index(name)) if name in self.names else _part_of_decision(self.task, name)
+            for name in self.remembered
+        )
+
+    def recollect(self, quantities: Any, action: Any) -> list[Any]:
+        """What is remembered after a step: of a row of quantities and an action, or of columns and n actions."""
+        return [part(quantities, action) for part in self._recollections]
+
+    @cached_property
+    def recollect_one(self) -> Callable[[Sequence[float], Any], list[float]]:
+        """`recollect` for one row, as plain floats."""
+        parts, positions = self._recollections, {name: i for i, name in enumerate(self.names)}
+        if not all(name in positions for name in self.remembered):
+            return lambda row, action: [float(part(row, action)) for part in parts]
+        where = [positions[name] for name in self.remembered]
+        return lambda row, action: [row[i] for i in where]
+
+    def along(self, observations: npt.NDArray[Any], actions: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """`columns` over the steps of one episode: what is remembered at a step is what the step before left.
+
+        Args:
+            observations: shape (T, d), without the one after the last action.
+            actions: what was done at each step, whoever decided it; shape (T,) or (T, m).
+        """
+        if not self.remembered:
+            return self.columns(observations.T)
+        rows = []
+        memory = [math.nan] * len(self.remembered)
+        for observation, action in zip(observations.tolist(), actions, strict=True):
+            rows.append(self.completed(observation + memory))
+            memory = self.recollect_one(rows[-1], action)
+        return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
     def refusal(self, observation: Any) -> PolicyError:
         """What to say of something that is not one observation of d numbers."""
@@ -114,6 +173,11 @@ class Reader:
             shape = np.shape(observation)
         except ValueError:  # rows of different lengths
             shape = (len(observation),)
+        if self.remembered:
+            return PolicyError(
+                f"this policy remembers {', '.join(self.remembered)} from one step to the next: let `policy.controller()` "
+                "act, or `policy.act(observations, memory)` with the memory of `policy.start(n)` for n episodes side by side"
+            )
         found = f"{shape[0]} numbers" if len(shape) == 1 else type(observation).__name__
         if len(shape) == 1 and shape[0] == self._width:
             found = "something else in their place"
@@ -130,28 +194,60 @@ class CellReader(Reader):
     grid: Grid = None  # type: ignore[assignment]
 
     @cached_property
-    def _positions(self) -> tuple[int, ...]:
+    def positions(self) -> tuple[int, ...]:
+        """Where the binned quantities are among `names`."""
         return tuple(self.names.index(name) for name in self.grid.names)
 
     def binned(self, observed: Columns) -> list[npt.NDArray[Any]]:
         """The columns of the binned quantities, in the grid's order, for observations given as d columns."""
         quantities = self.columns(observed)
-        return [quantities[i] for i in self._positions]
+        return [quantities[i] for i in self.positions]
 
     def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Cell indices of flattened observations of shape (n, d)."""
         return self.grid.cells(self.binned(observations.T))
 
     @cached_property
+    def cell_of(self) -> Callable[[Sequence[float]], int]:
+        """A function from one row of quantities to its cell."""
+        return self.grid.cell_function(self.positions, len(self.names))
+
+    @cached_property
     def cell(self) -> Callable[[Sequence[float]], int]:
         """A function from one observation, as plain floats, to its cell; it refuses others by whatever they raise."""
-        where = self.grid.cell_function(self._positions, len(self.names))
-        return (lambda observation: where(self.row(observation))) if self.features else where
+        where = self.cell_of
+        return (lambda observation: where(self.row(observation))) if self.features or self.remembered else where
+
+
+def _quantity(index: int) -> Callable[[Any, Any], Any]:
+    """The quantity at `index`, whatever the action was."""
+    return lambda quantities, action: quantities[index]
+
+
+def _part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
+    """What of an action has the name: a number, the index of a label, or whether a label was chosen (1 or 0)."""
+    alone = task.action_space == "discrete"
+    outputs = iter(output_names(task))
+    for k, actuator in enumerate(task.actuators):
+        own = list(itertools.islice(outputs, max(1, len(actuator.labels))))
+        if actuator.name == name:
+            return _actuator(k, alone)
+        if name in own:
+            return _chosen(_actuator(k, alone), own.index(name))
+    raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
+
+
+def _actuator(index: int, alone: bool) -> Callable[[Any, Any], Any]:
+    return (lambda quantities, action: action) if alone else (lambda quantities, action: action[..., index])
+
+
+def _chosen(choice: Callable[[Any, Any], Any], label: int) -> Callable[[Any, Any], Any]:
+    return lambda quantities, action: (choice(quantities, action) == label) * 1.0
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
     """What reads the quantities that `grid` bins, and the cells of observations."""
-    return CellReader(task, lets, frozenset(grid.names), grid)
+    return CellReader(task, lets, frozenset(grid.names), grid=grid)
 
 
 def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
@@ -162,5 +258,5 @@ def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping
             return True
         if name in lets and name not in seen:
             seen.add(name)
-            waiting += names_in(lets[name])
+            waiting += names_in(lets[name]) | remembered_in(lets[name])
     return False

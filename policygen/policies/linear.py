@@ -24,7 +24,7 @@ from policygen.quantities.compiled import (
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Name, Node, linear_terms, names_in
 from policygen.tasks.checked import checked
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task, decision_names, output_names
 
 # A matrix product rounds differently with the number of its rows. Batches below this size are added up term by term, so
 # that an episode does not depend on which others are played beside it.
@@ -121,13 +121,13 @@ class LinearPolicy(Policy):
                 # A NaN or infinity spoils all outputs of its row, also those that do not read it.
                 if not np.isfinite(raw).all():
                     strange = ~np.isfinite(raw).all(axis=1)
-                    raw[strange] = finite(self._outputs_of_terms(list(rows[strange].T)))
+                    raw[strange] = finite(self._outputs_of_terms(self.reader.columns(list(rows[strange].T))))
             return raw
-        return finite(self._outputs_of_terms(list(columns)))
+        return finite(self._outputs_of_terms(self.reader.columns(columns)))
 
     def _outputs_of_terms(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
         n = len(columns[0])
-        quantities = [np.asarray(column, np.float64) for column in self.reader.columns(columns)]
+        quantities = [np.asarray(column, np.float64) for column in columns]
         features = np.empty((len(self.terms), n))
         with np.errstate(all="ignore"):
             for row, function in zip(features, self._batch_terms, strict=True):
@@ -158,6 +158,9 @@ class LinearPolicy(Policy):
 
     def _act_block(self, columns: Columns) -> Actions:
         return self.chosen(self.outputs(columns))
+
+    def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        return self.chosen(finite(self._outputs_of_terms(quantities)))
 
     def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
         """The actions that finite scores and unclipped numbers of shape (n, outputs) mean; `outputs` is overwritten."""
@@ -194,10 +197,12 @@ class LinearPolicy(Policy):
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
         """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
         try:
-            row = self.reader.row(observation)
-            terms = [finite_scalar(function(row)) for function in self._scalar_terms]
+            return self._act_on(self.reader.row(observation))
         except (TypeError, ValueError):  # not numbers
             raise self.reader.refusal(observation) from None
+
+    def _act_on(self, quantities: Sequence[float]) -> Any:
+        terms = [finite_scalar(function(quantities)) for function in self._scalar_terms]
         values = [
             finite_scalar(sum([weight * terms[i] for i, weight in weights]) + bias)
             for bias, weights in self._scalar_weights
@@ -232,7 +237,11 @@ class LinearPolicy(Policy):
     @classmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> LinearPolicy:
         read = checked(_LinearRecord, record, "damaged policy")
-        return cls(task, lets, tuple((name, parse_expression(text, names)) for name, text in read.equations.items()))
+        return cls(
+            task,
+            lets,
+            tuple((name, parse_expression(text, names, decision_names(task))) for name, text in read.equations.items()),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,23 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError, UsageError
-from policygen.policies.controller import Controller
+from policygen.policies.controller import Controller, Remembering
 from policygen.policies.features import Columns, Lets, Reader
 from policygen.quantities.compiled import compile_batch
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Node
+from policygen.quantities.tree import Node, remembered_in
 from policygen.tasks.checked import checked
 from policygen.tasks.records import task_from_record, task_to_record
-from policygen.tasks.task import Task, is_name
+from policygen.tasks.task import Task, decision_names, is_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +74,14 @@ class Policy(ABC):
         return Controller(self)
 
     @abstractmethod
+    def _act_on(self, quantities: Sequence[float]) -> Any:
+        """The action for one row of quantities as `reader` computes them."""
+
+    @abstractmethod
+    def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        """Actions for n rows of quantities, given as columns as `reader` computes them."""
+
+    @abstractmethod
     def to_text(self, *, whole: bool = False) -> str:
         """The policy in the policy language; `parse` reads it back for the same task.
 
@@ -101,11 +109,21 @@ class Policy(ABC):
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> Policy:
         """What `_to_record` wrote, over the quantities `names`."""
 
-    def act(self, observations: npt.ArrayLike) -> Actions:
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """What the policy remembers from one step of an episode to the next; empty for most."""
+        return self.reader.remembered
+
+    def start(self, episodes: int) -> npt.NDArray[np.float64]:
+        """The memory of so many new episodes, for `act`: shape (episodes, m), NaN where nothing is remembered yet."""
+        return np.full((episodes, len(self.remembers)), np.nan)
+
+    def act(self, observations: npt.ArrayLike, memory: npt.NDArray[np.float64] | None = None) -> Actions:
         """Actions for a batch.
 
         Args:
             observations: flattened observations, shape (n, d), or (d,) for a single one.
+            memory: for a policy that `remembers`: what `start(n)` gave, or rows of it; brought up to date in place.
 
         Returns:
             Discrete: int64 of shape (n,). MultiDiscrete: int64 (n, m). Box: float32 (n, m), inside the action space.
@@ -116,15 +134,49 @@ class Policy(ABC):
         """
         rows = np.asarray(observations)
         expected = len(self.task.observations)
+        if self.remembers:
+            return self._act_and_remember(rows, memory)
         if rows.ndim == 1 and len(rows) == expected:
             return np.asarray(self.act_one(rows))
         if rows.ndim != 2 or rows.shape[1] != expected:
             raise PolicyError(f"expected observations of shape (n, {expected}), got {rows.shape}")
         return self.act_columns(rows.T)
 
-    def begin(self, episodes: int, /) -> Self:
+    def _act_and_remember(self, rows: npt.NDArray[Any], memory: npt.NDArray[np.float64] | None) -> Actions:
+        d, m = len(self.task.observations), len(self.remembers)
+        if memory is None:
+            raise self.reader.refusal(rows)
+        if rows.ndim != 2 or rows.shape[1] != d or memory.shape != (len(rows), m):
+            raise PolicyError(
+                f"expected observations of shape (n, {d}) and a memory of shape (n, {m}), "
+                f"got {rows.shape} and {memory.shape}"
+            )
+        quantities = self.reader.columns([*rows.T, *memory.T])
+        actions = self._act_on_columns(quantities)
+        # All at once: what is remembered of the memory itself must be what it was.
+        memory[:] = np.stack(
+            [np.broadcast_to(v, len(rows)) for v in self.reader.recollect(quantities, actions)], axis=1
+        )
+        return actions
+
+    @cached_property
+    def step(self) -> Callable[[list[float], list[float]], tuple[Any, list[float]]]:
+        """A function of an observation and of what is remembered to the action and to what is remembered next.
+
+        Both are plain lists, of d numbers and of m, the latter a row of `start` at first.
+        """
+        completed, act, recollect = self.reader.completed, self._act_on, self.reader.recollect_one
+
+        def step(observation: list[float], memory: list[float]) -> tuple[Any, list[float]]:
+            quantities = completed(observation + memory)
+            action = act(quantities)
+            return action, recollect(quantities, action)
+
+        return step
+
+    def begin(self, episodes: int, /) -> Policy | Remembering:
         """The policy as the one who decides so many episodes side by side: without memory it is the same for all."""
-        return self
+        return Remembering(self, episodes) if self.remembers else self
 
     def decide(
         self, observations: Sequence[npt.NDArray[Any]] | npt.NDArray[Any], rows: npt.NDArray[np.integer[Any]], /
@@ -143,21 +195,29 @@ class Policy(ABC):
     @cached_property
     def reader(self) -> Reader:
         """What computes the quantities that the policy needs."""
-        return Reader(self.task, self.lets, self._read())
+        return Reader(self.task, self.lets, self._read(), self._recalled())
+
+    def _recalled(self) -> frozenset[str]:
+        """Names of the quantities whose values of the step before the decision reads directly."""
+        return frozenset().union(*(remembered_in(node) for _, node in self._equations()))
 
     @abstractmethod
     def _read(self) -> frozenset[str]:
         """Names of the quantities the decision reads directly."""
 
-    def undefined(self, observations: npt.NDArray[Any]) -> tuple[tuple[str, float], ...]:
-        """Features and outputs whose value was no finite number, and in which share of the observations (n, d).
+    def undefined(self, episodes: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> tuple[tuple[str, float], ...]:
+        """Features and outputs whose value was no finite number, and in which share of the steps.
+
+        Args:
+            episodes: of each the observations before its actions, shape (T, d), and the actions, (T,) or (T, m).
 
         Such a value counts as 0 if it is not a number, and as -1,000,000 or 1,000,000 if it is infinite.
         """
         formulas = [*self.reader.needed, *self._equations()]
-        if not formulas or not len(observations):
+        if not formulas or not sum(len(actions) for _, actions in episodes):
             return ()
-        columns = [np.asarray(column, np.float64) for column in self.reader.columns(observations.T)]
+        parts = [self.reader.along(observations, actions) for observations, actions in episodes]
+        columns = [np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True)]
         found = []
         with np.errstate(all="ignore"):
             for name, node in formulas:
@@ -255,7 +315,7 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
         for name, text in read.lets.items():
             if not is_name(name) or name in names:
                 raise PolicyError(f"damaged policy: `{name}` cannot name a feature")
-            lets.append((name, parse_expression(text, names)))
+            lets.append((name, parse_expression(text, names, [*read.lets, *decision_names(task)])))
             names.append(name)
         return KINDS[read.kind]._from_record(record, task, tuple(lets), names)
     except (ExpressionError, UsageError) as error:

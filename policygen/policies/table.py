@@ -132,6 +132,12 @@ class TablePolicy(Policy):
         actions, cell = self._action_list, self.reader.cell
         return lambda row: actions[cell(row)]
 
+    def _act_on(self, quantities: Sequence[float]) -> Any:
+        return self._action_list[self.reader.cell_of(quantities)]
+
+    def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        return self.grid.look_up([quantities[i] for i in self.reader.positions], self.actions)
+
     def to_text(self, *, whole: bool = False) -> str:
         """The policy in the policy language."""
         lines = definition_lines(self, whole)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from policygen.quantities.operations import OPERATIONS, RECALL, Operation
+from policygen.quantities.operations import OPERATIONS, Operation
 from policygen.quantities.tree import Call, Name, Node, Number, Previous
 
 Array = npt.NDArray[Any]
@@ -26,38 +27,65 @@ def slot_of(name: str) -> str:
     return f"prev({name})"
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a compiled expression works: what a number is, which function an operation has, how a memory is read."""
+
+    number: Callable[[float], Any]
+    function: Callable[[Operation], Callable[..., Any]]
+    recall: Callable[[int, Callable[[Any], Any]], Callable[[Any], Any]]
+
+
+def _recall_batch(index: int, start: BatchFunction) -> BatchFunction:
+    def recalled(columns: Sequence[Array]) -> Array:
+        before = columns[index]
+        unknown = np.isnan(before)
+        return np.where(unknown, start(columns), before) if unknown.any() else before
+
+    return recalled
+
+
+def _recall_scalar(index: int, start: ScalarFunction) -> ScalarFunction:
+    def recalled(row: Sequence[float]) -> float:
+        before = row[index]
+        return before if before == before else start(row)
+
+    return recalled
+
+
+_BATCH = _Form(lambda value: np.asarray(value, np.float64), attrgetter("batch"), _recall_batch)
+_SCALAR = _Form(float, attrgetter("scalar"), _recall_scalar)
+
+
 def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
     """A function of a sequence of float64 columns, one per name and each of shape (n,), to a float64 array.
 
-    The result broadcasts against (n,): an expression without names gives a scalar array.
+    The result broadcasts against (n,): an expression without names gives a scalar array. What `prev(NAME)` reads has
+    the name that `slot_of` gives it.
     """
-    return _compiled(node, tuple(names), lambda value: np.asarray(value, np.float64), attrgetter("batch"))
+    return _compiled(node, tuple(names), _BATCH)
 
 
 def compile_scalar(node: Node, names: Sequence[str]) -> ScalarFunction:
     """The same expression as `compile_batch`, over one row of plain floats: far faster than a one-row batch."""
-    return _compiled(node, tuple(names), float, attrgetter("scalar"))
+    return _compiled(node, tuple(names), _SCALAR)
 
 
-def _compiled(
-    node: Node, names: tuple[str, ...], number: Callable[[float], Any], form: Callable[[Operation], Callable[..., Any]]
-) -> Callable[[Sequence[Any]], Any]:
-    """A function of one value per name: what a number is, and which form operations have, decide of what kind."""
+def _compiled(node: Node, names: tuple[str, ...], form: _Form) -> Callable[[Sequence[Any]], Any]:
+    """A function of one value per name."""
     match node:
         case Number(value):
-            constant = number(value)
+            constant = form.number(value)
             return lambda values: constant
         case Name(name):
             return itemgetter(names.index(name))
         case Previous(name, start):
-            before, first = itemgetter(names.index(slot_of(name))), _compiled(start, names, number, form)
-            recall = form(RECALL)
-            return lambda values: recall(before(values), first(values))
+            return form.recall(names.index(slot_of(name)), _compiled(start, names, form))
         case Call("fixed", (inner,)):
-            return _compiled(inner, names, number, form)
+            return _compiled(inner, names, form)
         case Call(function, arguments):
-            operation = form(OPERATIONS[function])
-            parts = [_compiled(argument, names, number, form) for argument in arguments]
+            operation = form.function(OPERATIONS[function])
+            parts = [_compiled(argument, names, form) for argument in arguments]
             if len(parts) == 1:
                 only = parts[0]
                 return lambda values: operation(only(values))

@@ -180,15 +180,6 @@ ROWS = (
     Operation("fixed", 1, 1, lambda x: x, lambda x: x),
 )
 
-# What `prev` does with what is remembered, NaN where there is nothing yet, and with what stands in for it.
-RECALL = Operation(
-    "prev",
-    1,
-    2,
-    lambda before, start: np.where(np.isnan(before), start, before),
-    lambda before, start: before if before == before else start,
-)
-
 OPERATIONS = {row.name: row for row in ROWS}
 # What is written with parentheses: functions by their names, and everything by its aliases.
 FUNCTIONS = {name: row for row in ROWS for name in ((row.name,) * (row.level == 0) + row.aliases)}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from policygen.episodes.score import Score
 from policygen.errors import BudgetExhausted
 from policygen.policies.policy import Policy
@@ -50,7 +48,7 @@ def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
         attempt,
         score=performance.score,
         played=tuple(map(Played.of, performance.trajectories)),
-        undefined=attempt.policy.undefined(np.concatenate([t.observations[:-1] for t in performance.trajectories])),
+        undefined=attempt.policy.undefined([(t.observations[:-1], t.actions) for t in performance.trajectories]),
         accepted=contest.verdict.accepted,
         verdict=contest.verdict.words
         + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),

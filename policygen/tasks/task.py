@@ -75,10 +75,11 @@ class Task:
     def parsed_features(self) -> tuple[tuple[str, Node], ...]:
         """The features as syntax trees, in order."""
         known = list(self.observation_names)
+        later = [*(name for name, _ in self.features), *decision_names(self)]
         parsed = []
         for name, text in self.features:
             try:
-                parsed.append((name, parse_expression(text, known)))
+                parsed.append((name, parse_expression(text, known, later)))
             except ExpressionError as error:
                 raise TaskError(f"task {self.name}: feature {name}: {error}") from None
             known.append(name)
