@@ -20,7 +20,8 @@ def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) 
     """
     task = task or policy.task
     mdp = finite_mdp(task)
-    if mdp is not None:
-        return exact_score(policy, mdp, task.max_steps)
+    exact = exact_score(policy, mdp, task.max_steps) if mdp is not None else None
+    if exact is not None:
+        return exact
     with Players(task) as players:
         return sampled_score(players.play(policy, seeds), players.engine)

@@ -69,31 +69,109 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     return FiniteMDP(next_states, probabilities, rewards, going_on, np.asarray(start, np.float64))
 
 
-def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score:
+@dataclass(frozen=True, eq=False)
+class _Chain:
+    """What happens under one policy: a Markov chain with rewards.
+
+    Attributes:
+        after, probabilities, rewards, going_on: of each state's branches, shape (states, branches); see `FiniteMDP`.
+        start: distribution of the first state, shape (states,).
+    """
+
+    after: npt.NDArray[np.int64]
+    probabilities: npt.NDArray[np.float64]
+    rewards: npt.NDArray[np.float64]
+    going_on: npt.NDArray[np.float64]
+    start: npt.NDArray[np.float64]
+
+
+def _chain_of(policy: Policy, mdp: FiniteMDP) -> _Chain:
+    states = np.arange(len(mdp.start))
+    chosen = np.asarray(policy.act(states.reshape(-1, 1)))
+    after, p, r, on = (
+        values[states, chosen] for values in (mdp.next_states, mdp.probabilities, mdp.rewards, mdp.going_on)
+    )
+    return _Chain(after, p, r, on, mdp.start)
+
+
+def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> _Chain | None:
+    """The chain over states and what is remembered in them, as far as episodes get; None where that is too much."""
+    number: dict[tuple[int, bytes], int] = {}
+    states: list[int] = []
+
+    def numbered(state: int, memory: npt.NDArray[np.float64]) -> int:
+        """The number of a state with a memory; a new one is noted to be looked at."""
+        key = (state, memory.tobytes())
+        if key not in number:
+            number[key] = len(states)
+            states.append(state)
+            remembered.append(memory)
+        return number[key]
+
+    remembered: list[npt.NDArray[np.float64]] = []
+    nothing = policy.start(1)[0]
+    first = np.flatnonzero(mdp.start)
+    for state in first.tolist():
+        numbered(state, nothing)
+    actions: list[npt.NDArray[Any]] = []
+    after: list[list[int]] = []
+    for _ in range(max_steps):
+        seen = len(after)
+        if seen == len(states):
+            break
+        if len(states) > MAX_EXACT_STATES:
+            return None
+        new = np.array(states[seen:])
+        memory = np.array(remembered[seen:])
+        actions.append(np.asarray(policy.act(new.reshape(-1, 1), memory)))
+        for state, action, row in zip(new.tolist(), actions[-1].tolist(), memory, strict=True):
+            possible = (mdp.probabilities[state, action] > 0) & (mdp.going_on[state, action] > 0)
+            after.append(
+                [
+                    numbered(next_state, row) if goes_on else 0
+                    for next_state, goes_on in zip(mdp.next_states[state, action].tolist(), possible, strict=True)
+                ]
+            )
+    # States that are met on the last step only lead nowhere: no step is left to take from them.
+    start = np.zeros(len(states))
+    start[: len(first)] = mdp.start[first]
+    met = np.array(states)
+    rows, last = np.arange(len(after)), len(states) - len(after)
+    chosen = np.concatenate(actions)
+    nowhere = np.zeros((last, mdp.next_states.shape[2]))
+    p, r, on = (
+        np.concatenate([values[met[rows], chosen], nowhere])
+        for values in (mdp.probabilities, mdp.rewards, mdp.going_on)
+    )
+    return _Chain(np.concatenate([np.array(after), nowhere]).astype(np.int64), p, r, on, start)
+
+
+def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score | None:
     """Mean and standard deviation of the undiscounted return within the step limit, without sampling.
 
-    The limit is that of the policy's own task unless `max_steps` is given.
+    The limit is that of the policy's own task unless `max_steps` is given. None for a policy that may remember more
+    than can be gone through: states and memories together are at most `MAX_EXACT_STATES`.
 
     Backward recursion over the remaining steps for the first and second moment of the return:
     V'(s) = E[r + V(s')] and M'(s) = E[r^2 + 2 r V(s') + M(s')], with V = M = 0 after the end of an episode
     (Sobel 1982, "The variance of discounted Markov decision processes").
     """
-    n = len(mdp.start)
-    states = np.arange(n)
-    chosen = np.asarray(policy.act(states.reshape(-1, 1)))
-    after, p = mdp.next_states[states, chosen], mdp.probabilities[states, chosen]
-    r, on = mdp.rewards[states, chosen], mdp.going_on[states, chosen]
+    steps = max_steps or policy.task.max_steps
+    chain = _chain_with_memory(policy, mdp, steps) if policy.remembers else _chain_of(policy, mdp)
+    if chain is None:
+        return None
+    n, after, p, r = len(chain.start), chain.after, chain.probabilities, chain.rewards
     # Both moments are one vector of 2 n numbers and a step is one gather and one sum of products per number: with few
     # states the time is that of the calls, so few calls are fast. V reads only V; its second half weighs nothing.
     read = np.concatenate([np.hstack([after, after]), np.hstack([after, after + n])])
-    going = p * on
+    going = p * chain.going_on
     weights = np.concatenate([np.hstack([going, np.zeros_like(p)]), np.hstack([2 * r * going, going])])
     constant = np.concatenate([(p * r).sum(axis=1), (p * r * r).sum(axis=1)])
     moments = np.zeros(2 * n)
-    for _ in range(max_steps or policy.task.max_steps):
+    for _ in range(steps):
         moments = np.vecdot(weights, moments[read])
         moments += constant
     value, square = moments[:n], moments[n:]
-    mean = float(mdp.start @ value)
-    variance = float(mdp.start @ square) - mean * mean
+    mean = float(chain.start @ value)
+    variance = float(chain.start @ square) - mean * mean
     return Score(mean, math.sqrt(max(variance, 0.0)), (mean, mean), True, "exact")

@@ -78,16 +78,17 @@ def _t_quantile(probability: float, degrees: int) -> float:
 def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
     """Mean gain of the challenger on the same seeds, and the one-sided p-value of Student's paired t-test.
 
-    For exact scores the p-value is 0 or 1.
+    Of two exact scores the p-value is 0 or 1; where one is exact, the other's episodes are tested against it.
     """
-    if challenger.exact or incumbent.exact:
+    if challenger.exact and incumbent.exact:
         gain = challenger.mean - incumbent.mean
         return gain, 0.0 if gain > 1e-12 else 1.0
-    if challenger.seeds != incumbent.seeds:
+    if not challenger.exact and not incumbent.exact and challenger.seeds != incumbent.seeds:
         raise ValueError("a paired comparison needs the same seeds")
     from scipy.special import stdtr
 
-    differences = np.subtract(challenger.returns, incumbent.returns)
+    ones, others = (score.mean if score.exact else np.array(score.returns) for score in (challenger, incumbent))
+    differences = np.subtract(ones, others)
     gain = float(differences.mean())
     spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
     if spread == 0.0:

@@ -155,16 +155,16 @@ class Reader:
         """`columns` over the steps of one episode: what is remembered at a step is what the step before left.
 
         Args:
-            observations: shape (T, d), without the one after the last action.
+            observations: shape (T, d), or (T + 1, d) with the one after the last action.
             actions: what was done at each step, whoever decided it; shape (T,) or (T, m).
         """
         if not self.remembered:
             return self.columns(observations.T)
         rows = []
         memory = [math.nan] * len(self.remembered)
-        for observation, action in zip(observations.tolist(), actions, strict=True):
+        for observation, action in itertools.zip_longest(observations.tolist(), actions):
             rows.append(self.completed(observation + memory))
-            memory = self.recollect_one(rows[-1], action)
+            memory = self.recollect_one(rows[-1], action) if action is not None else memory
         return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
     def refusal(self, observation: Any) -> PolicyError:
@@ -206,6 +206,13 @@ class CellReader(Reader):
     def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Cell indices of flattened observations of shape (n, d)."""
         return self.grid.cells(self.binned(observations.T))
+
+    def cells_along(self, *episodes: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
+        """Cell indices over the steps of episodes, one after the other, each given as `along` takes it."""
+        if not self.remembered:
+            return self.cells(np.concatenate([observations for observations, _ in episodes]))
+        quantities = [np.concatenate(columns) for columns in zip(*(self.along(*e) for e in episodes), strict=True)]
+        return self.grid.cells([quantities[i] for i in self.positions])
 
     @cached_property
     def cell_of(self) -> Callable[[Sequence[float]], int]:

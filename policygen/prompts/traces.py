@@ -19,6 +19,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import reached_its_goal
 from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rhythms, usual_ranges
+from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Grid
 from policygen.quantities.tree import names_in
 from policygen.tasks.task import Task
@@ -66,7 +67,7 @@ def episode_view(
     columns.update((name, values.tolist()) for name, values in arrays.items())
     if isinstance(reader, CellReader):
         # An episode meets few different cells: one tuple for each of them, not one a step.
-        cells, which = np.unique(reader.cells(t.observations[:-1]), return_inverse=True)
+        cells, which = np.unique(reader.cells_along((t.observations[:-1], t.actions)), return_inverse=True)
         bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
         columns["cell"] = list(map(bins.__getitem__, which.tolist()))
     columns["action"] = _actions_in_words(task, t)
@@ -98,11 +99,12 @@ def episode_view(
 
 def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDArray[np.float64]]:
     """Every observation, feature that `reader` computes, and continuous action, each of shape (T,)."""
-    observations = t.observations[:-1]
+    columns = reader.along(t.observations[:-1], t.actions)
+    slots = set(map(slot_of, reader.remembered))  # what is remembered is shown where it arises
     arrays = {
         name: np.asarray(column, np.float64)
-        for name, column in zip(reader.names, reader.columns(observations.T), strict=True)
-        if len(column) == t.length and name not in OWN_COLUMNS  # else a feature nothing reads
+        for name, column in zip(reader.names, columns, strict=True)
+        if len(column) == t.length and name not in OWN_COLUMNS and name not in slots  # else a feature nothing reads
     }
     if task.action_space == "box":
         for actuator, column in zip(task.actuators, t.actions.T, strict=True):

@@ -101,7 +101,7 @@ def _tally(
     size = reader.grid.size * kinds
     if not lengths.sum():
         return np.zeros((3, reader.grid.size, kinds))
-    cells = reader.cells(np.concatenate([t.observations[:-1] for t in trajectories]))
+    cells = reader.cells_along(*((t.observations[:-1], t.actions) for t in trajectories))
     keys = cells.astype(np.int64) * kinds + codes
     last = np.cumsum(lengths)
     rewards = np.concatenate([t.rewards for t in trajectories])

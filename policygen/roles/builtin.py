@@ -186,7 +186,7 @@ def _plan(
     highest, lowest = 0.0, 0.0
     for episode in context.buffer:
         t = episode.trajectory
-        cells = reader.cells(t.observations)
+        cells = reader.cells_along((t.observations, t.actions))
         after = cells[1:].copy()
         if t.terminated:
             after[-1] = end

@@ -74,10 +74,9 @@ class Arena:
 
     def perform(self, number: int, policy: Policy) -> Performance:
         """Score a policy of attempt `number`: exactly where the MDP is known, else on the seeds common to all."""
-        trajectories = self.play(policy, seeds_of_attempt(number, self.config, exact=self.mdp is not None))
-        if self.mdp is not None:
-            return Performance(exact_score(policy, self.mdp), trajectories)
-        return Performance(sampled_score(trajectories, self.players.engine), trajectories)
+        exact = exact_score(policy, self.mdp) if self.mdp is not None else None
+        trajectories = self.play(policy, seeds_of_attempt(number, self.config, exact=exact is not None))
+        return Performance(exact or sampled_score(trajectories, self.players.engine), trajectories)
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
         """The score on at least so many of the common seeds, playing only those that are missing, if affordable."""
@@ -168,8 +167,9 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     """Score the best policy on fresh seeds that the search never saw, or exactly; None without a policy."""
     if search.best is None or search.best.policy is None:
         return None
-    if search.mdp is not None:
-        return exact_score(search.best.policy, search.mdp)
+    exact = exact_score(search.best.policy, search.mdp) if search.mdp is not None else None
+    if exact is not None:
+        return exact
     with Players(search.task, config.jobs) as players:
         seeds = episode_seeds(config.seed, "final", config.final_episodes)
         return sampled_score(players.play(search.best.policy, seeds), players.engine)

@@ -58,7 +58,7 @@ def undecided(verdict: Verdict) -> Verdict:
 
 def _first(score: Score, count: int) -> Score:
     """The score on the first `count` of its seeds."""
-    if score.exact or score.episodes == count:
+    if score.exact or count == 0 or score.episodes == count:
         return score
     return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
 

@@ -127,13 +127,13 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
             if attempt.number == 0 and config.warmup_episodes:
                 search.buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
             elif attempt.policy is not None and attempt.score is not None:
-                seeds = seeds_of_attempt(attempt.number, config, exact=search.mdp is not None)
+                seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)
                 search.buffer.add(attempt.number, players.play(attempt.policy, seeds))
         search.best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
         if search.best is not None and search.best.policy is not None:
             if search.mdp is not None:
                 search.best_score = exact_score(search.best.policy, search.mdp)
-            else:
+            if search.best_score is None:
                 seeds = episode_seeds(config.seed, "search", attempts[-1].best_episodes)
                 search.best_score = sampled_score(players.play(search.best.policy, seeds), players.engine)
 

@@ -20,17 +20,18 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int, mdp: FiniteMD
         return None
     rng = np.random.default_rng(rng_seed)
     current, played, number = policy, 0, 0
-    if mdp is not None:
-        best = exact_score(policy, mdp).mean
+    exact = exact_score(policy, mdp) if mdp is not None else None
+    if mdp is not None and exact is not None:
+        best = exact.mean
         improved = True
         while improved:
             improved = False
             for cell in range(policy.grid.size):
                 for changed in _changed_entries(dense, cell, counts):
                     candidate = TablePolicy.from_actions(policy.task, changed, policy.grid, policy.lets)
-                    score = exact_score(candidate, mdp).mean
-                    if score > best + 1e-12:
-                        current, dense, best, improved = candidate, changed, score, True
+                    score = exact_score(candidate, mdp)
+                    if score is not None and score.mean > best + 1e-12:
+                        current, dense, best, improved = candidate, changed, score.mean, True
         return Refined(current, 0, "coordinate", policy.grid.size)
     tested = 8  # candidates side by side, each one entry away from the current table, on the same seeds as it
     while played + (tested + 1) * SEEDS_PER_GENERATION <= trials.episodes:
