@@ -175,8 +175,9 @@ class Reader:
             shape = (len(observation),)
         if self.remembered:
             return PolicyError(
-                f"this policy remembers {', '.join(self.remembered)} from one step to the next: let `policy.controller()` "
-                "act, or `policy.act(observations, memory)` with the memory of `policy.start(n)` for n episodes side by side"
+                f"this policy remembers {', '.join(self.remembered)} from one step to the next: let "
+                "`policy.controller()` act, or `policy.act(observations, memory)` with the memory that "
+                "`policy.start(n)` gives for n episodes side by side"
             )
         found = f"{shape[0]} numbers" if len(shape) == 1 else type(observation).__name__
         if len(shape) == 1 and shape[0] == self._width:

@@ -392,7 +392,9 @@ def test_a_revision_may_redefine_a_feature_that_kept_equations_read():
     assert to_text(dict(new.lets)["lean"]) == "angle + spin"
     assert new.outputs(np.array([[0.0], [0.0], [1.0], [2.0]])).tolist() == [[-3.0, 6.0]]
     found = problems("let lean = 2*lean\nright = lean", CARTPOLE, incumbent=old)
-    assert found == ["a value would need itself (lean -> lean); rename one of them, or read `prev(lean)`, its last value"]
+    assert found == [
+        "a value would need itself (lean -> lean); rename one of them, or read `prev(lean)`, its last value"
+    ]
 
 
 def test_a_table_over_a_redefined_feature_must_be_complete():

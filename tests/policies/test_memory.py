@@ -1,0 +1,295 @@
+"""Policies that remember: `prev`, controllers, batches, engines, exact scores, saved forms, episodes seen later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import policygen
+from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.players import Players
+from policygen.episodes.score import paired_gain, sampled_score
+from policygen.episodes.simulator import Simulator
+from policygen.errors import PolicyError
+from policygen.policies import LinearPolicy, Policy, TablePolicy
+from policygen.policies.features import Reader, cell_reader
+from policygen.policies.parse import parse
+from policygen.policies.policy import from_record
+from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.text import parse_expression
+from policygen.quantities.tree import constants
+from policygen.search.refine.tunable import Tunable
+from policygen.tasks import Task, load_task
+
+CARTPOLE = """
+let smooth = 0.9*prev(smooth, spin) + 0.1*spin
+let phase = mod(prev(phase) + 0.31, 6.2832)
+let sum = clip(prev(sum) + 0.02*angle, -1, 1)
+let rate = angle - prev(angle, angle)
+left = 0
+right = angle + 0.2*spin + 0.1*smooth + sum + 20*rate + 0.01*sin(phase) + 0.01*prev(left) - 0.01*prev(right)
+"""
+PENDULUM = """
+let sum = clip(prev(sum) + 0.05*sin, -1, 1)
+let late = prev(later)
+let later = 0.5*prev(late, 1) + 0.1*rate
+torque = -3*sin - rate - 0.2*sum + 0.1*late + 0.3*prev(torque)
+"""
+COUNTING = """
+let turn = mod(prev(turn, -1) + 1, 4)
+bins turn: 0.5, 1.5, 2.5
+| turn | action |
+| 0 | down |
+| 1 | right |
+| 2 | prev |
+| * | right |
+""".replace("prev |", "down |")
+
+
+def read(text: str, task: Task, kind: str | None = None) -> Policy:
+    parsed = parse(text, task, kind)  # type: ignore[arg-type]
+    assert parsed.policy is not None, "\n".join(map(str, parsed.problems))
+    return parsed.policy
+
+
+@pytest.fixture(scope="module")
+def cartpole() -> Policy:
+    return read(CARTPOLE, load_task("cartpole"))
+
+
+@pytest.fixture(scope="module")
+def pendulum() -> Policy:
+    return read(PENDULUM, load_task("pendulum"), "linear")
+
+
+def test_what_is_remembered_is_what_the_text_reads_a_step_later(cartpole, pendulum):
+    assert cartpole.remembers == ("angle", "left", "phase", "right", "smooth", "sum")
+    assert pendulum.remembers == ("late", "later", "sum", "torque")
+    assert read("left = 0\nright = angle", load_task("cartpole")).remembers == ()
+
+
+def test_a_controller_does_what_the_equations_say():
+    policy = read(
+        "let n = prev(n, 10) + 1\nlet was = prev(angle, 7)\nleft = was\nright = n - 11", load_task("cartpole")
+    )
+    assert isinstance(policy, LinearPolicy)
+    controller = policy.controller()
+    seen = []
+    for angle in (1.0, 2.0, 3.0):
+        observation = [0.0, 0.0, angle, 0.0]
+        quantities = dict(zip(policy.reader.names, policy.reader.row([*observation, *controller.memory]), strict=True))
+        controller(np.array(observation))
+        seen.append((quantities["n"], quantities["was"]))
+    assert seen == [(11.0, 7.0), (12.0, 1.0), (13.0, 2.0)]
+    controller.reset()
+    assert np.isnan(controller.memory).all()
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_text_record_and_pickle_keep_the_memory(name, request):
+    policy = request.getfixturevalue(name)
+    again = read(policy.to_text(), policy.task, "linear")
+    assert again == policy
+    assert from_record(policy.to_record()) == policy
+    assert from_record(policy.to_record()).remembers == policy.remembers
+
+
+def test_the_last_action_may_be_read_by_label_and_by_index():
+    task = load_task("cartpole")
+    policy = read("left = 1 - 2*prev(left)\nright = 0", task)
+    controller = policy.controller()
+    assert [controller([0.0] * 4) for _ in range(4)] == [0, 1, 0, 1]
+    by_index = read("left = 2*prev(action, 1) - 1\nright = 0", task)
+    controller = by_index.controller()
+    assert [controller([0.0] * 4) for _ in range(4)] == [0, 1, 0, 1]
+
+
+def test_the_last_number_is_the_one_that_was_done_not_the_one_that_was_asked_for():
+    policy = read("torque = 100 + prev(torque)", load_task("pendulum"), "linear")
+    controller = policy.controller()
+    assert [controller([0.0] * 3).tolist() for _ in range(2)] == [[2.0], [2.0]]
+    assert controller.memory == [2.0]
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_a_batch_with_its_memory_decides_as_controllers_do(name, request):
+    policy = request.getfixturevalue(name)
+    rng = np.random.default_rng(3)
+    memory, controllers = policy.start(5), [policy.controller() for _ in range(5)]
+    for _ in range(40):
+        rows = rng.normal(size=(5, len(policy.task.observations)))
+        together = policy.act(rows, memory)
+        apart = np.array([controller(row) for controller, row in zip(controllers, rows, strict=True)])
+        assert np.allclose(together, apart, atol=1e-5)
+        assert np.allclose(memory, [controller.memory for controller in controllers], atol=1e-9)
+
+
+def test_rows_that_belong_to_no_episode_are_refused(cartpole):
+    for act in (cartpole.act, lambda rows: cartpole.act_one(rows[0])):
+        with pytest.raises(PolicyError, match=r"this policy remembers angle, .*controller\(\)"):
+            act(np.zeros((3, 4)))
+    with pytest.raises(PolicyError, match=r"a memory of shape \(n, 6\), got \(3, 4\) and \(2, 6\)"):
+        cartpole.act(np.zeros((3, 4)), cartpole.start(2))
+
+
+def plays(policy: Policy, players: Simulator | Players, seeds: range) -> list[tuple[bytes, bytes]]:
+    return [(t.observations.tobytes(), t.actions.tobytes()) for t in players.play(policy, seeds)]
+
+
+def test_every_engine_plays_the_same_episodes_to_the_last_bit(cartpole, pendulum, monkeypatch):
+    # More episodes than copies: environments are filled again, and rows compacted, while others run.
+    seeds = range(40)
+    with Simulator(cartpole.task) as simulator:
+        assert simulator.engine == "vector"
+        vector = plays(cartpole, simulator, seeds)
+    import policygen.episodes.simulator as module
+
+    monkeypatch.setattr(module, "has_vector_form", lambda env: False)
+    with Simulator(cartpole.task) as simulator:
+        assert simulator.engine == "copies"
+        assert plays(cartpole, simulator, seeds) == vector
+    assert len({len(actions) for _, actions in vector}) >= 1
+    for t, (_, actions) in zip(seeds, vector, strict=True):
+        assert actions, t
+
+
+def test_worker_processes_play_the_same_episodes(pendulum, monkeypatch):
+    import policygen.episodes.players as module
+
+    with Players(pendulum.task, jobs=1) as alone:
+        here = plays(pendulum, alone, range(8))
+    monkeypatch.setattr(module, "SECONDS_WORTH_SHARING", -1.0)
+    monkeypatch.setattr(module, "SECONDS_WORTH_STARTING", -1.0)
+    with Players(pendulum.task, jobs=2) as two:
+        assert plays(pendulum, two, range(8)) == here
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_an_episode_can_be_followed_later(name, request):
+    policy = request.getfixturevalue(name)
+    with Simulator(replace(policy.task, max_steps=60)) as simulator:
+        [episode] = simulator.play(policy, [4])
+    controller = policy.controller()
+    columns = policy.reader.along(episode.observations[:-1], episode.actions)
+    for step, observation in enumerate(episode.observations[:-1]):
+        row = policy.reader.row([*observation.tolist(), *controller.memory])
+        assert np.array_equal([column[step] for column in columns], row, equal_nan=True)
+        controller(observation)
+
+
+def test_cells_are_those_that_the_table_acted_in():
+    policy = read(COUNTING, load_task("frozenlake"))
+    assert isinstance(policy, TablePolicy)
+    with Simulator(policy.task) as simulator:
+        episodes = simulator.play(policy, range(6))
+    reader = cell_reader(policy.task, policy.grid, policy.lets)
+    cells = reader.cells_along(*((t.observations[:-1], t.actions) for t in episodes))
+    assert np.array_equal(policy.actions[cells], np.concatenate([t.actions for t in episodes]))
+    assert cells[:4].tolist() == [0, 1, 2, 3][: len(cells)]
+
+
+def test_exact_scores_go_through_states_and_memories():
+    policy = read(COUNTING, load_task("frozenlake"))
+    mdp = finite_mdp(policy.task)
+    assert mdp is not None
+    exact = exact_score(policy, mdp)
+    assert exact is not None
+    assert exact.exact
+    with Simulator(policy.task) as simulator:
+        sampled = sampled_score(simulator.play(policy, range(3_000)), "copies")
+    assert abs(exact.mean - sampled.mean) < 4 * sampled.std / np.sqrt(3_000)
+    assert exact.std == pytest.approx(sampled.std, rel=0.05)
+
+
+def test_an_exact_score_of_a_policy_that_forgets_what_it_remembers_is_that_without_memory():
+    task = load_task("frozenlake")
+    mdp = finite_mdp(task)
+    assert mdp is not None
+    rows = "bins row: 0.5, 1.5, 2.5\n| row | action |\n| 0 | left |\n| 1 | up |\n| * | down |"
+    plain = exact_score(read(rows, task), mdp)
+    idle = exact_score(read("let idle = 0*prev(idle) + row\n" + rows.replace("row", "idle"), task), mdp)
+    assert plain is not None
+    assert idle is not None
+    assert (idle.mean, idle.std) == pytest.approx((plain.mean, plain.std))
+
+
+def test_where_memory_is_too_much_for_an_exact_score_episodes_are_sampled(monkeypatch):
+    import policygen.episodes.exact as module
+
+    monkeypatch.setattr(module, "MAX_EXACT_STATES", 20)
+    policy = read(COUNTING, load_task("frozenlake"))
+    score = policygen.score(policy, episodes=50)
+    assert not score.exact
+    assert score.episodes == 50
+
+
+def test_an_exact_score_and_a_sampled_one_are_compared_by_the_episodes_of_the_latter():
+    policy = read(COUNTING, load_task("frozenlake"))
+    mdp = finite_mdp(policy.task)
+    assert mdp is not None
+    exact = exact_score(policy, mdp)
+    assert exact is not None
+    with Simulator(policy.task) as simulator:
+        sampled = sampled_score(simulator.play(policy, range(40)), "copies")
+    gain, p = paired_gain(sampled, exact)
+    other, q = paired_gain(exact, sampled)
+    assert gain == pytest.approx(-other)
+    assert p == pytest.approx(1 - q)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("let a = a + 1\nleft = a\nright = 0", "a value would need itself (a -> a)"),
+        ("let a = b\nlet b = a + prev(a)\nleft = b\nright = 0", "a value would need itself"),
+        ("left = prev(anlge)\nright = 0", "did you mean"),
+        ("left = prev(angle + 1)\nright = 0", "prev() takes the name of one quantity"),
+        ("left = prev(angle, spin, 1)\nright = 0", "prev() takes the name of one quantity"),
+        ("left = prev\nright = 0", "unknown name `prev`"),
+        ("left = left + 1\nright = 0", "unknown name `left`"),
+    ],
+)
+def test_what_cannot_be_remembered_is_a_problem_with_its_line(text, problem):
+    parsed = parse(text, load_task("cartpole"), "linear")
+    assert parsed.policy is None
+    listed = " ".join(map(str, parsed.problems))
+    assert problem in listed or (problem == "did you mean" and "anlge" in listed and "angle" in listed)
+
+
+def test_tuning_moves_the_constants_inside_but_not_a_start_of_nothing():
+    assert constants(parse_expression("0.9*prev(x, 2) + 0.1*prev(x)", ["x"])) == (0.9, 2.0, 0.1)
+    policy = read(
+        "let phase = mod(prev(phase) + 0.31, 6.2832)\nleft = 0.5*sin(phase)\nright = 0", load_task("cartpole")
+    )
+    tunable = Tunable(policy)
+    moved = tunable.at(np.full(tunable.size, 0.1))
+    assert moved.remembers == ("phase",)
+    assert "prev(phase) + 0.341" in moved.to_text()
+
+
+def test_a_revision_may_keep_what_only_memory_reads():
+    task = load_task("cartpole")
+    old = read("let a = prev(b)\nlet b = angle\nleft = a\nright = 0", task)
+    new = parse("right = spin", task, "linear", old).policy
+    assert new is not None
+    assert new.remembers == ("b",)
+    assert dict(new.lets).keys() == {"a", "b"}
+
+
+def test_quantities_that_nothing_needs_are_not_remembered():
+    task = load_task("cartpole")
+    lets = (("a", parse_expression("prev(spin)", task.observation_names)),)
+    assert Reader(task, lets, frozenset(["angle"])).remembered == ()
+    assert Reader(task, lets, frozenset(["a"])).remembered == ("spin",)
+
+
+def test_bins_of_what_is_remembered():
+    task = load_task("cartpole")
+    grid = Grid((Dimension("hold", (0.5,)),))
+    lets = (("hold", parse_expression("where(angle > 0, 1, prev(hold))", task.observation_names, ["hold"])),)
+    policy = TablePolicy.from_actions(task, [0, 1], grid, lets)
+    controller = policy.controller()
+    angles = (-1.0, 1.0, -1.0)
+    assert [controller([0.0, 0.0, angle, 0.0]) for angle in angles] == [0, 1, 1]
