@@ -47,7 +47,9 @@ def used_features(lets: Mapping[str, Node], wanted: Iterable[str], draft: Draft)
         if name in open_names:
             circle = " -> ".join([*open_names[open_names.index(name) :], name])
             draft.problem(
-                None, f"a value would need itself ({circle})", f"rename one of them, or read `prev({name})`, its last value"
+                None,
+                f"a value would need itself ({circle})",
+                f"rename one of them, or read `prev({name})`, its last value",
             )
         elif name in lets and name not in ordered:
             open_names.append(name)
