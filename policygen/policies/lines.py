@@ -146,12 +146,13 @@ class _Vocabulary:
         self.task = task
         self.base = task.quantity_names
         self.outputs = output_names(task)
+        self.defined = list(features)  # so far
         self.known = [*self.base, *(name for name in features if name not in self.base)]
         self.later = decision_names(task)
         self.columns = {"action", *(a.name.lower() for a in task.actuators)}
 
     def add(self, name: str) -> None:
-        """Note a feature."""
+        """Note a feature that some line defines."""
         if name not in self.known:
             self.known.append(name)
 
@@ -161,7 +162,7 @@ class _Vocabulary:
             return "an action"
         if name.lower() in {quantity.lower() for quantity in self.base}:
             return "a quantity of the task"
-        return next((f"a feature, `{o}`" for o in self.known if o != name and o.lower() == name.lower()), "")
+        return next((f"a feature, `{o}`" for o in self.defined if o != name and o.lower() == name.lower()), "")
 
     def defined_alike(self, name: str, text: str) -> bool:
         """Whether the task has a feature of that name and definition: a policy's whole text repeats what it uses."""
@@ -216,6 +217,7 @@ def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
     else:
         # A feature that cannot be read still has its name: what uses it is not wrong for that.
         draft.lets[name] = read_expression(number, expression, words, draft) or NOTHING
+        words.defined.append(name)
 
 
 def read_expression(number: int, text: str, words: _Vocabulary, draft: Draft) -> Node | None:
@@ -287,6 +289,7 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
         draft.bare[left] = number
         draft.lets[left] = node
         words.add(left)
+        words.defined.append(left)
 
 
 def _output_called(left: str, vocabulary: _Vocabulary) -> str | None:

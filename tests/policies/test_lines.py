@@ -86,7 +86,7 @@ def test_features_build_on_each_other_and_may_be_redefined():
 
 def test_a_feature_that_cannot_be_read_is_reported_once_and_keeps_its_name():
     assert problems_of("let lean = angel\nleft = lean\nright = 2*lean") == [
-        "line 1: unknown name `angel`; known are angle, position, velocity, spin"
+        "line 1: unknown name `angel`; known are angle, position, velocity, spin, lean"
     ]
 
 
