@@ -41,7 +41,7 @@ def main() -> None:
     try:
         code = commands.main(prog_name="policygen", standalone_mode=False)
     except click.exceptions.Abort:
-        code = 130
+        code = _fail("interrupted", 130)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = error.exit_code
@@ -197,8 +197,12 @@ def run(
 @trust_option
 def resume(run_folder: Path, assignments: tuple[str, ...], trust: bool) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""
+    from policygen.reports.missing import make_missing
     from policygen.search.resume import resume as resume_run
 
+    if made := make_missing(run_folder):
+        say(f"the run was finished but for {', '.join(made)}; now it is whole")
+        return
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
     say(f"going on after attempt {len(begun.search.attempts) - 1}")
     _carry_out(begun)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError
-from policygen.files import write_atomically
+from policygen.files import read_plain, write_atomically
 
 DEFAULT_CAPACITY = 1_000_000
+_LARGEST = 8 * 2**30  # bytes of a file
 KEPT_EXTREMES = 16  # so many best and worst episodes outlive the bound
 
 
@@ -160,8 +162,11 @@ class ReplayBuffer:
             LogbookError: there is no such file, or it is damaged.
         """
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            content = read_plain(path, _LARGEST)
+            _refuse_inflated(content)
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
+            _check_arrays(arrays)
             steps = int(arrays["lengths"].sum())
             rows = steps + len(arrays["lengths"])
             if (len(arrays["rewards"]), len(arrays["actions"]), len(arrays["observations"])) != (steps, steps, rows):
@@ -188,8 +193,10 @@ class ReplayBuffer:
                 state, step = state + length + 1, step + length
         except FileNotFoundError:
             raise LogbookError(f"there is no replay buffer {path}") from None
-        except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise LogbookError(f"{path} is damaged: {error}") from None
+        except LogbookError:
+            raise
+        except Exception as error:  # whatever a damaged archive makes of zipfile and numpy
+            raise LogbookError(f"{path} is damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
         return buffer
 
 
@@ -197,6 +204,44 @@ def _from_the_highest(episode: Episode) -> float:
     """Sorts the highest return first, and a return that is not a number last."""
     value = episode.trajectory.episode_return
     return math.inf if math.isnan(value) else -value
+
+
+_KINDS = {"lengths": "i", "returns": "f", "seeds": "i", "terminated": "b", "truncated": "b", "attempts": "i"}
+
+
+def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Refuse arrays of other shapes or types than `save` writes.
+
+    Raises:
+        ValueError: there is one; KeyError: one is missing.
+    """
+    episodes = arrays["lengths"].shape
+    for name, kind in _KINDS.items():
+        if arrays[name].shape != episodes or len(episodes) != 1 or (arrays[name].dtype.kind != kind and episodes[0]):
+            raise ValueError(f"its `{name}` does not fit")
+    numbers = ("observations", "actions", "rewards", *(("terms",) if "terms" in arrays else ()))
+    if any(arrays[name].dtype.kind not in "iuf" for name in numbers) or (arrays["lengths"] < 0).any():
+        raise ValueError("it holds what are no numbers")
+    if episodes[0] and (arrays["observations"].ndim != 2 or arrays["rewards"].ndim != 1):
+        raise ValueError("its arrays have other shapes")
+
+
+def _refuse_inflated(content: bytes) -> None:
+    """Refuse an archive that holds more than its own size: `save` compresses nothing.
+
+    Raises:
+        ValueError: it does, or an array claims a size that it does not have.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if sum(member.file_size for member in archive.infolist()) > len(content):
+            raise ValueError("it is compressed, and would be larger than it says")
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, kind = read(file)
+                if kind.hasobject or math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
+                    raise ValueError(f"{member.filename} is not the array that it says")
 
 
 def _joined(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:

@@ -22,6 +22,8 @@ def best_policy(path: Path) -> Policy:
         if not (path / "best.json").exists():
             raise PolicyError(f"{path} has no best.json: it is not a run folder, or no policy has been found yet")
         path = path / "best.json"
+        if path.is_symlink() or not path.is_file():
+            raise PolicyError(f"cannot read {path}: it is a link, a pipe or a device, and no plain file")
     return Policy.load(path)
 
 

@@ -6,15 +6,14 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, create_model
 
 from policygen.episodes.score import Score
-from policygen.errors import LogbookError, explain
-from policygen.policies.lines import Problem
+from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.policy import from_record
-from policygen.runs.state import Attempt, Played
+from policygen.runs.state import Attempt, Ending, Played
 from policygen.tasks.task import Task
 
 
@@ -37,27 +36,49 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     return record
 
 
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+_PlayedRecord = tuple[float, _Count, Ending] | tuple[float, _Count, Ending, dict[str, float]]
+_OTHERWISE: dict[str, Any] = {
+    "policy": (dict[str, Any] | None, ...),
+    "proposed": (dict[str, Any] | None, None),
+    "played": (tuple[_PlayedRecord, ...], ...),
+}
+# Checked by pydantic's compiled core: a long run has millions of these numbers.
+_ATTEMPT = create_model(
+    "_ATTEMPT",
+    **{
+        name: _OTHERWISE.get(
+            name,
+            (
+                _Count if hint is int else hint,
+                ... if name in ("number", "score", "problems") else Attempt.__dataclass_fields__[name].default,
+            ),
+        )
+        for name, hint in get_type_hints(Attempt).items()
+    },
+)
+
+
 def attempt_from_record(record: dict[str, Any], task: Task) -> Attempt:
-    """What `attempt_to_record` wrote; the policies are bound to `task`."""
-    known = {field.name for field in fields(Attempt)}
-    values = {key: value for key, value in record.items() if key in known}
-    for name in ("score", "proposed_score"):
-        values[name] = _score(record[name]) if record.get(name) is not None else None
+    """What `attempt_to_record` wrote; the policies are bound to `task`.
+
+    Raises:
+        PolicyError: it is damaged; the message says where.
+    """
+    try:
+        read = _ATTEMPT.model_validate(record)
+    except ValidationError as error:
+        raise PolicyError(explain(error)) from None
+    values: dict[str, Any] = {name: getattr(read, name) for name in _ATTEMPT.model_fields}
     for name in ("policy", "proposed"):
-        values[name] = from_record(record[name], task) if record.get(name) is not None else None
+        values[name] = from_record(values[name], task) if values[name] is not None else None
     values["played"] = tuple(
         Played(value, length, ending, tuple(terms[0].items()) if terms else ())
-        for value, length, ending, *terms in record["played"]
+        for value, length, ending, *terms in values["played"]
     )
-    values["spread"] = tuple((place, value) for place, value in record.get("spread", ()))
-    values["undefined"] = tuple((name, share) for name, share in record.get("undefined", ()))
-    values["problems"] = tuple(Problem(**problem) for problem in record["problems"])
+    if values["score"] is not None and len(values["score"].returns) != len(values["score"].seeds):
+        raise PolicyError("its score has not one seed for each return")
     return Attempt(**values)
-
-
-def _score(record: dict[str, Any]) -> Score:
-    interval = tuple(record["ci95"]) if record["ci95"] else None
-    return Score(**{**record, "ci95": interval, "returns": tuple(record["returns"]), "seeds": tuple(record["seeds"])})
 
 
 @dataclass(frozen=True, slots=True)

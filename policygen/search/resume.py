@@ -11,6 +11,7 @@ from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError
+from policygen.files import damaged
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
 from policygen.llm.messages import Message
@@ -23,6 +24,7 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.state import Attempt, Search
 from policygen.runs.transcript import REMEDY
 from policygen.search.arena import seeds_of_attempt, warm_up_seeds
+from policygen.search.judge import PROLONGATIONS
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 
@@ -116,7 +118,18 @@ def _loaded(logbook: Logbook) -> Run:
 def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> None:
     """Bring back the buffer and the best score, playing again from the seeds what the disk does not hold."""
     search.attempts = list(attempts)
+    if attempts[-1].best_episodes > PROLONGATIONS[-1] * config.episodes:
+        raise damaged(
+            logbook.folder / "attempts.jsonl",
+            f"the best of attempt {attempts[-1].number} has {attempts[-1].best_episodes:,} episodes",
+            "restore it from a copy, or begin a new run",
+        )
     saved = logbook.buffer(config.buffer_steps)
+    if any(e.trajectory.observations.shape[1:] != (len(search.task.observations),) for e in saved):
+        raise LogbookError(
+            f"{logbook.folder / 'episodes.npz'} holds episodes of another task; delete it, and those of this run are "
+            "played again"
+        )
     last_saved = max((episode.attempt for episode in saved), default=-1)
     if last_saved >= len(attempts):
         # It holds episodes of a round that is assessed again, and may have dropped others for them.

@@ -1,0 +1,254 @@
+"""Damaged run folders: every command that reads one ends well or with a sentence that names a file, never a traceback.
+
+Files are cut, have bits flipped, and have values exchanged for others; commands run in this process for speed. The long
+form (POLICYGEN_ATTACK=long) tries thousands.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from attacks import Tally, amount
+from support import ALWAYS_DOWN, LEANING, NO_POLICY, Written, lake
+
+import policygen
+from policygen import cli
+from policygen.errors import PolicygenError
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+VALUES: tuple[Any, ...] = (
+    *(None, True, -1, 0, 2**40, 2**70, 1e308, -1e308, float("nan"), float("inf"), "", "x", "\x1b[2J\x00", "../../x"),
+    *([], {}, [[]], [None], {"a": 1}, [1e9] * 3, "1" * 5000),
+)
+DEEP = "[" * 60_000 + "]" * 60_000
+COMMANDS = ("show", "eval", "plot", "resume", "prompt")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A finished run, an interrupted one with an example, and one of a linear policy."""
+    out = tmp_path_factory.mktemp("runs")
+    small: dict[str, Any] = {"iterations": 3, "episodes": 3, "warmup_episodes": 3, "final_episodes": 2, "jobs": 1}
+    written = Written([LEANING, NO_POLICY, NO_POLICY, NO_POLICY, LEANING])
+    lakes = Written([ALWAYS_DOWN, lake("| * | * | up |"), ALWAYS_DOWN])
+    made = {
+        "table": policygen.run("cartpole", llm=written, out=out, **small),
+        "exact": policygen.run("frozenlake", llm=lakes, out=out, **small),
+        "linear": policygen.run("cartpole", policy="linear", refine="cma:12", out=out, **small),
+    }
+    example = policygen.run("cartpole", example=made["table"].folder, out=out, **small).folder
+    found = {name: result.folder for name, result in made.items()}
+    found["unfinished"] = example
+    (example / "summary.json").unlink()
+    lines = (example / "attempts.jsonl").read_text().splitlines(keepends=True)
+    (example / "attempts.jsonl").write_text("".join(lines[:-1]))
+    for folder in found.values():
+        settings = (folder / "config.toml").read_text()
+        (folder / "config.toml").write_text(settings.replace('llm = "written:by-hand"', 'llm = "builtin"'))
+    return found
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a JSON value."""
+    yield path
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(item, (*path, key))
+
+
+def exchanged(value: Any, rng: random.Random) -> Any:
+    """The JSON value with something in it replaced, deleted or doubled."""
+    path = rng.choice(list(places(value)))
+    if not path:
+        return rng.choice(VALUES)
+    parent = value
+    for key in path[:-1]:
+        parent = parent[key]
+    how = rng.random()
+    if how < 0.25:
+        del parent[path[-1]]
+    elif how < 0.35 and isinstance(parent, list):
+        parent.append(parent[path[-1]])
+    elif how < 0.4 and isinstance(parent, dict):
+        parent["\x1b]0;title\x07"] = parent.pop(path[-1])
+    else:
+        parent[path[-1]] = rng.choice(VALUES)
+    return value
+
+
+def damage(path: Path, rng: random.Random) -> str:
+    """Damage a file somehow; returns how."""
+    how = rng.choice(("cut", "flip", "flips", "exchange", "exchange", "exchange", "gone", "empty", "deep", "link"))
+    content = path.read_bytes()
+    if how == "cut":
+        path.write_bytes(content[: rng.randrange(len(content))])
+    elif how in ("flip", "flips"):
+        bytes_ = bytearray(content)
+        for _ in range(1 if how == "flip" else 40):
+            bytes_[rng.randrange(len(bytes_))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes_)
+    elif how == "exchange":
+        try:
+            if path.suffix == ".json":
+                path.write_text(json.dumps(exchanged(json.loads(content), rng)))
+            elif path.suffix == ".jsonl":
+                lines = content.decode().split("\n")
+                at = rng.randrange(max(1, len(lines) - 1))
+                lines[at] = json.dumps(exchanged(json.loads(lines[at]), rng))
+                path.write_text("\n".join(lines))
+            elif path.suffix == ".toml":
+                changed = exchanged(tomllib.loads(content.decode()), rng)
+                path.write_text(tomli_w.dumps(changed if isinstance(changed, dict) else {}))
+            else:
+                path.write_bytes(content[::-1])
+        except (TypeError, ValueError):  # what this format cannot say
+            path.write_bytes(b"\xff\xfe" + content)
+    elif how == "gone":
+        path.unlink()
+    elif how == "deep":
+        path.write_text(DEEP)
+    elif how == "link":
+        path.unlink()
+        path.symlink_to(path.parent.parent / "outside.txt")
+    else:
+        path.write_bytes(b"")
+    return how
+
+
+Line = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
+    """Runs the command line in this process: its exit code and standard error."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+    def typed(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["policygen", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        return code if isinstance(code, int) else 0, capsys.readouterr().err
+
+    return typed
+
+
+# A changed setting may ask for much work: that is no damage, and not what is tried here.
+MODEST = {"jobs": 1, "iterations": 4, "episodes": 3, "warmup_episodes": 3, "final_episodes": 3, "candidates": 1}
+
+
+def modest(folder: Path) -> None:
+    path = folder / "config.toml"
+    try:
+        settings = tomllib.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return
+    if path.is_symlink():
+        return
+    for name, most in MODEST.items():
+        if isinstance(settings.get(name), int) and settings[name] > most:
+            settings[name] = most
+    if isinstance(settings.get("refine"), str):
+        settings["refine"] = "none" if settings["refine"] == "none" else "cma:12"
+    settings.pop("max_steps", None)
+    path.write_text(tomli_w.dumps(settings))
+
+
+@contextmanager
+def collected(failures: list[AssertionError]) -> Iterator[None]:
+    """Go on after a failure, so that the tally is of all tries."""
+    try:
+        yield
+    except AssertionError as failure:
+        failures.append(failure)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_damage_ends_in_a_sentence(
+    part: int, folders: dict[str, Path], line: Line, tally: Callable[[str], Tally], tmp_path: Path
+) -> None:
+    held = tally("a damaged file of a run folder ends in a sentence")
+    outside = tmp_path / "outside.txt"
+    failures: list[AssertionError] = []
+    for seed in range(part, amount(240, 6_000), 4):
+        rng = random.Random(seed)
+        name = rng.choice(sorted(folders))
+        folder = tmp_path / "damaged"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(folders[name], folder)
+        outside.write_text("precious")
+        victims = [p for p in sorted(folder.iterdir()) if p.suffix in (".json", ".jsonl", ".toml", ".npz")]
+        victim = rng.choice(victims)
+        how = damage(victim, rng)
+        modest(folder)
+        command = rng.choice(COMMANDS)
+        more = {"eval": ("--episodes", 2), "plot": ("-o", tmp_path / "curves.png")}.get(command, ())
+        with collected(failures), held.one():
+            where = f"seed {seed}: {command} after {how} of {victim.name} in {name}"
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    code, said = line(command, folder, *more)
+            except BaseException as error:
+                raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+            assert "Traceback" not in said, where
+            assert "\x1b" not in said, where
+            if code:
+                assert said.strip(), where
+                assert len(said) < 4_000, f"{where}: {said[:300]}"
+            assert outside.read_text() == "precious", where
+    assert not failures, f"{len(failures)} failures:\n" + "\n".join(str(failure)[:500] for failure in failures[:20])
+
+
+def test_an_archive_that_blows_up_is_refused(tmp_path: Path, folders: dict[str, Path], line: Line) -> None:
+    import io
+    import zipfile
+
+    import numpy as np
+
+    folder = tmp_path / "bomb"
+    shutil.copytree(folders["unfinished"], folder)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
+    for compression, body in ((zipfile.ZIP_DEFLATED, b"\0" * 50_000_000), (zipfile.ZIP_STORED, b"\0" * 100)):
+        with zipfile.ZipFile(folder / "episodes.npz", "w", compression) as archive:
+            archive.writestr("rewards.npy", header.getvalue() + body)
+        code, said = line("resume", folder)
+        assert code == 1
+        assert "episodes.npz is damaged" in said
+        assert "delete it, and its episodes are played again" in said
+
+
+def test_a_run_whose_transcript_is_gone_does_not_begin_to_spend_anew(
+    tmp_path: Path, folders: dict[str, Path], line: Line
+) -> None:
+    for name, damaged in (("gone", None), ("cut", 1)):
+        folder = tmp_path / name
+        shutil.copytree(folders["unfinished"], folder)
+        path = folder / "transcript.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.unlink()
+        if damaged is not None:
+            path.write_bytes(b"".join(lines[:damaged]))
+        code, said = line("resume", folder)
+        assert code == 1
+        assert "transcript.jsonl is missing or damaged: it has" in said
+        assert "restore it from a copy, or begin a new run" in said
+
+
+def test_what_is_damaged_is_an_error_of_ours_for_the_library_too(folders: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(folders["exact"], tmp_path / "run")
+    (tmp_path / "run" / "best.json").write_text(DEEP)
+    with pytest.raises(PolicygenError, match=r"best\.json"):
+        policygen.Policy.load(tmp_path / "run" / "best.json")
