@@ -16,23 +16,27 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.score import Score
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.policy import Policy
+from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
-from policygen.quantities.tree import constants
+from policygen.prompts.refused import RefusedView, moved, refused_view
+from policygen.quantities.text import format_number
 from policygen.runs.state import Attempt, Context
 
 MOST_ATTEMPTS = 40  # that templates get, the last ones
+MOST_REFUSED = 3  # of them, the last refused ones, that are told in full
 DIFFERENCES = 3  # cells named per attempt
 TOLD_APART = 2.0  # ratio of the widest to the narrowest spread, from which they tell constants apart
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One line of the history: number, score, and what it changed.
+    """One line of the history: number, score, how it was decided, the model's idea, and what it changed.
 
-    A table is compared with the best policy; a linear policy, as proposed, with the one it could revise, the best at
-    its time (`parent`). `same_as` is an earlier attempt that proposed exactly this. `undefined` has its features and
-    outputs that were no finite number, with the share of the steps.
+    `gain`, `paired` and `p` are those of the comparison with `parent`, the best at its time: the mean difference, on so
+    many episodes of the same seeds (0 when exact), and the one-sided p-value; None, 0 and None without one. `verdict`
+    says it in words. `idea` is the model's own sentence. A table is compared with the best policy; a linear policy, as
+    proposed, with the parent. `same_as` is an earlier attempt that proposed exactly this. `undefined` has its features
+    and outputs that were no finite number, with the share of the steps. `refused` has more of the last refused ones.
     """
 
     number: int
@@ -42,6 +46,11 @@ class AttemptView:
     lowest: float | None
     highest: float | None
     accepted: bool
+    verdict: str
+    gain: float | None
+    paired: int
+    p: float | None
+    idea: str
     is_best: bool
     parent: int | None
     same_as: int | None
@@ -49,12 +58,14 @@ class AttemptView:
     problem: str
     refinement: str
     undefined: Mapping[str, float]
+    refused: RefusedView | None
 
 
 @dataclass(frozen=True, slots=True)
 class BestView:
     """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together.
 
+    `fresh`: the score rests on other episodes than those by which attempts are compared (`compared_mean` on them).
     Where it was tuned, `tuned` has for each line of a linear policy the constants that moved, before and after;
     `proposed` is the text as it was, for a table. `spread` says how far the constants of each place could still move,
     in per cent.
@@ -66,6 +77,8 @@ class BestView:
     score: str
     mean: float
     exact: bool
+    fresh: bool
+    compared_mean: float | None
     refinement: str
     proposed: str
     tuned: Mapping[str, Sequence[tuple[float, float]]]
@@ -119,6 +132,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
     proposals.follow(attempts)
     start = max(0, len(attempts) - MOST_ATTEMPTS)
     parent = next((attempts[i] for i in range(start - 1, -1, -1) if attempts[i].accepted), None)
+    refused = [a.number for a in attempts[start:] if a.policy and a.score and not a.accepted][-MOST_REFUSED:]
     views: list[AttemptView] = []
     for attempt in attempts[start:]:
         if attempt.number == 0:
@@ -140,6 +154,11 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 lowest=min(returns, default=None),
                 highest=max(returns, default=None),
                 accepted=attempt.accepted,
+                verdict=attempt.verdict,
+                gain=attempt.gain,
+                paired=attempt.paired_episodes,
+                p=attempt.p,
+                idea=attempt.idea,
                 is_best=attempt is best,
                 parent=parent.number if parent is not None else None,
                 same_as=proposals.same_as.get(attempt.number),
@@ -147,6 +166,9 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 problem=str(attempt.problems[0]) if attempt.problems else "",
                 refinement=attempt.refinement,
                 undefined=dict(attempt.undefined),
+                refused=refused_view(attempt, parent, context.buffer, context.task)
+                if parent is not None and attempt.number in refused
+                else None,
             )
         )
         if attempt.accepted:
@@ -167,12 +189,13 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
     """What separates a table from the best one, in at most a line: the cells that episodes visited most come first."""
     if not isinstance(policy, TablePolicy) or not isinstance(best, TablePolicy):
         return ""
-    if policy.grid != best.grid:
-        return "another grid"
+    others = _other_definitions(policy, best)
+    if policy.grid.shape != best.grid.shape or policy.grid.names != best.grid.names:
+        return f"another grid: {others}" if others else "another grid"
     mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (policy, best))
     cells = np.flatnonzero((mine != theirs).any(axis=1))
     if not len(cells):
-        return "the same table"
+        return f"the same rows, but {others}" if others else "the same table"
     if visits is not None:
         cells = cells[np.argsort(-visits[cells], kind="stable")]
     shown: dict[str, list[str]] = {}
@@ -181,9 +204,19 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
         words = ",".join(action_text(a, v) for a, v in zip(policy.task.actuators, action, strict=True))
         shown.setdefault(words, []).append(",".join(map(str, place)))
     listed = "; ".join(f"{words} in {' '.join(where)}" for words, where in shown.items())
-    if len(cells) > DIFFERENCES:
-        return f"{len(cells)} cells differ, e.g. {listed}"
-    return f"differs: {listed}"
+    changed = f"{len(cells)} cells differ, e.g. {listed}" if len(cells) > DIFFERENCES else f"differs: {listed}"
+    return f"{changed}; {others}" if others else changed
+
+
+def _other_definitions(policy: TablePolicy, best: TablePolicy) -> str:
+    """The features and bins of a table that the best one does not have, or has otherwise."""
+    lets = [line for line in let_lines(policy.lets) if line not in let_lines(best.lets)]
+    bins = [
+        f"bins {d.name}: {', '.join(map(format_number, d.edges))}"
+        for d in policy.grid.dimensions
+        if d not in best.grid.dimensions
+    ]
+    return "; ".join(f"`{line}`" for line in (*lets, *bins))
 
 
 def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
@@ -203,7 +236,7 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         for place, value in best.spread:
             spread.setdefault(place, []).append(100 * value)
     text = best.policy.to_text()
-    tuned = _moved(best.proposed, best.policy)
+    tuned = moved(best.proposed, best.policy)
     proposed = best.proposed.to_text() if best.proposed is not None and not tuned else ""
     return BestView(
         best.number,
@@ -212,6 +245,8 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         str(score),
         score.mean,
         score.exact,
+        best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
+        best.score.mean if best.score is not None else None,
         best.refinement,
         proposed,
         tuned,
@@ -250,16 +285,3 @@ def _cut(line: str, characters: int) -> str:
     if len(line) <= characters:
         return line
     return f"{line[:characters]} ... ({len(line) - characters:,} more characters)"
-
-
-def _moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
-    """For each line of a linear policy, its constants that tuning moved: before and after."""
-    if not isinstance(proposed, LinearPolicy) or not isinstance(policy, LinearPolicy):
-        return {}
-    before = dict((*proposed.lets, *proposed.equations))
-    moved = {}
-    for name, node in (*policy.lets, *policy.equations):
-        pairs = zip(constants(before[name]), constants(node), strict=True)
-        if changed := [(old, new) for old, new in pairs if old != new]:
-            moved[name] = changed
-    return moved

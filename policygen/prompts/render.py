@@ -20,6 +20,7 @@ from policygen.prompts.traces import episode_view, reader_for, usual_of
 from policygen.prompts.views import random_view, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.runs.config import RunConfig
+from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.runs.state import Context
 from policygen.tasks.task import output_names
 
@@ -109,6 +110,12 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "account": where_points_are,
         "refining": context.refining,
         "attempts": attempt_views(context, visits),
+        "rule": {
+            "episodes": config.episodes,
+            "level": SIGNIFICANCE,
+            "last_level": LAST_SIGNIFICANCE,
+            "prolongations": list(PROLONGATIONS),
+        },
         "random": random_view(context.attempts),
         "visits": seen,
         "normalised": [

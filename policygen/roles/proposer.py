@@ -17,7 +17,7 @@ from policygen.policies.parse import Parsed, parse
 from policygen.prompts.render import render_repair
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Correspondence, Exchange, llm_options, turns
+from policygen.runs.correspondence import Correspondence, Exchange, first_sentence, llm_options, turns
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
@@ -44,6 +44,11 @@ class Proposal:
     def turns(self) -> tuple[Message, ...]:
         """What a continued conversation remembers: the request and the last reply."""
         return turns(self.exchanges)
+
+    @property
+    def idea(self) -> str:
+        """The first sentence of the first reply that has one."""
+        return next(filter(None, (first_sentence(exchange.reply.text) for exchange in self.exchanges)), "")
 
 
 class Proposer(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,11 @@ from policygen.llm import LLMOptions
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
+
+MOST_IDEA = 160  # characters of the sentence that an attempt is remembered by
+MOST_READ = 20_000  # characters of a reply that are searched for it
+_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_END = re.compile(r"(?<=[.!?])\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,25 @@ class Correspondence:
 def turns(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
     """What a continued conversation remembers of an attempt: the request and the last reply."""
     return exchanges[0].prompt.messages[-1], Message("assistant", exchanges[-1].reply.text or "(empty)")
+
+
+def first_sentence(reply: str) -> str:
+    """The first sentence of a reply outside its code blocks, on one line of at most MOST_IDEA characters."""
+    text = _THOUGHT.sub("", reply[:MOST_READ])
+    lines: list[str] = []
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+            if lines:
+                break
+        elif not fenced and line.strip() and not line.lstrip().startswith(("#", "|", "---")):
+            lines.append(line.strip().lstrip("*->• "))
+        elif lines:
+            break
+    words = " ".join("".join(c if c.isprintable() else " " for c in " ".join(lines)).replace("**", "").split())
+    sentence = _END.split(words, maxsplit=1)[0]
+    return sentence if len(sentence) <= MOST_IDEA else f"{sentence[: MOST_IDEA - 4].rstrip()} ..."
 
 
 def llm_options(config: RunConfig) -> LLMOptions:

@@ -47,6 +47,9 @@ class Attempt:
         score: on the seeds that all attempts share. None for a failed attempt.
         played: the episodes behind the score, in short.
         accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
+        gain, paired_episodes, p: what that comparison showed: the mean difference from the best before it, on so many
+            episodes of the same seeds (0 when exact), and the one-sided p-value. None, 0 and None without a comparison.
+        idea: the first sentence that the model wrote beside the policy, cut to a line.
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
         proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how, `spread`
             how far each constant could still move (see `refine.Refined`).
@@ -65,6 +68,10 @@ class Attempt:
     played: tuple[Played, ...] = ()
     accepted: bool = False
     verdict: str = ""
+    gain: float | None = None
+    paired_episodes: int = 0
+    p: float | None = None
+    idea: str = ""
     problems: tuple[Problem, ...] = ()
     coverage: float = 0.0
     proposed: Policy | None = None

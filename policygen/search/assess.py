@@ -9,9 +9,10 @@ from policygen.episodes.score import Score
 from policygen.errors import BudgetExhausted
 from policygen.policies.policy import Policy
 from policygen.roles.proposer import Proposal
+from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Assessment, Attempt, Played, Search
 from policygen.search.arena import Arena, Performance
-from policygen.search.judge import FIRST, PROLONGATIONS, Verdict, judge, nothing_left_to_gain, undecided
+from policygen.search.judge import FIRST, Verdict, judge, nothing_left_to_gain, undecided
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined
 
@@ -52,6 +53,9 @@ def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
         accepted=contest.verdict.accepted,
         verdict=contest.verdict.words
         + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),
+        gain=contest.verdict.gain,
+        paired_episodes=contest.verdict.episodes,
+        p=contest.verdict.p if contest.verdict.gain is not None else None,
     )
     return Assessment(arena.stamped(attempt, started), performance.trajectories, contest.best_score)
 
@@ -74,6 +78,7 @@ def _proposed(proposal: Proposal) -> Attempt:
         proposal.number,
         proposal.parsed.policy,
         None,
+        idea=proposal.idea,
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
         calls=sum(exchange.requests for exchange in proposal.exchanges),

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from policygen.episodes.score import Score, paired_gain, score_of_returns
 from policygen.runs.config import RunConfig
+from policygen.runs.standard import LAST_SIGNIFICANCE, SIGNIFICANCE
 from policygen.tasks.task import Task
-
-# A challenger must be better at this one-sided level of the paired test. Close calls get up to so many times the
-# episodes; on the most, where waiting no longer helps and both are nearly as good, less certainty is enough.
-SIGNIFICANCE = 0.1
-LAST_SIGNIFICANCE = 0.2
-PROLONGATIONS = (2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +17,16 @@ class Verdict:
     """Whether a challenger replaces the best policy, and why in `words`.
 
     `close`: it is ahead, but not surely; on more episodes the verdict may be another. `p` is the one-sided p-value of
-    the paired test.
+    the paired test, `gain` the mean difference from the best, on `episodes` paired episodes (0 when exact); None where
+    nothing was compared.
     """
 
     accepted: bool
     words: str
     close: bool = False
     p: float = 0.0
+    gain: float | None = None
+    episodes: int = 0
 
 
 FIRST = Verdict(True, "the first policy")
@@ -47,13 +45,15 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
     words = f"{gain:+.4g} against the best{basis}"
     accepted = gain > 0 and p <= (LAST_SIGNIFICANCE if last else SIGNIFICANCE)
     if gain <= 0 or challenger.exact:
-        return Verdict(accepted, words, p=p)
-    return Verdict(accepted, f"{words}, p = {p:.2g}{'' if accepted else ', not sure enough'}", not accepted, p)
+        return Verdict(accepted, words, False, p, gain, challenger.episodes)
+    words = f"{words}, p = {p:.2g}{'' if accepted else ', not sure enough'}"
+    return Verdict(accepted, words, not accepted, p, gain, challenger.episodes)
 
 
 def undecided(verdict: Verdict) -> Verdict:
     """The verdict on a close call where the episodes that could decide it are not left."""
-    return Verdict(False, f"ahead, but too few episodes are left to be sure (p = {verdict.p:.2f})", p=verdict.p)
+    words = f"ahead, but too few episodes are left to be sure (p = {verdict.p:.2f})"
+    return replace(verdict, accepted=False, words=words, close=False)
 
 
 def _first(score: Score, count: int) -> Score:

@@ -19,6 +19,7 @@ from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, s
 from policygen.prompts.render import render_prompt, template_variables
 from policygen.quantities.tree import constants
 from policygen.runs.config import effective_config
+from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS
 from policygen.runs.state import Attempt, Context
 from policygen.search.loop import new_search
 
@@ -78,6 +79,48 @@ def test_failures_are_part_of_the_history() -> None:
     assert "- 2: not a policy (no policy was found" in request
     assert "- 3:" in request
     assert "the best" in request
+
+
+def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() -> None:
+    worse = "**Idea:** lean less. Then more.\n" + ALWAYS_LEFT
+    context, config = searched("cartpole", "table", Written([LEANING, worse]), iterations=2)
+    first, second = context.attempts[1:]
+    assert first.score is not None
+    assert second.score is not None
+    assert (first.gain, first.p, first.accepted) == (None, None, True)
+    assert second.gain == pytest.approx(second.score.mean - first.score.mean)
+    assert (second.paired_episodes, second.accepted, second.idea) == (4, False, "Idea: lean less.")
+    _, request = texts(render_prompt(context, config))
+    history = request.split("## Attempts so far\n")[1].split("\n## ")[0]
+    assert f"refused: {second.gain:.3g} against 1 on 4 paired episodes" in history
+    assert "; idea: Idea: lean less." in history
+    assert f"over the same {config.episodes} episodes" in " ".join(history.split())
+    assert f"up to {PROLONGATIONS[-1]} times the episodes, where p <= {LAST_SIGNIFICANCE} is enough" in " ".join(
+        history.split()
+    )
+    assert "Its lines that differ from 1: `| * | * | * | * | left |`" in history
+    assert "It lost most in steps " in history
+
+
+def test_tables_that_differ_in_features_or_bins_are_not_the_same_table() -> None:
+    table = ["| drift | action |", "|---|---|", "| 0 | left |", "| * | right |"]
+    replies = [
+        fenced("let drift = angle + spin", "bins drift: 0", *table),
+        fenced("let drift = angle + 0.2*spin", "bins drift: 0", *table),
+        fenced("let drift = angle + spin", "bins drift: 0.1", *table),
+        fenced("let drift = angle + spin", "bins drift: 0", *table),
+    ]
+    context, config = searched("cartpole", "table", Written(replies), iterations=4)
+    assert context.best is not None
+    changed = {view.number: view.changed for view in template_variables(context, config)["attempts"]}
+    own = {1: "let drift = angle + spin", 2: "let drift = angle + 0.2*spin", 3: "bins drift: 0.1", 4: ""}
+    for number, words in changed.items():
+        if {number, context.best.number} == {1, 4}:
+            assert words == "the same table"
+        elif number != context.best.number and context.best.number == 1:
+            assert words == f"the same rows, but `{own[number]}`"
+        elif number != context.best.number:
+            assert words.startswith("the same rows, but `")
 
 
 # --- long runs -------------------------------------------------------------------------------------------------------
@@ -200,11 +243,11 @@ def test_a_policy_too_long_for_any_prompt_does_not_end_the_run(kind: str) -> Non
         rows = [f"| {i} | {i % 2} |" for i in range(501)]
         reply = fenced(f"bins angle: {edges}", "| angle | action |", "|---|---|", *rows)
         options = {"grid": "free"}
-    context, config = searched("cartpole", kind, Written([reply, reply]), iterations=2, prompt_tokens=1_900, **options)
+    context, config = searched("cartpole", kind, Written([reply, reply]), iterations=2, prompt_tokens=2_400, **options)
     assert context.incumbent is not None
     assert len(context.incumbent.to_text()) > 4 * 1_000
     prompt = render_prompt(context, config)
-    assert prompt.estimated_tokens <= 1_900
+    assert prompt.estimated_tokens <= 2_400
     request = texts(prompt)[1]
     assert "left out here" in request or "more rows are not shown" in request
     assert "## Your turn" in request

@@ -25,7 +25,7 @@ from support import (
 
 import policygen
 from policygen.episodes.score import episode_seeds, paired_gain
-from policygen.search.judge import SIGNIFICANCE
+from policygen.runs.standard import SIGNIFICANCE
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace")
