@@ -21,10 +21,10 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config
 from policygen.runs.correspondence import Exchange, FailedExchange, llm_options, turns
 from policygen.runs.logbook import Logbook
+from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Attempt, Search
 from policygen.runs.transcript import REMEDY
 from policygen.search.arena import seeds_of_attempt, warm_up_seeds
-from policygen.search.judge import PROLONGATIONS
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 
