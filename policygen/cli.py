@@ -193,7 +193,7 @@ def run(
 
 @commands.command()
 @click.argument("run_folder", metavar="RUN", type=RunPath())
-@assignment("Go on with another prompt_tokens, jobs, base_url or timeout_seconds; may be repeated.")
+@assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
 @trust_option
 def resume(run_folder: Path, assignments: tuple[str, ...], trust: bool) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""

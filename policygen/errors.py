@@ -21,6 +21,10 @@ class TaskError(UsageError):
     """A task that cannot be found, read, or played."""
 
 
+class EnvironmentFault(TaskError):
+    """The environment itself failed while it was played; the message names it, its file and its line."""
+
+
 class TemplateError(UsageError):
     """A prompt template that cannot be found or rendered; the message names its file and line."""
 

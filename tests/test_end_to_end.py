@@ -187,7 +187,7 @@ def test_a_failed_attempt_keeps_its_problems_and_the_next_prompt_tells_of_it() -
     failed = attempts_of(result.folder)[1]
     assert failed["problems"]
     assert failed["score"] is None
-    assert "- 1: not a policy (" in transcript_of(result.folder)[2]["messages"][1]["content"]
+    assert "- 1: failed (" in transcript_of(result.folder)[2]["messages"][1]["content"]
 
 
 def test_a_cut_off_reply_is_malformed_even_if_it_reads_as_a_policy() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from policygen.episodes.trajectory import Actor, SideBySide, Trajectory, chunks
+from policygen.errors import EnvironmentFault
 from policygen.tasks.task import Task
 
 # Same equations, same rewards, same ends: tests/episodes/test_envpool.py compares them step by step from equal states.
@@ -32,6 +33,7 @@ class Pool:
     """Plays episodes like a `Simulator`, in EnvPool."""
 
     engine = "envpool"
+    origin = "('gymnasium."  # the environments of `POOLED`
 
     def __init__(self, task: Task, cores: int) -> None:
         self.task = task
@@ -40,8 +42,16 @@ class Pool:
         self.threads = cores + 1 if cores > 1 else 1
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """One episode per seed, in the order of the seeds."""
-        return [trajectory for chunk in chunks(seeds, COPIES) for trajectory in self._play(actor, chunk)]
+        """One episode per seed, in the order of the seeds.
+
+        Raises:
+            EnvironmentFault: a reward or an observation is no finite number.
+        """
+        played = [trajectory for chunk in chunks(seeds, COPIES) for trajectory in self._play(actor, chunk)]
+        for trajectory in played:
+            if not (np.isfinite(trajectory.episode_return) and np.isfinite(trajectory.observations).all()):
+                raise EnvironmentFault(f"{self.task.gym_id} failed: a reward or an observation is no finite number")
+        return played
 
     def close(self) -> None:
         """Nothing is kept between calls: the seeds of EnvPool's copies are fixed when they are made."""

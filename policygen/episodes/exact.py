@@ -13,6 +13,7 @@ import numpy.typing as npt
 from policygen.episodes.score import Score
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import make_env
+from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
 MAX_EXACT_STATES = 10_000
@@ -39,9 +40,20 @@ def finite_mdp(task: Task) -> FiniteMDP | None:
     """The task's MDP if it is finite and known, else None."""
     env = make_env(task)
     try:
-        return _mdp_of(env)
+        mdp = _mdp_of(env)
+    except Exception:  # something else of the environment's is called `P`
+        return None
     finally:
-        env.close()
+        close(env)
+    return mdp if mdp is not None and _sound(mdp) else None
+
+
+def _sound(mdp: FiniteMDP) -> bool:
+    """Whether its numbers are those of an MDP: scores of a table that is wrong would be called exact."""
+    finite = all(np.isfinite(part).all() for part in (mdp.probabilities, mdp.rewards, mdp.start))
+    inside = (mdp.next_states >= 0).all() and (mdp.next_states < len(mdp.start)).all()
+    sums = np.allclose(mdp.probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(mdp.start.sum(), 1, atol=1e-6)
+    return bool(finite and inside and sums and (mdp.probabilities >= 0).all() and (mdp.start >= 0).all())
 
 
 def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:

@@ -14,7 +14,8 @@ from functools import partial
 from policygen.episodes.envpool import pool_for
 from policygen.episodes.simulator import Closable, Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.errors import TaskError
+from policygen.errors import EnvironmentFault
+from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import Task
 
 # Handing work to other processes costs some milliseconds a piece, and starting them takes seconds: less work than this
@@ -45,15 +46,23 @@ class Players(Closable):
     Args:
         jobs: number of processes, or of cores that EnvPool may use; by default as many as there are usable cores.
         use_pool: whether EnvPool may play, where it is installed and has the same environment.
+        step_timeout: seconds that one step may take.
+
+    Attributes:
+        apart: whether other processes play however small the work is: what ends a process then does not end this one.
     """
 
-    def __init__(self, task: Task, jobs: int | None = None, *, use_pool: bool = True) -> None:
+    def __init__(
+        self, task: Task, jobs: int | None = None, *, use_pool: bool = True, step_timeout: float = STEP_TIMEOUT
+    ) -> None:
         self.task = task
+        self.step_timeout = step_timeout
+        self.apart = False
         self.jobs = jobs or usable_cores()
         pool = pool_for(task, self.jobs) if use_pool else None
-        self._here = pool or Simulator(task)
+        self._here = pool or Simulator(task, step_timeout)
         # Few episodes of each of many policies: EnvPool would wait for one policy after the other, processes need not.
-        self._for_many = self if pool is None else Players(task, self.jobs, use_pool=False)
+        self._for_many = self if pool is None else Players(task, self.jobs, use_pool=False, step_timeout=step_timeout)
         self._seconds_per_episode: float | None = None
 
     @property
@@ -61,15 +70,20 @@ class Players(Closable):
         """What plays the episodes: `vector`, `envpool` or `copies`."""
         return self._here.engine
 
+    @property
+    def foreign(self) -> bool:
+        """Whether the environment is neither Gymnasium's nor ours."""
+        return not self._here.origin.startswith(("('gymnasium.", "('policygen."))
+
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """One episode per seed, in the order of the seeds.
 
         Raises:
-            TaskError: the environment itself failed.
+            EnvironmentFault: the environment itself failed.
         """
         if not actor.portable:
             return self._play_here(actor, seeds)
-        if self._seconds_per_episode is None and self._can_share(len(seeds) - TRIED_FIRST):
+        if not self.apart and self._seconds_per_episode is None and self._can_share(len(seeds) - TRIED_FIRST):
             tried = self._play_here(actor, seeds[:TRIED_FIRST])
             return tried + self.play(actor, seeds[TRIED_FIRST:])
         if not self._worth_sharing(len(seeds)):
@@ -87,13 +101,14 @@ class Players(Closable):
         """Each of some portable actors on the same seeds.
 
         Raises:
-            TaskError: the environment itself failed.
+            EnvironmentFault: the environment itself failed.
         """
         if self._for_many is not self:
             return self._for_many.play_many(actors, seeds)
         if isinstance(self._here, Simulator) and self.engine == "vector":
             return self._here.play_many(actors, seeds)
-        if self._seconds_per_episode is None and self._can_share((len(actors) - 1) * len(seeds)):
+        unknown = self._seconds_per_episode is None and not self.apart
+        if unknown and self._can_share((len(actors) - 1) * len(seeds)):
             return [self._play_here(actors[0], seeds), *self.play_many(actors[1:], seeds)]
         played = None
         if self._worth_sharing(len(actors) * len(seeds)):
@@ -117,6 +132,8 @@ class Players(Closable):
         return self.jobs > 1 and episodes > 1 and self._here.engine == "copies" and self.task.gym_id not in _only_here
 
     def _worth_sharing(self, episodes: int) -> bool:
+        if self.apart:
+            return isinstance(self._here, Simulator) and self.task.gym_id not in _only_here
         known = self._seconds_per_episode
         if known is None or not self._can_share(episodes):
             return False
@@ -126,7 +143,7 @@ class Players(Closable):
         """What worker processes play, or None if they do not have the same environment.
 
         Raises:
-            TaskError: the environment itself failed, or a worker died.
+            EnvironmentFault: the environment itself failed, or a worker died.
         """
         from loky import BrokenProcessPool, get_reusable_executor
         from loky.process_executor import TerminatedWorkerError
@@ -135,13 +152,13 @@ class Players(Closable):
         executor = get_reusable_executor(max_workers=self.jobs, timeout=60, env=_ONE_THREAD)
         _workers.started = True
         started = time.perf_counter()
-        play = partial(_play_in_worker, self.task, self._here.origin)
+        play = partial(_play_in_worker, self.task, self._here.origin, self.step_timeout)
         try:
             results: list[list[Trajectory] | None] = list(executor.map(play, *zip(*work, strict=True)))
         except TerminatedWorkerError:
-            raise TaskError(
-                f"a process that played {self.task.gym_id} was killed, perhaps for want of memory;"
-                " fewer processes need less: --jobs 1"
+            raise EnvironmentFault(
+                f"a process that played {self.task.gym_id} was killed: the environment crashed, did not answer within"
+                f" {3 * self.step_timeout:g} s, or wanted too much memory; fewer processes need less: --jobs 1"
             ) from None
         except BrokenProcessPool:  # what was sent to them cannot be read there
             results = [None]
@@ -159,16 +176,18 @@ _only_here: set[str] = set()
 _simulators: dict[str, Simulator] = {}
 
 
-def _play_in_worker(task: Task, expected: str, actor: Actor, seeds: Sequence[int]) -> list[Trajectory] | None:
+def _play_in_worker(
+    task: Task, expected: str, step_timeout: float, actor: Actor, seeds: Sequence[int]
+) -> list[Trajectory] | None:
     """In a worker process: play, with environments that are kept from call to call.
 
     Returns:
         None where the task's id is unknown or means another environment than `expected`.
     """
-    key = repr((task.gym_id, task.kwargs, task.max_steps))
+    key = repr((task.gym_id, task.kwargs, task.max_steps, step_timeout))
     if key not in _simulators:
         try:
-            _simulators[key] = Simulator(task)
+            _simulators[key] = Simulator(task, step_timeout, expendable=True)
         except Exception:  # what has worked where the task comes from must be missing here
             return None
     if _simulators[key].origin != expected:

@@ -5,11 +5,12 @@ random numbers). Nothing is cut short when another episode ends first, so no len
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from types import TracebackType
 from typing import Any, Self
@@ -20,8 +21,9 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.episodes.vector import has_vector_form, play_many_vectorised, play_vectorised
-from policygen.errors import TaskError
+from policygen.errors import EnvironmentFault
 from policygen.tasks.environments import make_env, origin
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, number_of
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -47,10 +49,16 @@ class Closable(ABC):
 
 
 class Simulator(Closable):
-    """Plays episodes of one task and keeps its environments for the next time; close it, or use it with `with`."""
+    """Plays episodes of one task and keeps its environments for the next time; close it, or use it with `with`.
 
-    def __init__(self, task: Task) -> None:
+    Args:
+        step_timeout: seconds that one step may take, see `Watchdog`.
+        expendable: whether the process may be ended for a step that cannot be interrupted.
+    """
+
+    def __init__(self, task: Task, step_timeout: float = STEP_TIMEOUT, *, expendable: bool = False) -> None:
         self.task = task
+        self._limits = (step_timeout, expendable)
         self._envs = [make_env(task)]
         self._vectorised = has_vector_form(self._envs[0])
 
@@ -62,74 +70,111 @@ class Simulator(Closable):
     @property
     def origin(self) -> str:
         """What the task's id stands for in this process."""
-        return origin(self._envs[0])
+        return origin(self._first())
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         """One episode per seed, in the order of the seeds.
 
         Raises:
-            TaskError: the environment itself failed.
+            EnvironmentFault: the environment itself failed; the next episodes are played in new ones.
         """
-        with self._failing_in_a_sentence():
+        with self._renewed_after_faults():
             if self._vectorised:
-                return play_vectorised(self.task, self._envs[0], actor, seeds)
+                return play_vectorised(self.task, self._first(), actor, seeds)
             return self._play_copies(actor, seeds)
 
     def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
         """Each of some portable actors on the same seeds.
 
         Raises:
-            TaskError: the environment itself failed.
+            EnvironmentFault: the environment itself failed; the next episodes are played in new ones.
         """
-        with self._failing_in_a_sentence():
+        with self._renewed_after_faults():
             if self._vectorised:
-                return play_many_vectorised(self.task, self._envs[0], actors, seeds)
+                return play_many_vectorised(self.task, self._first(), actors, seeds)
             return [self._play_copies(actor, seeds) for actor in actors]
 
     @contextmanager
-    def _failing_in_a_sentence(self) -> Iterator[None]:
+    def _renewed_after_faults(self) -> Iterator[None]:
+        env = self._first()
         try:
             yield
-        except (AssertionError, gym.error.Error) as error:
-            raise TaskError(f"{self.task.gym_id} failed while playing: {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            self.close()
+            if isinstance(error, AssertionError | gym.error.Error):  # of vectorised dynamics
+                raise fault(error, env, self.task.gym_id, "step") from error
+            raise
 
     def close(self) -> None:
         """Close the environments."""
         for env in self._envs:
-            env.close()
+            close(env)
         self._envs.clear()
 
+    def _first(self) -> gym.Env[Any, Any]:
+        """An environment that can be asked about."""
+        if not self._envs:
+            self._envs.append(make_env(self.task))
+        return self._envs[0]
+
     def _play_copies(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+        layout, width = layout_of(self._first().observation_space), (len(self.task.observations),)
         while len(self._envs) < min(len(seeds), COPIES):
             self._envs.append(make_env(self.task))
-        layout = layout_of(self._envs[0].observation_space)
         waiting = list(enumerate(seeds))[::-1]
         results: list[Trajectory | None] = [None] * len(seeds)
-        running = [_Episode(self._ready(i), *waiting.pop()) for i in range(min(len(seeds), COPIES))]
-        decider = actor.begin(len(seeds))
-        rows = np.arange(len(running))
-        while running:
-            actions = decider.decide([episode.observations[-1] for episode in running], rows)
-            finished = False
-            for episode, action in zip(running, actions, strict=True):
-                observation, reward, terminated, truncated, info = episode.env.step(action)
-                episode.observations.append(flatten(layout, observation).copy())
-                episode.actions.append(action)
-                episode.rewards.append(float(reward))
-                episode.note_terms(info)
-                if terminated or truncated:
-                    finished = True
-                    results[episode.index] = episode.trajectory(bool(terminated), bool(truncated))
-            if finished:
-                still = []
-                for episode in running:
-                    if results[episode.index] is None:
-                        still.append(episode)
-                    elif waiting:
-                        still.append(_Episode(self._ready(self._envs.index(episode.env)), *waiting.pop()))
-                running = still
-                rows = np.array([episode.index for episode in running], np.intp)
+        running: list[_Episode] = []
+        deciding = False
+
+        def progress() -> object:
+            # An actor may take its time.
+            return object() if deciding else (len(waiting), sum(len(episode.rewards) for episode in running))
+
+        with Watchdog(self._limits[0], progress, expendable=self._limits[1]):
+            running += [self._begun(i, *waiting.pop()) for i in range(min(len(seeds), COPIES))]
+            decider = actor.begin(len(seeds))
+            rows = np.arange(len(running))
+            while running:
+                deciding = True
+                actions = decider.decide([episode.observations[-1] for episode in running], rows)
+                deciding = finished = False
+                for episode, action in zip(running, actions, strict=True):
+                    try:
+                        observation, reward, terminated, truncated, info = episode.env.step(action)
+                        row = flatten(layout, observation)
+                        if row.shape != width:
+                            raise EnvironmentFault(_misshapen(row, width[0]))
+                        episode.observations.append(row.copy())
+                        episode.actions.append(action)
+                        episode.rewards.append(number_of(reward))
+                        episode.note_terms(info)
+                        if terminated or truncated:
+                            finished = True
+                            results[episode.index] = episode.trajectory(bool(terminated), bool(truncated))
+                    except BaseException as error:
+                        raise fault(error, episode.env, self.task.gym_id, "step") from error
+                if finished:
+                    still = []
+                    for episode in running:
+                        if results[episode.index] is None:
+                            still.append(episode)
+                        elif waiting:
+                            still.append(self._begun(self._envs.index(episode.env), *waiting.pop()))
+                    running = still
+                    rows = np.array([episode.index for episode in running], np.intp)
         return [trajectory for trajectory in results if trajectory is not None]
+
+    def _begun(self, copy: int, index: int, seed: int) -> _Episode:
+        """Episode number `index` at its start, in copy number `copy`."""
+        env = self._ready(copy)
+        try:
+            observation, _ = env.reset(seed=int(seed))
+            row = flatten(layout_of(env.observation_space), observation)
+            if row.shape != (len(self.task.observations),):
+                raise EnvironmentFault(_misshapen(row, len(self.task.observations)))
+        except BaseException as error:
+            raise fault(error, env, self.task.gym_id, "reset") from error
+        return _Episode(env, index, int(seed), [row.copy()])
 
     def _ready(self, copy: int) -> gym.Env[Any, Any]:
         """Copy number `copy` for another episode: as good as new.
@@ -138,7 +183,7 @@ class Simulator(Closable):
         an episode would depend on those before it.
         """
         if hasattr(self._envs[copy].unwrapped, "world"):
-            self._envs[copy].close()
+            close(self._envs[copy])
             self._envs[copy] = make_env(self.task)
         return self._envs[copy]
 
@@ -151,19 +196,15 @@ class _Episode:
     index: int
     seed: int
     observations: list[npt.NDArray[Any]]
-    actions: list[Any]
-    rewards: list[float]
-    terms: dict[str, float] | None
-
-    def __init__(self, env: gym.Env[Any, Any], index: int, seed: int) -> None:
-        self.env, self.index, self.seed = env, index, int(seed)
-        observation, _ = env.reset(seed=int(seed))
-        self.observations = [flatten(layout_of(env.observation_space), observation).copy()]
-        self.actions, self.rewards, self.terms = [], [], None
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    terms: dict[str, float] | None = None
 
     def note_terms(self, info: Mapping[str, Any]) -> None:
         """Add up the reward's terms; which there are is read off the first step."""
         if self.terms is None:
+            if not isinstance(info, Mapping):
+                raise EnvironmentFault(f"its `info` is of type {type(info).__name__}, not a dictionary")
             self.terms = {name: 0.0 for name, value in info.items() if _TERM.match(name) and isinstance(value, Real)}
         for name in self.terms:
             value = info.get(name)
@@ -171,14 +212,45 @@ class _Episode:
                 self.terms[name] += float(value)
 
     def trajectory(self, terminated: bool, truncated: bool) -> Trajectory:
+        """The whole episode.
+
+        Raises:
+            EnvironmentFault: a number in it is not finite, or beyond single precision.
+        """
         actions = np.asarray(self.actions)
+        with np.errstate(over="ignore"):
+            observations = np.asarray(self.observations, np.float32)
+            rewards = np.asarray(self.rewards, np.float32)
+        if not (np.isfinite(rewards).all() and np.isfinite(observations).all()):
+            raise EnvironmentFault(_unfinite(self.observations, self.rewards))
         return Trajectory(
-            np.asarray(self.observations, np.float32),
+            observations,
             actions.astype(np.int16 if np.issubdtype(actions.dtype, np.integer) else np.float32),
-            np.asarray(self.rewards, np.float32),
+            rewards,
             float(np.sum(self.rewards)),
             self.seed,
             terminated,
             truncated,
-            tuple((name.removeprefix("reward_"), value) for name, value in (self.terms or {}).items()),
+            tuple(
+                (name.removeprefix("reward_"), value)
+                for name, value in (self.terms or {}).items()
+                if math.isfinite(value)
+            ),
         )
+
+
+def _misshapen(row: npt.NDArray[Any], expected: int) -> str:
+    return f"an observation has {row.size} numbers instead of {expected}"
+
+
+def _unfinite(observations: Sequence[npt.NDArray[Any]], rewards: Sequence[float]) -> str:
+    """Which number of an episode is none, or too large to be kept."""
+    most = float(np.finfo(np.float32).max)
+    for step, reward in enumerate(rewards, start=1):
+        if not abs(reward) <= most:
+            return f"the reward of step {step} is {reward:g}"
+    for step, row in enumerate(observations):
+        for value in np.asarray(row, np.float64):
+            if not abs(value) <= most:
+                return f"the observation after {step} steps holds {value:g}"
+    return "a number is not finite"

@@ -68,7 +68,7 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
     if attempt.policy is None:
-        return f"{number}  no policy: {attempt.problems[0] if attempt.problems else attempt.verdict}"
+        return f"{number}  {': '.join(map(str, (attempt.verdict, *attempt.problems[:1])))}"
     if attempt.score is None:
         return f"{number}  {attempt.verdict}"
     mark = "  best so far" if attempt.accepted else ""

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from policygen.errors import UsageError, explain
+from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
 
 RefineMethod = Literal["auto", "cma", "ars", "coordinate"]
@@ -88,6 +89,7 @@ class RunConfig(BaseModel):
     )
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     jobs: int | None = Field(None, ge=1, description="processes that play episodes (default: all cores)")
+    step_timeout: float = Field(STEP_TIMEOUT, gt=0, description="seconds that one step of the environment may take")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
     max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
@@ -173,7 +175,7 @@ def effective_config(
 
 
 # What a resumed run may change: no score made so far depends on it.
-CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds")
+CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds", "step_timeout")
 
 
 def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:

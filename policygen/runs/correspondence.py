@@ -67,6 +67,11 @@ class Correspondence:
         self._on_sent = on_sent
         self.on_wait = on_wait
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the next reply is one that an interrupted run was left with."""
+        return bool(self._recorded)
+
     def charge_call(self, attempt: int, request: int) -> None:
         """Count one request of an attempt and write it down, before it is sent.
 

@@ -14,12 +14,15 @@ from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
 from policygen.episodes.trajectory import RandomActor, Trajectory
-from policygen.errors import BudgetExhausted
+from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Attempt, Search
 from policygen.search.refine.tunable import Trials
+
+# An environment that fails under so many proposals in a row would fail under the next ones, which cost money.
+MOST_FAULTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class Arena:
         self.mdp = search.mdp
         self.config = config
         self.ledger = ledger
-        self.players = Players(search.task, config.jobs)
+        self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
+        self.faults = 0  # proposals in a row under which the environment failed
         self._reserved = 0
         self._started = time.perf_counter() - (search.attempts[-1].wall_seconds if search.attempts else 0.0)
 
@@ -52,6 +56,10 @@ class Arena:
         self.players.__exit__(kind, error, trace)
 
     # --- playing
+
+    def be_careful(self, careful: bool) -> None:
+        """Play foreign environments in other processes, or no longer: a crash of theirs may have interrupted the run."""
+        self.players.apart = careful and self.players.foreign
 
     def play(self, actor: Policy | RandomActor, seeds: tuple[int, ...]) -> list[Trajectory]:
         """One episode for each seed.
@@ -138,6 +146,16 @@ class Arena:
     def _rest_of_round(self, number: int) -> int:
         return -number % self.config.candidates
 
+    def note_fault(self, error: EnvironmentFault) -> None:
+        """Count a proposal under which the environment failed.
+
+        Raises:
+            EnvironmentFault: it has failed too often in a row; a run that goes on assesses the last proposal again.
+        """
+        self.faults += 1
+        if self.faults >= MOST_FAULTS:
+            raise EnvironmentFault(f"the environment failed under {self.faults} proposals in a row; at last {error}")
+
     def stamped(self, attempt: Attempt, started: float) -> Attempt:
         """The attempt, begun at `started` of `time.perf_counter`, with what the run has spent by now."""
         now = time.perf_counter()
@@ -170,6 +188,6 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     exact = exact_score(search.best.policy, search.mdp) if search.mdp is not None else None
     if exact is not None:
         return exact
-    with Players(search.task, config.jobs) as players:
+    with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         seeds = episode_seeds(config.seed, "final", config.final_episodes)
         return sampled_score(players.play(search.best.policy, seeds), players.engine)

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score
-from policygen.errors import BudgetExhausted
-from policygen.policies.policy import Policy
+from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
+from policygen.policies.lines import Problem
+from policygen.policies.policy import Policy, from_record
 from policygen.roles.proposer import Proposal
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Assessment, Attempt, Played, Search
@@ -29,17 +30,47 @@ def assess_random_actions(arena: Arena) -> Assessment:
 
 
 def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
-    """Score a proposal, tune it, and compare it with the best so far; `search` is read and not changed."""
+    """Score a proposal, tune it, and compare it with the best so far; `search` is read and not changed.
+
+    Whatever fails meanwhile is the attempt's failure, recorded with a sentence, and not the run's: a run that is
+    resumed would fail there again. Only where environments keep failing, nothing more is asked for.
+
+    Raises:
+        EnvironmentFault: the environment has failed under several proposals in a row.
+    """
     started = time.perf_counter()
     arena.reserve_for_round(proposal.number)
-    attempt, best_score = _proposed(proposal), search.best_score
+    attempt = _proposed(proposal)
     if attempt.policy is None:
-        return Assessment(arena.stamped(replace(attempt, verdict="no policy"), started), (), best_score)
+        return Assessment(arena.stamped(replace(attempt, verdict="no policy"), started), (), search.best_score)
+    try:
+        assessed = _assessed(attempt, proposal, search, arena, started)
+        arena.faults = 0
+    except BudgetExhausted:
+        raise
+    except Exception as error:
+        if isinstance(error, EnvironmentFault):
+            arena.note_fault(error)
+        problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
+        failed = replace(attempt, policy=None, verdict="not scored", problems=(problem,))
+        return Assessment(arena.stamped(failed, started), (), search.best_score)
+    return assessed
+
+
+def in_a_sentence(error: Exception) -> str:
+    """What an exception says; one that is not made for users begins with its kind."""
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, PolicygenError) else f"{type(error).__name__}{f': {text}' if text else ''}"
+
+
+def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena, started: float) -> Assessment:
+    """The attempt with a policy, scored, tuned and compared."""
+    assert attempt.policy is not None
     try:
         performance = arena.perform(proposal.number, attempt.policy)
     except BudgetExhausted as error:
         unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
-        return Assessment(arena.stamped(unscored, started), (), best_score)
+        return Assessment(arena.stamped(unscored, started), (), search.best_score)
     attempt, performance = _tuned(attempt, performance, proposal, search, arena)
     assert attempt.policy is not None
     assert performance.score is not None
@@ -67,7 +98,10 @@ def confirm_best(search: Search, arena: Arena) -> Score | None:
         return score
     if not nothing_left_to_gain(score, search.task, arena.config):
         return score
-    return arena.prolong(best.policy, score, arena.config.episodes * PROLONGATIONS[-1])
+    try:
+        return arena.prolong(best.policy, score, arena.config.episodes * PROLONGATIONS[-1])
+    except EnvironmentFault:  # the score is as sure as it was; the next attempt meets the fault if it stays
+        return score
 
 
 def _proposed(proposal: Proposal) -> Attempt:
@@ -103,18 +137,24 @@ def _tuned(
         return attempt, performance
     # The best policy proposed again is tuned further, from where its tuning left off.
     again = best is not None and best.policy is not None and policy.to_text() == best.policy.to_text()
-    refined = refine(
-        policy,
-        method,
-        trials,
-        arena.config.seed + proposal.number,
-        mdp=search.mdp,
-        floor=STANDARDISED_STEP if proposal.standardised else 0.0,
-        spread=[value for _, value in best.spread] if again and best is not None else (),
-    )
-    if refined is None:
-        return attempt, performance
-    tuned = arena.perform(proposal.number, refined.policy)
+    try:
+        refined = refine(
+            policy,
+            method,
+            trials,
+            arena.config.seed + proposal.number,
+            mdp=search.mdp,
+            floor=STANDARDISED_STEP if proposal.standardised else 0.0,
+            spread=[value for _, value in best.spread] if again and best is not None else (),
+        )
+        if refined is None:
+            return attempt, performance
+        from_record(refined.policy.to_record(), search.task)  # what cannot be read back could not be resumed from
+        tuned = arena.perform(proposal.number, refined.policy)
+    except BudgetExhausted:
+        raise
+    except Exception as error:  # the proposal has a score as it is
+        return replace(attempt, refinement=f"{method}, given up: {in_a_sentence(error)}"), performance
     assert tuned.score is not None
     attempt = replace(attempt, refinement=_refinement_in_words(refined, score, tuned.score))
     if tuned.score.mean <= score.mean:

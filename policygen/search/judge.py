@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,4 +74,4 @@ def stop_score(task: Task, config: RunConfig) -> float | None:
 def nothing_left_to_gain(best: Score | None, task: Task, config: RunConfig) -> bool:
     """Whether the best score is as high as can be, as far as its episodes show."""
     target = stop_score(task, config)
-    return target is not None and best is not None and best.mean >= target
+    return target is not None and best is not None and target <= best.mean < math.inf

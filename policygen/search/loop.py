@@ -45,6 +45,7 @@ def optimize(
                 if nothing_left_to_gain(search.best_score, search.task, config):
                     search.stopped = "the best possible score was reached"
                     return
+                arena.be_careful(correspondence.repeats)
                 scorable = contexts[: arena.scorable(len(contexts))]
                 prompts = [render_prompt(context, config, search.remembered(config)) for context in scorable]
                 asked = propose_round(proposer, prompts, scorable, correspondence)

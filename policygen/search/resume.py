@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from policygen.episodes.buffer import ReplayBuffer
@@ -10,7 +11,7 @@ from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
 from policygen.episodes.trajectory import RandomActor
-from policygen.errors import LogbookError
+from policygen.errors import EnvironmentFault, LogbookError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
@@ -135,20 +136,24 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
         # It holds episodes of a round that is assessed again, and may have dropped others for them.
         saved, last_saved = ReplayBuffer(config.buffer_steps), -1
     search.buffer = saved
-    with Players(search.task, config.jobs) as players:
+    with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         for attempt in attempts[last_saved + 1 :]:
-            if attempt.number == 0 and config.warmup_episodes:
-                search.buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
-            elif attempt.policy is not None and attempt.score is not None:
-                seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)
-                search.buffer.add(attempt.number, players.play(attempt.policy, seeds))
+            with suppress(EnvironmentFault):  # episodes that it no longer plays are not shown
+                if attempt.number == 0 and config.warmup_episodes:
+                    search.buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
+                elif attempt.policy is not None and attempt.score is not None:
+                    seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)
+                    search.buffer.add(attempt.number, players.play(attempt.policy, seeds))
         search.best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
         if search.best is not None and search.best.policy is not None:
             if search.mdp is not None:
                 search.best_score = exact_score(search.best.policy, search.mdp)
             if search.best_score is None:
                 seeds = episode_seeds(config.seed, "search", attempts[-1].best_episodes)
-                search.best_score = sampled_score(players.play(search.best.policy, seeds), players.engine)
+                try:
+                    search.best_score = sampled_score(players.play(search.best.policy, seeds), players.engine)
+                except EnvironmentFault:
+                    search.best_score = search.best.score
 
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:

@@ -66,7 +66,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         raise TaskError(f"{gym_id} needs a package that is not installed; {fix}") from None
     except gym.error.Error as error:
         raise TaskError(f"Gymnasium cannot make {gym_id}: {' '.join(str(error).split())}") from None
-    except Exception as error:  # foreign code
+    except (Exception, SystemExit) as error:  # foreign code
         fault = " ".join(f"{type(error).__name__}: {error}".split())
         if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
             raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error

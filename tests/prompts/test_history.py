@@ -76,7 +76,7 @@ def test_failures_are_part_of_the_history() -> None:
         "cartpole", "table", Written([LEANING, NO_POLICY, FALLING, ALWAYS_LEFT]), iterations=4, repairs=0
     )
     _, request = texts(render_prompt(context, config))
-    assert "- 2: not a policy (no policy was found" in request
+    assert "- 2: failed (no policy was found" in request
     assert "- 3:" in request
     assert "the best" in request
 

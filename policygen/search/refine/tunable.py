@@ -22,6 +22,8 @@ Method = Literal["cma", "ars", "coordinate"]
 Vector = npt.NDArray[np.float64]
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 SIGNIFICANT_DIGITS = 5
+# A constant as large as this means "no limit" and not a number to be tuned; none grows beyond it.
+HUGE = 1e30
 
 
 class Returns(Protocol):
@@ -88,13 +90,14 @@ class Tunable:
         # A zero edge or level has no size of its own: the others of its kind lend it theirs.
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
-            part[part == 0] = float(part.mean()) if part.any() else 0.1
+            known = part[part < HUGE]
+            part[part == 0] = float(known.mean()) if known.any() else 0.1
         # A 1 in a feature is mostly structure: a limit of `clip`, a side, what a share is taken from; and pi is pi.
         structure = [
             value == math.pi or (abs(value) == 1 and place.startswith("let "))
             for value, place in zip(self._values, places, strict=True)
         ]
-        self._free = np.flatnonzero((sizes > 0) & ~np.array(structure, np.bool_))
+        self._free = np.flatnonzero((sizes > 0) & (sizes < HUGE) & ~np.array(structure, np.bool_))
         self._sizes = sizes[self._free]
         self.places = tuple(places[i] for i in self._free)
 
@@ -105,14 +108,18 @@ class Tunable:
 
     def relative(self, deviations: Vector, z: Vector) -> list[float]:
         """Standard deviations of z as shares of the constants' sizes at z, to 3 significant digits."""
-        sizes = np.maximum(np.abs(self._values[self._free] + self._sizes * z), 0.01 * self._sizes)
-        return [float(f"{value:.3g}") for value in deviations * self._sizes / sizes]
+        with np.errstate(all="ignore"):
+            sizes = np.maximum(np.abs(self._values[self._free] + self._sizes * z), 0.01 * self._sizes)
+            shares = np.nan_to_num(deviations * self._sizes / sizes, posinf=HUGE)
+        return [float(f"{value:.3g}") for value in shares]
 
     def at(self, z: Vector) -> Policy:
         """The policy at z, the constants that moved rounded to a readable number of digits."""
         values = self._values.copy()
-        values[self._free] += self._sizes * z
-        tidied = with_plain_signs if (values * self._values < 0).any() else _as_it_is
+        with np.errstate(all="ignore"):
+            values[self._free] = np.nan_to_num(values[self._free] + self._sizes * z, posinf=HUGE, neginf=-HUGE)
+            values[self._free] = np.clip(values[self._free], -HUGE, HUGE)
+        tidied = with_plain_signs if (np.sign(values) * np.sign(self._values) < 0).any() else _as_it_is
         for i in np.flatnonzero(values != self._values):
             values[i] = float(f"{values[i]:.{SIGNIFICANT_DIGITS}g}")
         rounded = iter(values.tolist())

@@ -1,0 +1,181 @@
+"""What goes wrong inside an environment, as one sentence that says where; and an end to steps that never end."""
+
+from __future__ import annotations
+
+import faulthandler
+import inspect
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+
+from policygen.errors import EnvironmentFault
+
+STEP_TIMEOUT = 120.0  # seconds that one step may take, unless told otherwise
+_LONGEST = 300  # characters of a foreign message
+_TICKS = 4  # looks at the clock within one time limit
+_NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
+
+
+def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str) -> EnvironmentFault:
+    """What an environment raised in its method `doing`, as a sentence with its file and line.
+
+    A call to exit is a fault as well. What the user raises from the keyboard is none of the environment's.
+
+    Raises:
+        KeyboardInterrupt: `error` is one.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    place = _place(error, env, doing)
+    return EnvironmentFault(f"{gym_id} failed in `{doing}`{f' ({place})' if place else ''}: {_said(error)}")
+
+
+def number_of(reward: Any) -> float:
+    """A reward as a number.
+
+    Raises:
+        EnvironmentFault: it is none; an array counts if it has no dimensions.
+    """
+    if reward.__class__ in _NUMBERS:
+        return float(reward)
+    with suppress(Exception):  # foreign code
+        if not isinstance(reward, str | bytes) and np.ndim(reward) == 0:
+            return float(np.float64(reward))
+    raise EnvironmentFault(f"the reward is {_shown(reward)}, not a number")
+
+
+def close(env: gym.Env[Any, Any]) -> None:
+    """Close an environment; one that fails even then is left behind."""
+    with suppress(Exception, SystemExit):
+        env.close()
+
+
+def _said(error: BaseException) -> str:
+    """The message of a foreign exception in one line."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # even that is foreign code
+        text = ""
+    if not isinstance(error, EnvironmentFault | _TooLong):
+        text = f"{type(error).__name__}{f': {text}' if text else ''}"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:60]
+    except Exception:  # foreign code
+        return f"a {type(value).__name__}"
+
+
+def _place(error: BaseException, env: gym.Env[Any, Any], doing: str) -> str:
+    """The environment's own last line on the way to the exception, else where its method begins."""
+    with suppress(Exception):  # whatever the environment says of itself is foreign, too
+        files = _files_of(env)
+        for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+            if frame.f_code.co_filename in files:
+                return f"{_short(frame.f_code.co_filename)}, line {line}"
+        code = inspect.unwrap(getattr(type(env.unwrapped), doing)).__code__
+        return f"{_short(code.co_filename)}, line {code.co_firstlineno}"
+    return ""
+
+
+def _files_of(env: gym.Env[Any, Any]) -> set[str]:
+    """The files of the environment's classes, and of wrappers that are not Gymnasium's."""
+    classes = [*type(env.unwrapped).__mro__]
+    while isinstance(env, gym.Wrapper):
+        if not type(env).__module__.startswith("gymnasium."):
+            classes.append(type(env))
+        env = env.env
+    modules = {kind.__module__ for kind in classes} - {"builtins", "abc", "typing", gym.Env.__module__}
+    return {str(file) for name in modules if (file := getattr(sys.modules.get(name), "__file__", None))}
+
+
+def _short(file: str) -> str:
+    """A file by its path from where Python finds it: sentences are shown to models, folders of the user are not."""
+    for folder in sorted({str(Path.cwd()), *filter(None, sys.path)}, key=len, reverse=True):
+        with suppress(ValueError):
+            return str(Path(file).relative_to(folder))
+    return Path(file).name
+
+
+class _TooLong(BaseException):  # an environment that catches every Exception must not catch this
+    """A step took longer than it may."""
+
+
+class Watchdog:
+    """Ends a step that takes more than `seconds`, and at most a quarter more, by an exception inside it.
+
+    It costs the steps nothing: a timer of the system looks at `progress` now and then. Timers interrupt the main thread
+    only; elsewhere, and where somebody else uses the timer already, nothing is watched. Code that never returns to
+    Python cannot be interrupted at all, but the process that it runs in can be ended.
+
+    Args:
+        progress: anything that differs from one step to the next.
+        expendable: whether to end the process where an exception does not help (after three times the limit).
+    """
+
+    def __init__(self, seconds: float, progress: Callable[[], object], *, expendable: bool = False) -> None:
+        self.seconds = seconds
+        self._progress = progress
+        self._expendable = expendable
+        self._seen: object = None
+        self._quiet = 0
+        self._on = False
+
+    def __enter__(self) -> Self:
+        free = (
+            hasattr(signal, "setitimer")
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+        )
+        if free:
+            self._seen = self._progress()
+            signal.signal(signal.SIGALRM, self._look)
+            signal.setitimer(signal.ITIMER_REAL, self.seconds / _TICKS, self.seconds / _TICKS)
+            self._on = True
+            self._postpone_the_end()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._on:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            if self._expendable:
+                faulthandler.cancel_dump_traceback_later()
+
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        now = self._progress()
+        if now != self._seen:
+            self._seen, self._quiet = now, 0
+            self._postpone_the_end()
+            return
+        self._quiet += 1
+        if self._quiet >= _TICKS:
+            raise _TooLong(f"no answer within {self.seconds:g} s; more time: --set step_timeout=SECONDS")
+
+    def _postpone_the_end(self) -> None:
+        if self._expendable:
+            faulthandler.dump_traceback_later(3 * self.seconds, exit=True, file=_nowhere())
+
+
+_open_files: list[Any] = []
+
+
+def _nowhere() -> Any:
+    """Where a traceback that nobody reads goes to."""
+    if not _open_files:
+        _open_files.append(open(os.devnull, "w"))  # noqa: SIM115 - kept open for as long as the process lives
+    return _open_files[0]
