@@ -23,7 +23,7 @@ from policygen.errors import EnvironmentFault
 STEP_TIMEOUT = 120.0  # seconds that one step may take, unless told otherwise
 _LONGEST = 300  # characters of a foreign message
 _TICKS = 4  # looks at the clock within one time limit
-_NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
+_NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
 
 
 def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str) -> EnvironmentFault:
@@ -46,11 +46,11 @@ def number_of(reward: Any) -> float:
     Raises:
         EnvironmentFault: it is none; an array counts if it has no dimensions.
     """
-    if reward.__class__ in _NUMBERS:
+    if type(reward) in _NUMBERS:
         return float(reward)
     with suppress(Exception):  # foreign code
         if not isinstance(reward, str | bytes) and np.ndim(reward) == 0:
-            return float(np.float64(reward))
+            return float(reward)
     raise EnvironmentFault(f"the reward is {_shown(reward)}, not a number")
 
 

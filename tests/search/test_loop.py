@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from searched import searched
 from support import (
     ALWAYS_DOWN,
     ALWAYS_LEFT,
@@ -25,6 +26,7 @@ from support import (
 
 import policygen
 from policygen.episodes.score import episode_seeds, paired_gain
+from policygen.policies.parse import parse
 from policygen.runs.standard import SIGNIFICANCE
 from policygen.search.resume import load_run
 
@@ -293,3 +295,24 @@ def test_what_is_no_finite_number_is_told_and_kept() -> None:
     asked = second["messages"][-1]["content"]
     assert "`bad` was no finite number in 100% of the steps, `far` was no finite number in 100% of the steps" in asked
     assert load_run(result.folder).search.attempts[1].undefined == result.attempts[1].undefined
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", ["cma:60", "ars:64"])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("linear", "left = 0\nright = 1.79e308*angle + spin"),
+        ("linear", "let far = 1e308*angle\nleft = 1e-320*far\nright = 5e-324*spin + 3*angle"),
+        ("table", "bins angle: -1, 0.5, 3e38\n| angle | action |\n| 0 | left |\n| * | right |"),
+        ("table", "bins angle: 0, 3.4e38\n| angle | action |\n| 0 | left |\n| * | right |"),
+    ],
+)
+def test_constants_however_large_or_tiny_are_tuned_or_left_alone(kind: str, text: str, method: str) -> None:
+    settings = {"refine": method, "iterations": 1, "max_episodes": 300}
+    context, _ = searched("cartpole", kind, Written([fenced(*text.splitlines())]), **settings)
+    attempt = context.attempts[1]
+    assert attempt.score is not None
+    assert "given up" not in attempt.refinement
+    assert attempt.policy is not None
+    assert parse(attempt.policy.to_text(), context.task, context.kind).policy == attempt.policy

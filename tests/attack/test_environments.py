@@ -1,0 +1,162 @@
+"""Faulty environments: a failed attempt with a sentence that says where, and a next one as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import faulty
+import pytest
+from attacks import LONG, Tally
+from support import CHECKOUT, Written, attempts_of, environment, fenced, lines_of, the_run, transcript_of
+
+import policygen
+from policygen.episodes.players import Players
+from policygen.errors import EnvironmentFault
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.runs.config import effective_config
+from policygen.search.resume import resume
+from policygen.search.run import carry_out, start
+from policygen.tasks.task import Task
+
+ONES, ZEROS = fenced("action_0 = 0", "action_1 = 1"), fenced("action_0 = 1", "action_1 = 0")
+SETTINGS = {"episodes": 3, "warmup_episodes": 0, "final_episodes": 4, "iterations": 2, "policy": "linear"}
+INTERRUPTIBLE = [name for name in (*faulty.STEPPED, *faulty.RESETS) if name not in faulty.DEADLY]
+
+
+def task_with(fault: str) -> Task:
+    return replace(policygen.load_task("faulty:Zoo-calm-v0"), gym_id=f"faulty:Zoo-{fault}-v0")
+
+
+def search(task: Task, provider: Written, out: Path, **settings: Any) -> None:
+    """A run without pictures."""
+    options = {**SETTINGS, "llm": provider.spec, **settings}
+    carry_out(start(task, effective_config(task, task.name, options=options), out, provider))
+
+
+def strict(text: str) -> Any:
+    """JSON without the words that are no JSON."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def assert_held(folder: Path, fault: str) -> None:
+    """The first attempt failed with a sentence, the second one found the best there is."""
+    failed, found = attempts_of(folder)[1:3]
+    (problem,) = failed["problems"]
+    assert failed["policy"] is None
+    assert failed["score"] is None
+    assert f"faulty:Zoo-{fault}-v0" in problem["found"]
+    if fault not in faulty.DEADLY:
+        assert "faulty.py, line " in problem["found"]
+        assert "`reset`" in problem["found"] if fault in faulty.RESETS else "`step`" in problem["found"]
+    assert str(CHECKOUT) not in problem["found"]
+    assert "\n" not in problem["found"]
+    assert found["score"]["mean"] == faulty.STEPS
+    assert found["accepted"]
+    asked = transcript_of(folder)[1]["messages"][-1]["content"]
+    assert "- 1: failed (this policy could not be scored" in asked
+    summary = strict((folder / "summary.json").read_text())
+    assert summary["final"]["mean"] == faulty.STEPS
+    assert summary["failed_attempts"] == 1
+    for line in (folder / "attempts.jsonl").read_text().splitlines():
+        strict(line)
+    strict((folder / "best.json").read_text())
+
+
+def test_a_fault_is_a_failed_attempt_and_the_next_one_is_played(tally: Callable[[str], Tally], tmp_path: Path) -> None:
+    held = tally("a faulty environment is a failed attempt with a sentence")
+    for fault in INTERRUPTIBLE:
+        with held.one():
+            out = tmp_path / fault
+            search(task_with(fault), Written([ONES, ZEROS]), out, step_timeout=0.4)
+            assert_held(the_run(out), fault)
+
+
+def test_a_fault_under_random_actions_ends_the_run_before_anything_is_asked(tmp_path: Path) -> None:
+    provider = Written([ZEROS])
+    with pytest.raises(EnvironmentFault, match=r"Zoo-raises-v0 failed in `step` \(.*faulty.py, line \d+\): Zero"):
+        search(task_with("raises"), provider, tmp_path, warmup_episodes=5)
+    assert provider.prompts == []
+
+
+def test_an_environment_that_fails_under_every_proposal_is_not_paid_for_to_the_end(tmp_path: Path) -> None:
+    provider = Written([ONES] * 20)
+    with pytest.raises(EnvironmentFault, match="failed under 5 proposals in a row"):
+        search(task_with("raises"), provider, tmp_path, iterations=20)
+    assert len(provider.prompts) == 5
+    # The user mends it, or does not: the run goes on where it was.
+    with pytest.raises(EnvironmentFault):
+        carry_out(resume(the_run(tmp_path), Written([ONES] * 20)))
+    assert len(attempts_of(the_run(tmp_path))) == 1 + 4 + 4
+
+
+def policy_of(task: Task, text: str) -> Policy:
+    policy = parse(text, task, "linear").policy
+    assert policy is not None
+    return policy
+
+
+@pytest.mark.parametrize("fault", ["raises", "exits", "hangs", "crashes", "is-killed"])
+def test_worker_processes_serve_the_next_attempt(
+    fault: str, tally: Callable[[str], Tally], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(faulty.__file__).parent), prepend=":")
+    held = tally("worker processes survive what an environment does to them")
+    task = task_with(fault)
+    with Players(task, jobs=2, step_timeout=0.5) as players, held.one():
+        players.apart = True
+        with pytest.raises(EnvironmentFault, match=f"Zoo-{fault}-v0"):
+            players.play(policy_of(task, ONES), (1, 2, 3, 4))
+        played = players.play(policy_of(task, ZEROS), (1, 2, 3, 4))
+        assert [t.episode_return for t in played] == [faulty.STEPS] * 4
+
+
+_BEGIN = """
+import sys; sys.path[:0] = [{tests!r}]
+import policygen
+from policygen.search.resume import resume
+from policygen.search.run import carry_out
+import test_environments as t
+from support import Written
+{what}
+"""
+
+
+def in_python(what: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run some lines in a process of their own."""
+    tests = str(Path(faulty.__file__).parent)
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})" + _BEGIN.format(tests=tests, what=what)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env=environment(PYTHONPATH=f"{CHECKOUT}:{tests}"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("fault", sorted(faulty.DEADLY) if LONG else ["crashes"])
+def test_a_run_that_an_environment_has_ended_goes_on_without_it(
+    fault: str, tally: Callable[[str], Tally], tmp_path: Path
+) -> None:
+    held = tally("a run whose process the environment ended goes on")
+    with held.one():
+        begun = in_python(f"t.search(t.task_with({fault!r}), Written([t.ONES]), t.Path('out'))", tmp_path)
+        folder = the_run(tmp_path / "out")
+        assert begun.returncode != 0 or fault == "leaves"
+        assert len(lines_of(folder / "transcript.jsonl")) == 1
+        assert len(attempts_of(folder)) == 1
+        resumed = in_python(f"carry_out(resume(t.Path({str(folder)!r}), Written([t.ZEROS]), trust=True))", tmp_path)
+        assert resumed.returncode == 0, resumed.stderr
+        assert_held(folder, fault)
