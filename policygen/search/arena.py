@@ -58,7 +58,7 @@ class Arena:
     # --- playing
 
     def be_careful(self, careful: bool) -> None:
-        """Play foreign environments in other processes, or no longer: it may be a crash that interrupted the run."""
+        """Play foreign environments in other processes, or no longer: a crash may have interrupted the run."""
         self.players.apart = careful and self.players.foreign
 
     def play(self, actor: Policy | RandomActor, seeds: tuple[int, ...]) -> list[Trajectory]:

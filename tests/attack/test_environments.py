@@ -13,7 +13,7 @@ from typing import Any
 import faulty
 import pytest
 from attacks import LONG, Tally
-from support import CHECKOUT, Written, attempts_of, environment, fenced, lines_of, the_run, transcript_of
+from support import CHECKOUT, Written, attempts_of, environment, fenced, the_run, transcript_of
 
 import policygen
 from policygen.episodes.players import Players
@@ -155,7 +155,7 @@ def test_a_run_that_an_environment_has_ended_goes_on_without_it(
         begun = in_python(f"t.search(t.task_with({fault!r}), Written([t.ONES]), t.Path('out'))", tmp_path)
         folder = the_run(tmp_path / "out")
         assert begun.returncode != 0 or fault == "leaves"
-        assert len(lines_of(folder / "transcript.jsonl")) == 1
+        assert len(transcript_of(folder)) == 1
         assert len(attempts_of(folder)) == 1
         resumed = in_python(f"carry_out(resume(t.Path({str(folder)!r}), Written([t.ZEROS]), trust=True))", tmp_path)
         assert resumed.returncode == 0, resumed.stderr
