@@ -11,7 +11,7 @@ from typing import Any
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.features import CellReader
-from policygen.policies.lines import Problem
+from policygen.policies.lines import Problem, read_draft
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
@@ -19,6 +19,7 @@ from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of
 from policygen.prompts.views import random_view, task_view
 from policygen.prompts.visits import count_visits, visit_views
+from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.runs.state import Context
@@ -101,6 +102,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             for d in (grid.dimensions if grid is not None else ())
         ],
         "grid_is_free": config.grid == "free",
+        "columns": list(grid.names) if grid is not None else [],
+        "features": [name for name, _ in incumbent.lets] if incumbent is not None else [],
         "number": context.number,
         "iterations": config.iterations,
         "planned": config.iterations * config.candidates,
@@ -109,6 +112,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "worst_episodes": [viewed(e) for e in worst],
         "account": where_points_are,
         "refining": context.refining,
+        "functions": list(FUNCTION_NAMES),
         "attempts": attempt_views(context, visits),
         "rule": {
             "episodes": config.episodes,
@@ -222,6 +226,19 @@ def render_repair(
         "show": _FULL,
         "problems": tuple(problems),
         "reply_lines": reply.splitlines(),
+        **_defined(reply, variables["columns"], context, config),
     }
     request = render_template("repair", variables)
     return prompt.followed_by(Message("assistant", reply or "(empty)"), Message("user", request))
+
+
+def _defined(reply: str, columns: list[str], context: Context, config: RunConfig) -> dict[str, Any]:
+    """The columns that a malformed table may have, and the names of the features that it or the best policy defines."""
+    inherited = dict(context.incumbent.lets) if context.incumbent is not None else {}
+    draft = read_draft(reply, context.task, inherited)
+    if config.grid == "free" and draft.bins:
+        header = {cell.lower() for cell in draft.header[1]} if draft.header is not None else None
+        columns = list(dict.fromkeys([*columns, *draft.bins]))
+        if header is not None:
+            columns = [name for name in columns if name in draft.bins or name.lower() in header]
+    return {"columns": columns, "features": list(dict.fromkeys([*inherited, *draft.lets, *draft.bare]))}

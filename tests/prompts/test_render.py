@@ -8,13 +8,14 @@ import re
 import numpy as np
 import pytest
 from searched import searched, texts
-from support import ALWAYS_DOWN, ALWAYS_RIGHT, Written, fenced
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, LEANING, Written, fenced
 
 import policygen
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
 from policygen.policies.parse import parse
 from policygen.prompts.render import Show, render_prompt, render_repair, template_variables
+from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.roles.appoint import appoint
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
@@ -217,6 +218,35 @@ def test_a_repair_continues_the_conversation_with_every_problem(kind: str) -> No
         assert str(problem) in repair.messages[-1].content
         if problem.line is not None:
             assert f"line {problem.line} was: `{reply.splitlines()[problem.line - 1]}`" in repair.messages[-1].content
+
+
+def test_a_repair_asks_for_what_is_wrong_and_knows_the_columns_and_features_of_the_reply() -> None:
+    context, config = searched("cartpole", "table", Written([LEANING]), iterations=1, grid="free")
+    reply = fenced(
+        "let lead = angle + 0.3*spin", "bins lead: -0.1, 0.1", "| lead | action |", "|---|---|", "| 0 | lft |"
+    )
+    problems = parse(reply, context.task, context.kind, context.incumbent).problems
+    repair = render_repair(render_prompt(context, config), reply, problems, context, config).messages[-1].content
+    assert "Table columns: | lead | action |." in repair
+    assert "Correct this and nothing else" in repair
+    assert "What you leave out still stays as in the best policy so far." in repair
+    assert "whole policy" not in repair
+    context, config = searched("cartpole", "linear", iterations=1)
+    reply = fenced("let lead = angle + 0.3*spin", "left = 0", "right = led")
+    problems = parse(reply, context.task, context.kind).problems
+    repair = render_repair(render_prompt(context, config), reply, problems, context, config).messages[-1].content
+    assert "; features: lead." in repair
+    assert "best policy" not in repair
+
+
+@pytest.mark.parametrize("kind", ["table", "linear"])
+def test_every_function_of_the_language_is_told(kind: str) -> None:
+    context, config = searched("cartpole", kind, iterations=1, grid="free")
+    system, _ = texts(render_prompt(context, config))
+    told = set(re.search(r"functions ([a-z0-9 ]+);", system)[1].split())  # type: ignore[index]
+    assert told == {*FUNCTION_NAMES} - {"fixed"}
+    if kind == "table":
+        assert "belongs to the bin above it" in " ".join(system.split())
 
 
 def test_an_empty_reply_can_be_repaired() -> None:
