@@ -161,6 +161,7 @@ def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @trust_option
 @click.option("--iterations", type=int, help="Rounds of asking (default 20).")
 @click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
+@click.option("--patience", type=int, help="Stop after so many attempts without a new best.")
 @click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
 @click.option("--refine", help="Tune each proposal: METHOD[:EPISODES], METHOD none, auto, cma, ars or coordinate.")
 @click.option("--jobs", type=int, help="Processes that play episodes (default: all cores).")
@@ -233,8 +234,10 @@ def _carry_out(begun: Any) -> None:
         say(f"no policy was found; what was asked and answered is in {begun.folder}")
         raise SystemExit(1)
     seeds = "" if begun.final.exact else " that the search never saw"
-    solved = {True: " (solved)", False: " (not solved)", None: ""}[summary.solved]
-    say(f"final score: {begun.final}{seeds}{solved}")
+    remarks = [{True: "solved", False: "not solved"}[summary.solved]] if summary.solved is not None else []
+    remarks += ["the best known score"] if summary.optimum_reached else []
+    remark = f" ({', '.join(remarks)})" if remarks else ""
+    say(f"final score: {begun.final}{seeds}{remark}")
     say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
     say(f"results: {begun.folder}")
 

@@ -115,7 +115,7 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
         "tokens_out": 2140,
     }
     assert summary["is_language_model"] is True
-    assert summary["stopped"] == "the best possible score was reached"
+    assert summary["stopped"] == "the best known score, 0.74016, was reached"
     assert summary["solved"] is True
     assert summary == summary_to_record(result.summary)
     replies = [line["reply"] for line in transcript_of(result.folder)]
@@ -258,7 +258,7 @@ def test_the_command_line_runs_a_model_to_the_end(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     folder = the_run(tmp_path / "results")
-    assert "final score: 0.7402 (exact) (solved)" in done.stdout
+    assert "final score: 0.7402 (exact) (solved, the best known score)" in done.stdout
     assert f"results: results/{folder.name}" in done.stdout
     assert summary_of(folder)["llm_calls"] == 2
     assert {path.name for path in folder.iterdir()} == {

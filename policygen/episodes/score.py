@@ -64,12 +64,13 @@ def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], e
     std = float(returns.std(ddof=1)) if n > 1 else 0.0
     interval = None
     if n > 1:
-        half = _t_quantile(0.975, n - 1) * std / math.sqrt(n)
+        half = t_quantile(0.975, n - 1) * std / math.sqrt(n)
         interval = (mean - half, mean + half)
     return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds)
 
 
-def _t_quantile(probability: float, degrees: int) -> float:
+def t_quantile(probability: float, degrees: int) -> float:
+    """The value that Student's t with so many degrees of freedom stays below with this probability."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))

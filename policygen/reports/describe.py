@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from policygen.errors import TaskError
 from policygen.files import list_resources
+from policygen.search.optimum import with_optimum
 from policygen.tasks.load import load_task
 from policygen.tasks.task import output_names
 
@@ -28,7 +29,7 @@ def list_tasks() -> str:
 
 def describe_task(name: str) -> str:
     """All that a task says, in plain text."""
-    task = load_task(name)
+    task = with_optimum(load_task(name))
     lines = [f"{task.name}: {task.gym_id}" + (f" with {dict(task.kwargs)}" if task.kwargs else ""), "", task.about, ""]
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""

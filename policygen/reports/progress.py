@@ -67,11 +67,16 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}/{_planned(run)}"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
+    if attempt.kind == "resignation":
+        return f"{number}  {attempt.verdict}"
     if attempt.policy is None:
         return f"{number}  {': '.join(map(str, (attempt.verdict, *attempt.problems[:1])))}"
     if attempt.score is None:
         return f"{number}  {attempt.verdict}"
-    mark = "  best so far" if attempt.accepted else ""
+    mark = ""
+    if attempt.accepted:
+        fresh = f", {attempt.validated_mean:.4g} on" if attempt.validated_mean is not None else ""
+        mark = f"  best so far{fresh}{f' {attempt.validated_episodes} other episodes' if fresh else ''}"
     tuned = f", tuned from {attempt.proposed_score.mean:.4g}" if attempt.proposed_score is not None else ""
     return f"{number}  {attempt.score}{tuned}{mark}  ({attempt.verdict}){_spending(run)}"
 
@@ -99,7 +104,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # long lines are cut, and squeeze nothing
     table.add_row("done", ProgressBar(total=planned, completed=number, width=60))
     best = run.search.best
-    table.add_row("best", f"attempt {best.number}: {run.search.best_score}" if best is not None else "none yet")
+    table.add_row("best", f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet")
     table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
     if calls := run.proposer.model_calls(run.ledger):
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"

@@ -131,7 +131,7 @@ class LanguageModel:
                 break
             exchanges.append(exchange)
             parsed = read(exchange.reply, context, self._config)
-            if parsed.policy is not None:
+            if parsed.policy is not None or parsed.resigned:
                 break
         return Proposal(context.number, parsed, tuple(exchanges), stopped)
 

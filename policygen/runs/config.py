@@ -74,6 +74,7 @@ class RunConfig(BaseModel):
     stop_at: float | None = Field(
         None, description="stop when the best score reaches this (default: the known optimum)"
     )
+    patience: int | None = Field(None, ge=1, description="attempts without a new best after which the run stops")
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
     template: str | None = Field(None, description="improve template: a name in templates/ or a path")

@@ -113,7 +113,10 @@ class Summary:
         usd: None where a price is unknown.
         episodes, env_steps: spent while searching; the final score's are not among them.
         best_attempt: None where no reply was a policy; then there is no `final` score either.
+        best_score: of the best policy, exact or on episodes that did not choose it.
+        search_score: what it was chosen by.
         solved: whether the final score reaches the task's threshold; None where the task has none.
+        optimum: the best known score, and `optimum_reached`, whether the final score shows that it is reached.
         stopped: why the search ended, as a sentence.
         assumed: what was assumed about a task without a task file.
         finished: False for what an interrupted run had found and spent; it has no final score yet.
@@ -138,8 +141,11 @@ class Summary:
     env_steps: int = 0
     best_attempt: int | None = None
     best_score: float | None = None
+    search_score: float | None = None
     final: FinalScore | None = None
     solved: bool | None = None
+    optimum: float | None = None
+    optimum_reached: bool | None = None
     stopped: str = ""
     assumed: tuple[str, ...] = ()
     wall_seconds: float = 0.0
@@ -174,6 +180,7 @@ CURVE_COLUMNS = (
     "score",
     "std",
     "best",
+    "best_search",
     "accepted",
     "failed",
     "calls",
@@ -189,7 +196,8 @@ CURVE_COLUMNS = (
 def curve_csv(attempts: Sequence[Attempt]) -> str:
     """One row per attempt: its own score, the best so far, and what had been spent by then (running totals).
 
-    `proposed` is the score before tuning, empty where nothing was tuned.
+    `proposed` is the score before tuning, empty where nothing was tuned. `best` is the score of the best policy on
+    episodes that did not choose it (or its exact score), `best_search` the one that it was chosen by.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -208,9 +216,10 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
                 _cell(attempt.proposed_score.mean if attempt.proposed_score else None),
                 _cell(score.mean if score else None),
                 _cell(score.std if score else None),
+                _cell(attempt.reported_best),
                 _cell(attempt.best_mean),
                 int(attempt.accepted),
-                int(attempt.number > 0 and attempt.policy is None),
+                int(attempt.failed),
                 calls,
                 tokens_in,
                 tokens_out,

@@ -20,6 +20,7 @@ from policygen.runs.example import Example
 from policygen.tasks.task import PolicyKind, Task
 
 Ending = Literal["terminated", "cut"]
+AttemptKind = Literal["proposal", "resignation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Attempt:
 
     Attributes:
         number: 1 for the first; 0 is random actions, before any proposal.
+        kind: a "resignation" is a reply that says that it cannot improve on the best policy.
         score: on the seeds that all attempts share. None for a failed attempt.
         played: the episodes behind the score, in short.
         accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
@@ -58,7 +60,10 @@ class Attempt:
         usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
         episodes, env_steps: totals of the run after this attempt.
         stopped: the budget that this attempt, unrepaired or unscored, used up; the run ends with its round.
-        best_mean, best_episodes: the best score after this attempt, and the episodes it rests on (0 when exact).
+        best_mean, best_episodes: the score by which the best after this attempt was chosen, and the episodes that it
+            rests on (0 when exact).
+        validated_mean, validated_episodes: the same policy on episodes that did not choose it; None and 0 where the
+            score is exact, or no episodes were left for it.
         seconds: time spent on this attempt, the model's share included; `wall_seconds`: the run's time up to its end.
     """
 
@@ -89,25 +94,41 @@ class Attempt:
     env_steps: int = 0
     best_mean: float | None = None
     best_episodes: int = 0
+    validated_mean: float | None = None
+    validated_episodes: int = 0
     stopped: str = ""
     seconds: float = 0.0
     wall_seconds: float = 0.0
+    kind: AttemptKind = "proposal"
+
+    @property
+    def failed(self) -> bool:
+        """Whether a policy was asked for and none came."""
+        return self.number > 0 and self.policy is None and self.kind != "resignation"
+
+    @property
+    def reported_best(self) -> float | None:
+        """The best score after this attempt without the luck of having been chosen, as far as that is known."""
+        return self.validated_mean if self.validated_mean is not None else self.best_mean
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """An attempt before it is kept: with the episodes it was scored on, and the best score after it."""
+    """An attempt before it is kept: with the episodes it was scored on, and the best scores after it."""
 
     attempt: Attempt
     trajectories: Sequence[Trajectory] = ()
     best_score: Score | None = None
+    validation: Score | None = None
 
 
 @dataclass
 class Search:
     """What the loop has so far; the only record that changes as a run goes on.
 
-    `best_score` may rest on more episodes than the best attempt's own score: close comparisons are prolonged.
+    `best_score` is what the best policy was chosen by; it may rest on more episodes than the best attempt's own score:
+    close comparisons are prolonged. `validation` is its score on episodes that did not choose it, None where the score
+    is exact, or no episodes were left.
     `example` is a policy of another task to show. `turns` are the requests and last replies of a continued
     conversation. `stopped` says why the loop ended.
     """
@@ -119,16 +140,31 @@ class Search:
     attempts: list[Attempt] = field(default_factory=list)
     best: Attempt | None = None
     best_score: Score | None = None
+    validation: Score | None = None
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""
+
+    @property
+    def unbiased_score(self) -> Score | None:
+        """The best policy's score, if it is exact or on episodes that did not choose the policy."""
+        exact = self.best_score is not None and self.best_score.exact
+        return self.best_score if exact else self.validation
+
+    @property
+    def reported_score(self) -> Score | None:
+        """What is shown as the best score: the unbiased one, or what the search has where there is none."""
+        return self.unbiased_score or self.best_score
 
     def keep(self, assessment: Assessment) -> Attempt:
         """Remember an assessed attempt and its episodes; an accepted one is the best from now on."""
         score = self.best_score = assessment.best_score
+        validation = self.validation = assessment.validation
         attempt = replace(
             assessment.attempt,
             best_mean=score.mean if score is not None else None,
             best_episodes=score.episodes if score is not None else 0,
+            validated_mean=validation.mean if validation is not None else None,
+            validated_episodes=validation.episodes if validation is not None else 0,
         )
         self.buffer.add(attempt.number, assessment.trajectories)
         self.attempts.append(attempt)
@@ -163,7 +199,7 @@ class Search:
             number,
             config.seed,
             self.best,
-            self.best_score,
+            self.reported_score,
             tuple(self.attempts),
             self.buffer,
             config.refine.method is not None,
@@ -176,10 +212,10 @@ class Search:
 class Context:
     """What a prompt is rendered from, and what the `builtin` provider searches with.
 
-    The buffer is the run's own: read it at once, do not keep it. `refining` says that a numerical search tunes every
-    proposal. `definitions` say what `n_NAME` stands for, over all
-    that the buffer holds; empty unless the run normalises. They depend on nothing else, so that a resumed run reads
-    recorded replies as they were read.
+    `best_score` is the one to be shown: exact, or on episodes that did not choose the best policy. The buffer is the
+    run's own: read it at once, do not keep it. `refining` says that a numerical search tunes every proposal.
+    `definitions` say what `n_NAME` stands for, over all that the buffer holds; empty unless the run normalises. They
+    depend on nothing else, so that a resumed run reads recorded replies as they were read.
     """
 
     task: Task

@@ -90,17 +90,37 @@ class Arena:
         """The score on at least so many of the common seeds, playing only those that are missing, if affordable."""
         if score.exact or score.episodes >= episodes or not self.affords(episodes, score):
             return score
-        seeds = episode_seeds(self.config.seed, "search", episodes - score.episodes, score.episodes)
-        more = sampled_score(self.play(policy, seeds), score.engine)
+        return self._longer("search", policy, score, episodes)
+
+    def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
+        """The score on so many episodes that choose nothing, or on as many as are left; None where scores are exact.
+
+        Args:
+            score: on the first of these episodes, where they were played before.
+        """
+        played = score.episodes if score is not None else 0
+        if self.config.max_episodes is not None:
+            episodes = min(episodes, played + self.config.max_episodes - self.ledger.episodes)
+        if self.mdp is not None or episodes <= max(played, 1):
+            return score
+        return self._longer("validation", policy, score, episodes)
+
+    def _longer(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
+        """The score on so many seeds of a stream, playing those that are missing."""
+        played = score.episodes if score is not None else 0
+        seeds = episode_seeds(self.config.seed, purpose, episodes - played, played)
+        more = sampled_score(self.play(policy, seeds), self.players.engine)
+        if score is None:
+            return more
         return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
 
     def trials(self, number: int) -> Trials:
         """What tuning the proposal of attempt `number` may play: its own seeds, and the episodes left for it."""
         episodes, left = self.config.refine.episodes, self.config.max_episodes
         if left is not None:
-            # Scoring the tuned policy, and the other proposals of its round, must still be possible.
+            # Scoring and validating the tuned policy, and scoring the rest of its round, must still be possible.
             others = self._rest_of_round(number)
-            episodes = min(episodes, left - self.ledger.episodes - (1 + others) * self.config.episodes)
+            episodes = min(episodes, left - self.ledger.episodes - (2 + others) * self.config.episodes)
 
         def seeds(first: int, count: int) -> tuple[int, ...]:
             return episode_seeds(self.config.seed, f"refine {number}", count, first)

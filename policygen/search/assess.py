@@ -13,7 +13,7 @@ from policygen.roles.proposer import Proposal
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Assessment, Attempt, Played, Search
 from policygen.search.arena import Arena, Performance
-from policygen.search.judge import FIRST, Verdict, judge, nothing_left_to_gain, undecided
+from policygen.search.judge import FIRST, Verdict, judge, reaches, stop_score, undecided
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined
 
@@ -40,9 +40,10 @@ def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
     """
     started = time.perf_counter()
     arena.reserve_for_round(proposal.number)
-    attempt = _proposed(proposal)
+    attempt, unchanged = _proposed(proposal), (search.best_score, search.validation)
     if attempt.policy is None:
-        return Assessment(arena.stamped(replace(attempt, verdict="no policy"), started), (), search.best_score)
+        verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
+        return Assessment(arena.stamped(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
         assessed = _assessed(attempt, proposal, search, arena, started)
         arena.faults = 0
@@ -53,7 +54,7 @@ def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
             arena.note_fault(error)
         problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
         failed = replace(attempt, policy=None, verdict="not scored", problems=(problem,))
-        return Assessment(arena.stamped(failed, started), (), search.best_score)
+        return Assessment(arena.stamped(failed, started), (), *unchanged)
     return assessed
 
 
@@ -70,17 +71,18 @@ def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena
         performance = arena.perform(proposal.number, attempt.policy)
     except BudgetExhausted as error:
         unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
-        return Assessment(arena.stamped(unscored, started), (), search.best_score)
+        return Assessment(arena.stamped(unscored, started), (), search.best_score, search.validation)
     attempt, performance = _tuned(attempt, performance, proposal, search, arena)
-    assert attempt.policy is not None
+    policy = attempt.policy
+    assert policy is not None
     assert performance.score is not None
-    contest = _contest(attempt.policy, performance.score, search, arena)
+    contest = _contest(policy, performance.score, search, arena)
     untuned = arena.config.refine.method is not None and not attempt.refinement
     attempt = replace(
         attempt,
         score=performance.score,
         played=tuple(map(Played.of, performance.trajectories)),
-        undefined=attempt.policy.undefined([(t.observations[:-1], t.actions) for t in performance.trajectories]),
+        undefined=policy.undefined([(t.observations[:-1], t.actions) for t in performance.trajectories]),
         accepted=contest.verdict.accepted,
         verdict=contest.verdict.words
         + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),
@@ -88,18 +90,22 @@ def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena
         paired_episodes=contest.verdict.episodes,
         p=contest.verdict.p if contest.verdict.gain is not None else None,
     )
-    return Assessment(arena.stamped(attempt, started), performance.trajectories, contest.best_score)
+    validation = search.validation
+    if attempt.accepted:
+        exact = contest.best_score.exact
+        validation = None if exact else arena.validate(policy, None, arena.config.episodes)
+    return Assessment(arena.stamped(attempt, started), performance.trajectories, contest.best_score, validation)
 
 
 def confirm_best(search: Search, arena: Arena) -> Score | None:
-    """The best score, played on four times the usual episodes where it seems that nothing is left to gain."""
-    best, score = search.best, search.best_score
-    if best is None or best.policy is None or score is None:
+    """The best policy's validation, on four times the usual episodes where it seems that nothing is left to gain."""
+    best, score, target = search.best, search.validation, stop_score(search.task, arena.config)
+    if best is None or best.policy is None or score is None or target is None:
         return score
-    if not nothing_left_to_gain(score, search.task, arena.config):
+    if score.mean < target or reaches(score, target):
         return score
     try:
-        return arena.prolong(best.policy, score, arena.config.episodes * PROLONGATIONS[-1])
+        return arena.validate(best.policy, score, arena.config.episodes * PROLONGATIONS[-1])
     except EnvironmentFault:  # the score is as sure as it was; the next attempt meets the fault if it stays
         return score
 
@@ -113,6 +119,7 @@ def _proposed(proposal: Proposal) -> Attempt:
         proposal.parsed.policy,
         None,
         idea=proposal.idea,
+        kind="resignation" if proposal.parsed.resigned else "proposal",
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
         calls=sum(exchange.requests for exchange in proposal.exchanges),

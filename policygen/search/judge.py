@@ -1,16 +1,22 @@
-"""Who is best: a paired test on common seeds, and when nothing is left to gain. Nothing here plays an episode."""
+"""Who is best: a paired test on common seeds, and when to stop. Nothing here plays an episode."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from policygen.episodes.score import Score, paired_gain, score_of_returns
+from policygen.episodes.score import Score, paired_gain, score_of_returns, t_quantile
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import LAST_SIGNIFICANCE, SIGNIFICANCE
+from policygen.runs.state import Attempt
 from policygen.tasks.task import Task
+
+CONFIDENCE = 0.95  # that a target is reached, before a run stops for it
+ROUNDING = 1e-9  # of exact scores
+RESIGNATIONS = 2  # replies in a row that see no improvement, until they are believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,43 @@ def stop_score(task: Task, config: RunConfig) -> float | None:
     return task.optimum.value if task.optimum is not None else None
 
 
-def nothing_left_to_gain(best: Score | None, task: Task, config: RunConfig) -> bool:
-    """Whether the best score is as high as can be, as far as its episodes show."""
+def reaches(score: Score | None, target: float | None) -> bool:
+    """Whether a score shows that the target is reached: exact, or by the one-sided 95% bound of its episodes.
+
+    Of sampled scores only those show it that did not choose the policy. A mean may be above the target by luck.
+    """
+    if score is None or target is None or not math.isfinite(score.mean):
+        return False
+    if score.exact:
+        return score.mean >= target - ROUNDING
+    if score.episodes < 2:
+        return False
+    half = t_quantile(CONFIDENCE, score.episodes - 1) * score.std / math.sqrt(score.episodes)
+    return score.mean - half >= target - ROUNDING
+
+
+def nothing_left_to_gain(unbiased: Score | None, task: Task, config: RunConfig) -> str:
+    """Why the run may stop with a best policy of that score, as a sentence; empty while there is something to gain."""
     target = stop_score(task, config)
-    return target is not None and best is not None and target <= best.mean < math.inf
+    if not reaches(unbiased, target):
+        return ""
+    return f"the {'best known score' if config.stop_at is None else 'score to stop at'}, {target:.6g}, was reached"
+
+
+def given_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
+    """Why the run need not go on after these attempts, as a sentence; empty while there is hope.
+
+    Derived from the attempts alone, so that a resumed run stops where it would have.
+    """
+    resigned = 0
+    for attempt in reversed(attempts):
+        if attempt.kind != "resignation":
+            break
+        resigned += 1
+    if resigned >= min(RESIGNATIONS, config.patience or RESIGNATIONS):
+        return f"the model saw no improvement, {resigned} {'reply' if resigned == 1 else 'replies'} in a row"
+    last = next((attempt.number for attempt in reversed(attempts) if attempt.accepted), 0)
+    since = len(attempts) - 1 - last
+    if config.patience is not None and since >= config.patience:
+        return f"{since} attempts in a row brought no new best (--patience {config.patience})"
+    return ""

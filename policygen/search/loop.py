@@ -15,7 +15,7 @@ from policygen.runs.example import Example
 from policygen.runs.state import Attempt, Search
 from policygen.search.arena import Arena
 from policygen.search.assess import assess, assess_random_actions, confirm_best
-from policygen.search.judge import nothing_left_to_gain
+from policygen.search.judge import given_up, nothing_left_to_gain
 from policygen.tasks.task import Task
 
 
@@ -41,9 +41,10 @@ def optimize(
             if not search.attempts:
                 yield search.keep(assess_random_actions(arena))
             while contexts := search.next_round(config):
-                search.best_score = confirm_best(search, arena)
-                if nothing_left_to_gain(search.best_score, search.task, config):
-                    search.stopped = "the best possible score was reached"
+                search.validation = confirm_best(search, arena)
+                reason = nothing_left_to_gain(search.unbiased_score, search.task, config)
+                if reason := reason or given_up(search.attempts, config):
+                    search.stopped = reason
                     return
                 arena.be_careful(correspondence.repeats)
                 scorable = contexts[: arena.scorable(len(contexts))]

@@ -20,6 +20,7 @@ from policygen.runs.reading import read_example
 from policygen.search.arena import Arena
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
+from policygen.search.optimum import with_optimum
 from policygen.search.resume import load_run
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.load import load_task
@@ -58,8 +59,7 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
     else:
         task = load_task(name)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
-        if config.ablate == "knowledge":
-            task = without_knowledge(task)
+        task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
         search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)
         with Arena(search, config, Ledger(config)) as arena:
             search.keep(assess_random_actions(arena))

@@ -150,10 +150,13 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
                 search.best_score = exact_score(search.best.policy, search.mdp)
             if search.best_score is None:
                 seeds = episode_seeds(config.seed, "search", attempts[-1].best_episodes)
+                validated = episode_seeds(config.seed, "validation", attempts[-1].validated_episodes)
                 try:
                     search.best_score = sampled_score(players.play(search.best.policy, seeds), players.engine)
+                    if validated:
+                        search.validation = sampled_score(players.play(search.best.policy, validated), players.engine)
                 except EnvironmentFault:
-                    search.best_score = search.best.score
+                    search.best_score = search.best_score or search.best.score
 
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:

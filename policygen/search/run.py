@@ -24,7 +24,9 @@ from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
 from policygen.runs.state import Attempt, Search
 from policygen.search.arena import play_final
+from policygen.search.judge import reaches
 from policygen.search.loop import new_search, optimize
+from policygen.search.optimum import with_optimum
 from policygen.search.origin import TemplateWatch, check_replay
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.task import Task
@@ -112,8 +114,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     if config.llm == "replay:latest":  # tomorrow `latest` is another run
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
     provider = provider or connect(config.llm, llm_options(config))
-    if config.ablate == "knowledge":
-        task = without_knowledge(task)
+    task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
     proposer = appoint(provider, config)
     proposer.check(task)
     check_replay(proposer, task, config)
@@ -131,7 +132,7 @@ def summarise(run: Run, seconds: float) -> Summary:
     """What a finished run reports; `seconds` is what its final score took."""
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
     asked = [attempt for attempt in search.attempts if attempt.number > 0]
-    solved = search.task.solved
+    solved, optimum = search.task.solved, search.task.optimum
     return Summary(
         task=search.task.name,
         gym_id=search.task.gym_id,
@@ -144,16 +145,19 @@ def summarise(run: Run, seconds: float) -> Summary:
         llm_calls=run.proposer.model_calls(ledger),
         requests=ledger.calls,
         repairs=sum(attempt.repairs for attempt in asked),
-        failed_attempts=sum(attempt.policy is None for attempt in asked),
+        failed_attempts=sum(attempt.failed for attempt in asked),
         tokens_in=ledger.tokens_in,
         tokens_out=ledger.tokens_out,
         usd=ledger.usd,
         episodes=ledger.episodes,
         env_steps=ledger.env_steps,
         best_attempt=search.best.number if search.best is not None else None,
-        best_score=search.best_score.mean if search.best_score is not None else None,
+        best_score=search.reported_score.mean if search.reported_score is not None else None,
+        search_score=search.best_score.mean if search.best_score is not None else None,
         final=final_score(final) if final is not None else None,
         solved=(final is not None and final.mean >= solved) if solved is not None else None,
+        optimum=optimum.value if optimum is not None else None,
+        optimum_reached=reaches(final, optimum.value) if optimum is not None else None,
         stopped=search.stopped,
         assumed=tuple(search.task.assumed),
         wall_seconds=round((search.attempts[-1].wall_seconds if search.attempts else 0.0) + seconds, 3),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from policygen.episodes.score import Score, score_of_returns
 from policygen.runs.config import RunConfig
-from policygen.search.judge import judge, nothing_left_to_gain, stop_score, undecided
+from policygen.runs.state import Attempt
+from policygen.search.judge import given_up, judge, nothing_left_to_gain, stop_score, undecided
 from policygen.tasks.load import load_task
 
 LAKE = load_task("frozenlake")
@@ -60,17 +63,48 @@ def test_exact_scores_are_never_close() -> None:
 @pytest.mark.parametrize(
     ("best", "settings", "expected"),
     [
-        (None, {}, False),
-        (score(1, 2), {}, False),
-        (score(1, 2), {"stop_at": 1.5}, True),
-        (score(1, 2), {"stop_at": 2}, False),
+        (None, {}, ""),
+        (score(1, 2), {}, ""),
+        (exact(500), {}, "the best known score, 500, was reached"),
+        (score(500, 500, 500), {}, "the best known score, 500, was reached"),
+        (score(30, 31, 32, 33), {"stop_at": 29.5}, "the score to stop at, 29.5, was reached"),
+        (score(30, 31, 32, 33), {"stop_at": 31}, ""),  # the mean is 31.5, and may be luck
+        (score(40), {"stop_at": 30}, ""),
+        (exact(1.5 - 1e-12), {"stop_at": 1.5}, "the score to stop at, 1.5, was reached"),
     ],
 )
-def test_nothing_is_left_to_gain_at_the_score_the_user_wants(best: Score, settings: dict, expected: bool) -> None:
-    assert nothing_left_to_gain(best, POLE, RunConfig(task="cartpole", **settings)) is expected
+def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(
+    best: Any, settings: Any, expected: str
+) -> None:
+    assert nothing_left_to_gain(best, POLE, RunConfig(task="cartpole", **settings)) == expected
 
 
 def test_the_known_optimum_is_where_a_run_stops_unless_the_user_says_otherwise() -> None:
     assert LAKE.optimum is not None
     assert stop_score(LAKE, RunConfig(task="frozenlake")) == LAKE.optimum.value
     assert stop_score(LAKE, RunConfig(task="frozenlake", stop_at=0.1)) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("kinds", "patience", "expected"),
+    [
+        ("", None, ""),
+        ("bffffff", None, ""),
+        ("br", None, ""),
+        ("brr", None, "the model saw no improvement, 2 replies in a row"),
+        ("brfr", None, ""),
+        ("bffr", 4, ""),
+        ("bffrf", 4, "4 attempts in a row brought no new best (--patience 4)"),
+        ("bffbfff", 4, ""),
+        ("ffff", 4, "4 attempts in a row brought no new best (--patience 4)"),
+        ("br", 1, "the model saw no improvement, 1 reply in a row"),
+        ("brr", 9, "the model saw no improvement, 2 replies in a row"),
+    ],
+)
+def test_a_run_ends_where_nothing_more_is_to_be_hoped_for(kinds: str, patience: int | None, expected: str) -> None:
+    attempts = [Attempt(0, None, None)]
+    for number, kind in enumerate(kinds, 1):
+        attempts.append(
+            Attempt(number, None, None, accepted=kind == "b", kind="resignation" if kind == "r" else "proposal")
+        )
+    assert given_up(attempts, RunConfig(task="cartpole", patience=patience)) == expected

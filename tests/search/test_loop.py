@@ -26,6 +26,7 @@ from support import (
 
 import policygen
 from policygen.episodes.score import episode_seeds, paired_gain
+from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.runs.standard import SIGNIFICANCE
 from policygen.search.resume import load_run
@@ -67,6 +68,37 @@ def test_the_final_score_is_on_seeds_that_nothing_in_the_search_saw() -> None:
     assert result.summary.final.seeds == result.final.seeds
     again = policygen.score(result.policy, episodes=50)
     assert not set(again.seeds) & (search_seeds(result) | set(result.final.seeds))
+
+
+def test_every_best_is_validated_on_episodes_that_chose_nothing() -> None:
+    result = run([ALWAYS_LEFT, LEANING, ALWAYS_LEFT, FALLING])
+    seeds = episode_seeds(0, "validation", 10)
+    assert not set(seeds) & (search_seeds(result) | set(result.final.seeds))
+    with Simulator(result.policy.task) as simulator:
+        for attempt in result.attempts[1:]:
+            if attempt.accepted:
+                returns = [t.episode_return for t in simulator.play(attempt.policy, seeds)]
+                validated = attempt.validated_mean
+                assert validated == pytest.approx(np.mean(returns))
+            assert (attempt.validated_mean, attempt.validated_episodes) == (validated, 10)
+    assert result.summary.best_score == result.attempts[-1].validated_mean
+    assert result.summary.search_score == result.attempts[-1].best_mean != result.summary.best_score
+    loaded = load_run(result.folder).search
+    assert loaded.reported_score == loaded.validation
+    assert loaded.validation.mean == result.summary.best_score
+
+
+def test_validation_is_within_the_limit_and_exact_scores_need_none() -> None:
+    result = run([ALWAYS_LEFT, LEANING], warmup_episodes=0, max_episodes=26)
+    assert [a.validated_episodes for a in result.attempts[1:]] == [10]
+    assert result.summary.episodes <= 26
+    short = run([ALWAYS_LEFT], warmup_episodes=0, max_episodes=13).attempts[1]
+    assert (short.validated_episodes, short.episodes) == (3, 13)
+    none = run([ALWAYS_LEFT], warmup_episodes=0, max_episodes=11).attempts[1]
+    assert none.validated_mean is None
+    assert none.reported_best == none.best_mean
+    lake = run([ALWAYS_DOWN], task="frozenlake").attempts[1]
+    assert (lake.validated_mean, lake.validated_episodes) == (None, 0)
 
 
 def test_another_run_seed_plays_other_episodes() -> None:
@@ -221,17 +253,40 @@ def test_rows_left_out_keep_the_incumbents_actions_and_coverage_says_so() -> Non
 def test_the_search_ends_at_the_known_optimum() -> None:
     result = run([ALWAYS_DOWN, BEST_LAKE, ALWAYS_DOWN], task="frozenlake")
     assert result.summary.attempts == 2
-    assert result.summary.stopped == "the best possible score was reached"
+    assert result.summary.stopped == "the best known score, 0.74016, was reached"
+    assert result.summary.optimum == 0.74016
+    assert result.summary.optimum_reached is True
 
 
 def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
     result = run([ALWAYS_LEFT, LEANING, FALLING], stop_at=30)
     assert result.summary.attempts == 2
-    assert result.attempts[-1].best_mean >= 30
-    best = load_run(result.folder).search
-    assert best.best_score is not None
-    # A score near the wish is checked on four times the episodes before it is believed.
-    assert result.summary.episodes >= 20 + 2 * 10 + 30
+    assert result.summary.stopped == "the score to stop at, 30, was reached"
+    unbiased = load_run(result.folder).search.unbiased_score
+    assert unbiased is not None
+    assert unbiased.mean == result.attempts[-1].validated_mean >= 30
+
+
+def test_a_score_that_luck_explains_is_played_longer_and_ends_no_run() -> None:
+    result = run([LEANING, LEANING], seed=3, stop_at=41.5)
+    assert result.attempts[1].validated_mean == pytest.approx(41.7)
+    assert result.summary.stopped == "all 2 iterations are done"
+    assert result.attempts[2].validated_episodes == 40
+
+
+def test_two_replies_that_see_no_improvement_end_the_run() -> None:
+    enough = "Nothing is left.\n```\nno improvement\n```"
+    result = run([LEANING, enough, FALLING, enough, enough, LEANING], repairs=2)
+    assert [a.kind for a in result.attempts[2:]] == ["resignation", "proposal", "resignation", "resignation"]
+    assert result.summary.stopped == "the model saw no improvement, 2 replies in a row"
+    assert (result.summary.llm_calls, result.summary.failed_attempts, result.summary.repairs) == (5, 0, 0)
+    assert load_run(result.folder).search.attempts == list(result.attempts)
+
+
+def test_a_run_ends_when_its_patience_does() -> None:
+    result = run([LEANING, ALWAYS_LEFT, NO_POLICY, ALWAYS_LEFT, FALLING], patience=3)
+    assert result.summary.stopped == "3 attempts in a row brought no new best (--patience 3)"
+    assert result.summary.attempts == 4
 
 
 def test_the_search_ends_after_its_iterations() -> None:
