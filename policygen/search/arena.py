@@ -93,15 +93,16 @@ class Arena:
         return self._longer("search", policy, score, episodes)
 
     def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
-        """The score on so many episodes that choose nothing, or on as many as are left; None where scores are exact.
+        """The score on so many episodes that choose nothing, or on as many as are left.
 
         Args:
             score: on the first of these episodes, where they were played before.
         """
         played = score.episodes if score is not None else 0
         if self.config.max_episodes is not None:
-            episodes = min(episodes, played + self.config.max_episodes - self.ledger.episodes)
-        if self.mdp is not None or episodes <= max(played, 1):
+            left = self.config.max_episodes - self.ledger.episodes - self._reserved
+            episodes = min(episodes, played + left)
+        if episodes <= max(played, 1):
             return score
         return self._longer("validation", policy, score, episodes)
 

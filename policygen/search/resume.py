@@ -119,10 +119,11 @@ def _loaded(logbook: Logbook) -> Run:
 def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> None:
     """Bring back the buffer and the best score, playing again from the seeds what the disk does not hold."""
     search.attempts = list(attempts)
-    if attempts[-1].best_episodes > PROLONGATIONS[-1] * config.episodes:
+    most = max(attempts[-1].best_episodes, attempts[-1].validated_episodes)
+    if most > PROLONGATIONS[-1] * config.episodes:
         raise damaged(
             logbook.folder / "attempts.jsonl",
-            f"the best of attempt {attempts[-1].number} has {attempts[-1].best_episodes:,} episodes",
+            f"the best of attempt {attempts[-1].number} has {most:,} episodes",
             "restore it from a copy, or begin a new run",
         )
     saved = logbook.buffer(config.buffer_steps)

@@ -73,9 +73,7 @@ def test_exact_scores_are_never_close() -> None:
         (exact(1.5 - 1e-12), {"stop_at": 1.5}, "the score to stop at, 1.5, was reached"),
     ],
 )
-def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(
-    best: Any, settings: Any, expected: str
-) -> None:
+def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(best: Any, settings: Any, expected: str) -> None:
     assert nothing_left_to_gain(best, POLE, RunConfig(task="cartpole", **settings)) == expected
 
 
