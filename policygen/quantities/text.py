@@ -85,7 +85,7 @@ def _check_length(text: str) -> None:
             f"the expression has {len(text):,} characters; the most is {MAX_CHARACTERS:,}: split it with `let`"
         )
     depth = deepest = 0
-    for character in text:
+    for character in re.findall(r"[()\[\]{}]", text):
         depth += (character in "([{") - (character in ")]}")
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:

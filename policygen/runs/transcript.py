@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from policygen.errors import PolicyError
+from pydantic import TypeAdapter, ValidationError
+
+from policygen.errors import PolicyError, explain
 from policygen.files import append_line, check_mark, damaged, mark, read_lines
 from policygen.llm.messages import Message, Prompt, Reply, Role
 from policygen.runs.correspondence import Exchange, FailedExchange
-from policygen.tasks.checked import checked
 
 KIND = "transcript"
 REMEDY = "what the run has spent is not known without it: restore it from a copy, or begin a new run"
@@ -47,6 +48,10 @@ class _ExchangeRecord:
 class _Sent:
     attempt: int
     request: int
+
+
+# Pydantic's compiled core: a long run has tens of thousands of lines.
+_EXCHANGE, _SENT = TypeAdapter(_ExchangeRecord), TypeAdapter(_Sent)
 
 
 class Transcript:
@@ -104,9 +109,11 @@ class Transcript:
             check_mark(record, self.path, KIND, REMEDY)
             try:
                 if "sent" in record:
-                    waiting.append(checked(_Sent, record["sent"], "a request"))
+                    waiting.append(_SENT.validate_python(record["sent"]))
                     continue
-                exchange = _exchange(checked(_ExchangeRecord, record, "a request"), contents)
+                exchange = _exchange(_EXCHANGE.validate_python(record), contents)
+            except ValidationError as error:
+                raise damaged(self.path, f"a request: {explain(error)}", REMEDY) from None
             except PolicyError as error:
                 raise damaged(self.path, error, REMEDY) from None
             yield from _unanswered(waiting[: max(0, len(waiting) - exchange.requests)])

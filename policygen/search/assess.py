@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score
@@ -80,6 +81,8 @@ def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena
     untuned = arena.config.refine.method is not None and not attempt.refinement
     attempt = replace(
         attempt,
+        # Without what it compiled to play: thousands of policies are kept, and few of them play again.
+        policy=copy(attempt.policy),
         score=performance.score,
         played=tuple(map(Played.of, performance.trajectories)),
         undefined=policy.undefined([(t.observations[:-1], t.actions) for t in performance.trajectories]),

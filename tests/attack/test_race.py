@@ -1,0 +1,56 @@
+"""Many processes at one run folder: one works, every other is told so in a sentence and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attacks import Tally, amount
+from support import attempts_of, command, environment, in_a_process, outcome, sentences, the_run
+
+RIVALS = 13
+SETTINGS = ("--iterations", 14, "--seed", 3, "--set", "final_episodes=5", "--jobs", 1)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+def test_of_many_processes_one_goes_on(tally: Callable[[str], Tally], tmp_path: Path) -> None:
+    held = tally(f"{RIVALS} processes resume one run, and one does")
+    assert in_a_process("run", "cartpole", *SETTINGS, "--out", "whole", cwd=tmp_path).returncode == 0
+    for race in range(amount(1, 10)):
+        begun = subprocess.Popen(
+            command("run", "cartpole", *SETTINGS, "--out", f"cut{race}"),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while not list(tmp_path.glob(f"cut{race}/*/attempts.jsonl")):
+            time.sleep(0.01)
+        folder = the_run(tmp_path / f"cut{race}")
+        # A live run is nobody else's, and the lock of one that was killed is nobody's.
+        refused = in_a_process("resume", folder, cwd=tmp_path)
+        begun.send_signal(signal.SIGKILL)
+        begun.wait()
+        with held.one():
+            assert refused.returncode == 1, refused.stderr
+            assert sentences(refused.stderr) == [
+                f"Error: {folder} is in use: another process runs or resumes it; wait for it, or stop it first"
+            ]
+            rivals = [
+                subprocess.Popen(
+                    command("resume", folder), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+                )
+                for _ in range(RIVALS)
+            ]
+            said = [rival.communicate()[1] for rival in rivals]
+            codes = [rival.returncode for rival in rivals]
+            assert codes.count(0) == 1, list(zip(codes, said, strict=True))
+            for code, text in zip(codes, said, strict=True):
+                assert code == 0 or "is in use" in text or "is finished" in text, text
+            assert [a["number"] for a in attempts_of(folder)] == list(range(len(attempts_of(folder))))
+            assert outcome(folder) == outcome(the_run(tmp_path / "whole"))
