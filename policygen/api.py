@@ -21,6 +21,7 @@ from policygen.runs.state import Attempt
 from policygen.search.run import carry_out, start
 from policygen.tasks.load import load_task
 from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks.trust import vouched
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,13 @@ def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy
     return parsed.policy
 
 
-def score(policy: Policy, *, episodes: int = 100, seed: int = 0) -> Score:
+def score(policy: Policy, *, episodes: int = 100, seed: int = 0, trust: bool = False) -> Score:
     """Score a policy on fresh episodes, or exactly where the task is a finite, known MDP.
 
     Args:
         episodes: number of episodes, at least 2.
         seed: chooses the episodes, 0 or more; runs never tune on them.
+        trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
 
     Raises:
         UsageError: a number out of range.
@@ -114,4 +116,5 @@ def score(policy: Policy, *, episodes: int = 100, seed: int = 0) -> Score:
         raise UsageError(f"a score needs at least 2 episodes to say how sure it is, not {episodes}")
     if seed < 0:
         raise UsageError(f"a seed is 0 or more, not {seed}")
-    return evaluate(policy, episode_seeds(seed, "evaluation", episodes))
+    task = vouched(policy.task) if trust else policy.task
+    return evaluate(policy, episode_seeds(seed, "evaluation", episodes), task=task)

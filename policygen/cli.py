@@ -151,7 +151,7 @@ def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--trust",
         is_flag=True,
-        help="The files are yours, or you know them: a key may go to the server they name.",
+        help="The files are yours, or you know them: they may name a module to import, and a server that gets the key.",
     )(command)
 
 
@@ -179,7 +179,7 @@ def run(
     from policygen.search.run import start
     from policygen.tasks.load import load_task
 
-    loaded = load_task(task)
+    loaded = load_task(task, trust=trust)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
     begun = start(loaded, config.with_address_from("") if trust else config, out)
     kind = f"{config.policy} policy"
@@ -223,6 +223,7 @@ def _carry_out(begun: Any) -> None:
     except (KeyboardInterrupt, PolicygenError) as error:
         chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
         address = f" --set base_url={chosen}" if chosen else ""
+        address += " --trust" if ":" in begun.task.gym_id else ""  # the module was named by the user, or vouched for
         hint = f"Nothing is lost; go on with: policygen resume {begun.folder}{address}"
         if isinstance(error, KeyboardInterrupt):
             say(f"\nInterrupted. {hint}", err=True)
@@ -246,12 +247,13 @@ def _carry_out(begun: Any) -> None:
 @click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 @click.option("--task", "task_name", help="Task of a text file.")
 @click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
-def show(source: Path, task_name: str | None, output: Path | None) -> None:
+@trust_option
+def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
     """Print a policy as text, and a map of it. RUN may be `latest`."""
     from policygen.reports.maps import policy_map
     from policygen.runs.reading import read_policy
 
-    policy = read_policy(source, task_name)
+    policy = read_policy(source, task_name, trust=trust)
     say(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     drawn = policy_map(policy)
     say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
@@ -267,14 +269,15 @@ def show(source: Path, task_name: str | None, output: Path | None) -> None:
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
 @click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
-def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_json: bool) -> None:
+@trust_option
+def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_json: bool, trust: bool) -> None:
     """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
     from policygen.api import score as score_of
     from policygen.runs.reading import read_policy
     from policygen.runs.records import score_record
 
-    policy = read_policy(source, task_name)
-    score = score_of(policy, episodes=episodes, seed=seed)
+    policy = read_policy(source, task_name, trust=trust)
+    score = score_of(policy, episodes=episodes, seed=seed, trust=trust)
     if as_json:
         say(json.dumps({"task": policy.task.name, "gym_id": policy.task.gym_id, **score_record(score)}))
         return
@@ -318,11 +321,12 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 @commands.command()
 @click.argument("task", metavar="TASK|RUN")
 @run_settings
-def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], **options: Any) -> None:
+@trust_option
+def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
     """Print the prompt a model would get: the first one of TASK, or the next one of the unfinished or finished RUN."""
     from policygen.search.preview import preview
 
-    shown = preview(task, config_file, assignments, options)
+    shown = preview(task, config_file, assignments, options, trust=trust)
     for message in shown.prompt.messages:
         say(f"--- {message.role} ---\n{message.content}")
     say(shown.remark, err=True)
@@ -330,11 +334,12 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], **
 
 @commands.command()
 @click.argument("name", required=False)
-def tasks(name: str | None) -> None:
+@trust_option
+def tasks(name: str | None, trust: bool) -> None:
     """List the tasks, or say all about one: NAME, a task file, or a Gymnasium id."""
     from policygen.reports.describe import describe_task, list_tasks
 
-    say(describe_task(name) if name else list_tasks())
+    say(describe_task(name, trust=trust) if name else list_tasks())
 
 
 @commands.command()

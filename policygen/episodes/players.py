@@ -17,6 +17,7 @@ from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import Task
+from policygen.tasks.trust import vouched
 
 # Handing work to other processes costs some milliseconds a piece, and starting them takes seconds: less work than this
 # stays here.
@@ -152,7 +153,8 @@ class Players(Closable):
         executor = get_reusable_executor(max_workers=self.jobs, timeout=60, env=_ONE_THREAD)
         _workers.started = True
         started = time.perf_counter()
-        play = partial(_play_in_worker, self.task, self._here.origin, self.step_timeout)
+        # This process has made the environment: others need not ask whether it may be.
+        play = partial(_play_in_worker, vouched(self.task), self._here.origin, self.step_timeout)
         try:
             results: list[list[Trajectory] | None] = list(executor.map(play, *zip(*work, strict=True)))
         except TerminatedWorkerError:

@@ -27,9 +27,9 @@ def list_tasks() -> str:
     return "\n".join([*lines, "", "Any Gymnasium id works too: policygen run Blackjack-v1"])
 
 
-def describe_task(name: str) -> str:
+def describe_task(name: str, *, trust: bool = False) -> str:
     """All that a task says, in plain text."""
-    task = with_optimum(load_task(name))
+    task = with_optimum(load_task(name, trust=trust))
     lines = [f"{task.name}: {task.gym_id}" + (f" with {dict(task.kwargs)}" if task.kwargs else ""), "", task.about, ""]
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""

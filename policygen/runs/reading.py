@@ -60,11 +60,12 @@ def _worth(folder: Path) -> Worth | None:
     return Worth(best.score.mean, best.score.ci95, best.score.episodes, best.score.exact, fresh=False)
 
 
-def read_policy(path: Path, task_name: str | None = None) -> Policy:
+def read_policy(path: Path, task_name: str | None = None, *, trust: bool = False) -> Policy:
     """The policy of a run folder, of a saved file, or of a text file in the policy language.
 
     Args:
         task_name: the task of a text file; another task than its own for a saved policy.
+        trust: a task file may name modules to import and paths to read.
 
     Raises:
         PolicyError: there is none, or the text has problems; all are listed with their lines.
@@ -77,7 +78,7 @@ def read_policy(path: Path, task_name: str | None = None) -> Policy:
         return best_policy(path)
     if task_name is None:
         raise UsageError(f"{path.name} does not say which task it is for; add --task TASK")
-    task = load_task(task_name)
+    task = load_task(task_name, trust=trust)
     if saved:
         text = best_policy(path).to_text()
     else:

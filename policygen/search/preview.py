@@ -34,15 +34,25 @@ class Preview:
     remark: str
 
 
-def preview(name: str, config_file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> Preview:
+def preview(
+    name: str,
+    config_file: Path | None,
+    assignments: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    trust: bool = False,
+) -> Preview:
     """The first prompt of a task, or the next prompt of a run, exactly as a model would get it.
+
+    Args:
+        trust: the task may name modules to import and paths to read.
 
     Raises:
         PolicygenError: wrong input, or a broken template.
     """
     folder = find_run(name) if name == "latest" else Path(name)
     if (folder / "config.toml").is_file():
-        loaded = load_run(folder)
+        loaded = load_run(folder, trust=trust)
         search = loaded.search
         config = effective_config(
             search.task,
@@ -57,7 +67,7 @@ def preview(name: str, config_file: Path | None, assignments: Sequence[str], opt
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:
-        task = load_task(name)
+        task = load_task(name, trust=trust)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
         search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)

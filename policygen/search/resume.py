@@ -28,6 +28,7 @@ from policygen.runs.transcript import REMEDY
 from policygen.search.arena import seeds_of_attempt, warm_up_seeds
 from policygen.search.loop import new_search
 from policygen.search.run import Run
+from policygen.tasks.trust import vouched
 
 
 def resume(
@@ -37,7 +38,8 @@ def resume(
 
     Args:
         assignments: settings to go on with, `NAME=VALUE`, of those that change no score (`config.CHANGEABLE`).
-        trust: a key may go to the server that the folder names; else only to one that the assignments name.
+        trust: the folder is known to the user. Else a key goes only to a server that the assignments name,
+            and the task may name no module to import and no path to read.
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or the run is finished.
@@ -61,7 +63,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
         config = changed_config(logbook.task(), config, assignments)
     # Before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.with_address_from("") if trust else config))
-    loaded = _loaded(logbook)
+    loaded = _loaded(logbook, trust)
     loaded.config = loaded.ledger.config = config
     loaded.proposer = appoint(provider, config)
     if assignments:
@@ -74,21 +76,26 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     return loaded
 
 
-def load_run(folder: Path) -> Run:
+def load_run(folder: Path, *, trust: bool = False) -> Run:
     """A run as it stood after its last whole round, with `builtin` in the place of its provider; changes no file.
 
     Attempts of an unfinished round are left out: they are assessed again, from their recorded replies (`unused`).
     Episodes that the saved buffer lacks are played again from their seeds.
 
+    Args:
+        trust: the task may name modules to import and paths to read.
+
     Raises:
         LogbookError: it is not a run folder, or it is damaged.
+        TaskError: the task names what it may not.
     """
-    return _loaded(Logbook(folder))
+    return _loaded(Logbook(folder), trust)
 
 
-def _loaded(logbook: Logbook) -> Run:
+def _loaded(logbook: Logbook, trust: bool) -> Run:
     config = logbook.config()
-    search = new_search(logbook.task(), config, logbook.example())
+    task = vouched(logbook.task()) if trust else logbook.task()
+    search = new_search(task, config, logbook.example())
     recorded = logbook.attempts()
     left_over = (len(recorded) - 1) % config.candidates if recorded and logbook.summary() is None else 0
     attempts = recorded[: len(recorded) - left_over]

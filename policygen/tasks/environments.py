@@ -12,14 +12,17 @@ import gymnasium as gym
 from policygen.errors import TaskError
 from policygen.tasks import worlds as worlds  # registers them
 from policygen.tasks.task import Task
+from policygen.tasks.trust import refuse_strangers
 
 
 def make_env(task: Task) -> gym.Env[Any, Any]:
     """A fresh Gymnasium environment of the task, cut at `task.max_steps`.
 
     Raises:
-        TaskError: Gymnasium does not know the id, or a package the environment needs is missing.
+        TaskError: Gymnasium does not know the id, a package the environment needs is missing, or only a saved task asks
+            for it, which nobody has vouched for.
     """
+    refuse_strangers(task)
     return make(task.gym_id, dict(task.kwargs), task.max_steps)
 
 

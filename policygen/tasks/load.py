@@ -15,15 +15,18 @@ from policygen.tasks.task import Task
 from policygen.tasks.taskfile import task_from_file
 
 
-def load_task(name: str) -> Task:
+def load_task(name: str, *, trust: bool = False) -> Task:
     """The task called `name`: a shipped or local task's name, a path to a task file, or a Gymnasium id.
+
+    Args:
+        trust: whether a task file that is not the package's may name modules to import and paths to read.
 
     Raises:
         TaskError: there is no such task, or its file is malformed; the message says what to write.
     """
     path = find_resource("envs", name, ".toml")
     if path is not None:
-        return task_from_file(path)
+        return task_from_file(path, trust=trust)
     if name.endswith(".toml") or ("/" in name and Path(name).suffix):
         raise TaskError(f"there is no task file {name}")
     if name in gym.registry or ":" in name or re.fullmatch(r".+-v\d+", name):

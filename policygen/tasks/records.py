@@ -129,6 +129,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         hints=read.hints,
         facts=read.facts,
         inputs=read.inputs,
+        stranger="the saved task",
         layout=read.layout,
         grid=grid_from_record(read.grid) if read.grid else None,
     )

@@ -43,7 +43,8 @@ class Task:
     what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches
     linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
     torques), those of the task file first, then those read from the simulator. `run` and `assumed` are about runs:
-    equality leaves them out.
+    equality leaves them out. `stranger` names the file that the task was read from, where nobody has vouched for it
+    (see `policygen.tasks.trust`).
     """
 
     name: str
@@ -65,6 +66,7 @@ class Task:
     optimum: Optimum | None = None
     run: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
+    stranger: str = field(default="", compare=False)
 
     @property
     def observation_names(self) -> tuple[str, ...]:

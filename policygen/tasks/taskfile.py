@@ -19,6 +19,7 @@ from policygen.tasks.facts import simulator_facts
 from policygen.tasks.mujoco import has_model
 from policygen.tasks.spaces import Actuator, actuators_of, flat_names, layout_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
+from policygen.tasks.trust import check_names, is_shipped
 
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
 
@@ -66,11 +67,14 @@ class _TaskFile(_Strict):
     run: dict[str, Any] = {}
 
 
-def task_from_file(path: Path) -> Task:
+def task_from_file(path: Path, *, trust: bool = False) -> Task:
     """Read a task file.
 
+    Args:
+        trust: whether the file may name modules to import and paths to read; those of the package may.
+
     Raises:
-        TaskError: it is malformed, or does not fit its environment; the message says what to write.
+        TaskError: it is malformed, does not fit its environment, or names what it may not; the message says what to do.
     """
     try:
         stated = _TaskFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -82,6 +86,8 @@ def task_from_file(path: Path) -> Task:
         raise TaskError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError as error:
         raise TaskError(f"{path.name}: {explain(error)}") from None
+    if not (trust or is_shipped(path)):
+        check_names(stated.gym_id, stated.kwargs, path.name, path.parent)
     env = make(stated.gym_id, stated.kwargs)
     try:
         return _complete(stated, env, path.name)
