@@ -270,7 +270,7 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 @click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
 @click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
 @trust_option
-def evaluate(source: Path, task_name: str | None, episodes: int, seed: int, as_json: bool, trust: bool) -> None:
+def evaluate(source: Path, task_name: str | None, *, episodes: int, seed: int, as_json: bool, trust: bool) -> None:
     """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
     from policygen.api import score as score_of
     from policygen.runs.reading import read_policy
