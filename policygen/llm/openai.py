@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
+from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -39,34 +40,40 @@ _CUT_FROM_TOKENS = 500
 _CONTEXT_FIELDS = ("max_model_len", "context_length", "max_context_length")
 
 
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """Where a model is asked, and how its server differs from the others.
+
+    `limits` are the names of the parameter that bounds a reply, the likelier first; `start` says what to do where
+    nothing answers, `missing` where the model is not known.
+    """
+
+    provider_id: str
+    name: str
+    base_url: str
+    key: Key | None
+    limits: tuple[str, ...]
+    start: str
+    missing: str
+
+
 class _Chat:
     """What the three have in common; one instance is one model on one server."""
 
     is_language_model = True
 
-    def __init__(
-        self,
-        provider_id: str,
-        server: str,
-        model: str,
-        options: LLMOptions,
-        *,
-        base_url: str,
-        key: Key | None,
-        limits: tuple[str, ...],
-        start: str,
-        missing: str,
-    ) -> None:
-        self.spec = f"{provider_id}:{model}"
+    def __init__(self, server: _Server, model: str, options: LLMOptions) -> None:
+        base_url, key = server.base_url, server.key
+        self.spec = f"{server.provider_id}:{model}"
         self.model = model
-        self._provider_id = provider_id
-        self._server = server
+        self._provider_id = server.provider_id
+        self._server = server.name
         self._options = options
         self._base_url = base_url
         self._key = key
-        self._limits = limits
-        self._start = start
-        self._missing = missing
+        self._limits = server.limits
+        self._start = server.start
+        self._missing = server.missing
         self._dropped: set[str] = set()
         self.key_goes_to = goes_to(key, base_url)
         bearer = key.value if key else "none"
@@ -210,17 +217,16 @@ class OpenAI(_Chat):
     def __init__(self, model: str, options: LLMOptions) -> None:
         key = require_key("openai", "OPENAI_API_KEY")
         check_destination(key, options, _OPENAI_URL)
-        super().__init__(
+        server = _Server(
             "openai",
             "OpenAI",
-            model,
-            options,
-            base_url=options.base_url or _OPENAI_URL,
-            key=key,
-            limits=_LIMITS,
+            options.base_url or _OPENAI_URL,
+            key,
+            _LIMITS,
             start="start the server, or leave the address out to ask OpenAI itself",
             missing=f"is {model!r} a model that this key may use?",
         )
+        super().__init__(server, model, options)
 
 
 class Compatible(_Chat):
@@ -233,17 +239,16 @@ class Compatible(_Chat):
             )
         key = find_key("OPENAI_COMPATIBLE_API_KEY")
         check_destination(key, options)
-        super().__init__(
+        server = _Server(
             "compatible",
             "the server",
-            model,
-            options,
-            base_url=options.base_url,
-            key=key,
-            limits=_LIMITS[::-1],
+            options.base_url,
+            key,
+            _LIMITS[::-1],
             start="start the server, or correct the address",
             missing=f"does it serve {model!r}, and does the address end as its manual says, mostly in /v1?",
         )
+        super().__init__(server, model, options)
         # The SDK reads these from the environment too, and they are OpenAI's business only.
         self._client.organization = self._client.project = None
 
@@ -252,17 +257,16 @@ class Ollama(_Chat):
     """`ollama:MODEL` on this machine, on OLLAMA_HOST, or at `LLMOptions.base_url`."""
 
     def __init__(self, model: str, options: LLMOptions) -> None:
-        super().__init__(
+        server = _Server(
             "ollama",
             "Ollama",
-            model,
-            options,
-            base_url=options.base_url or _ollama_url(os.environ.get("OLLAMA_HOST", "")),
-            key=None,
-            limits=_LIMITS[::-1],
+            options.base_url or _ollama_url(os.environ.get("OLLAMA_HOST", "")),
+            None,
+            _LIMITS[::-1],
             start="start Ollama (ollama serve)",
             missing=f"fetch the model with: ollama pull {model}",
         )
+        super().__init__(server, model, options)
         self._client.organization = self._client.project = None
 
     def _reported(self, model: Model) -> tuple[str, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import string
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,6 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import to_text
-from policygen.quantities.tree import names_in
 from policygen.tasks.spaces import Actuator
 
 MOST_DIMENSIONS = 4
@@ -37,10 +37,11 @@ def policy_map(policy: Policy, width: int = 100) -> str:
     Returns:
         The lines, or "" where there is no map: a table of more than four dimensions or 20,000 cells.
     """
-    if isinstance(policy, LinearPolicy):
-        return _weights(policy, width)
-    if not isinstance(policy, TablePolicy):
-        return ""
+    draw = _MAPS.get(policy.kind)
+    return draw(policy, width) if draw is not None else ""
+
+
+def _table(policy: Any, width: int) -> str:
     if not 1 <= len(policy.grid.dimensions) <= MOST_DIMENSIONS or policy.grid.size > MOST_CELLS:
         return ""
     several = len(policy.task.actuators) > 1
@@ -122,14 +123,7 @@ def quantity_label(policy: Policy, name: str) -> str:
 
 def definitions(policy: Policy) -> list[str]:
     """The features that decide what a policy does, the task's and its own, in order: `lean = angle + 0.25*spin`."""
-    read = set(policy.grid.names if isinstance(policy, TablePolicy) else ())
-    for term in policy.terms if isinstance(policy, LinearPolicy) else ():
-        read |= names_in(term)
-    features = policy.task.parsed_features + policy.lets
-    for name, node in reversed(features):
-        if name in read:
-            read |= names_in(node)
-    return [f"{name} = {to_text(node)}" for name, node in features if name in read]
+    return [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -256,3 +250,7 @@ def _weights(policy: LinearPolicy, width: int) -> str:
         ]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
+
+
+# How each kind of policy is drawn as text; a kind that is not here has no map.
+_MAPS: dict[str, Callable[[Any, int], str]] = {"table": _table, "linear": _weights}

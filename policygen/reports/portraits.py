@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -50,12 +50,9 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
 def policy_figure(policy: Policy) -> Figure:
     """The figure that `plot_policy` saves; see there for what it shows and what it raises."""
     with style():
-        if isinstance(policy, TablePolicy):
-            figure = _table_figure(policy)
-        elif isinstance(policy, LinearPolicy):
-            figure = _linear_figure(policy)
-        else:
+        if policy.kind not in _FIGURES:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
+        figure: Figure = _FIGURES[policy.kind](policy)
         _define(figure, policy)
         return figure
 
@@ -345,3 +342,7 @@ def _draw_weights(figure: Figure, axes: Axes, weights: Numbers, outputs: Sequenc
     axes.set_xticks(np.arange(len(outputs)) + 0.5, outputs, rotation=0 if len(outputs) <= 6 else 90)
     axes.set_xlabel("output")
     axes.spines[:].set_visible(False)
+
+
+# How each kind of policy is drawn.
+_FIGURES: dict[str, Callable[[Any], Figure]] = {"table": _table_figure, "linear": _linear_figure}

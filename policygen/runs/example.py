@@ -5,16 +5,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from policygen.errors import PolicyError, explain
-from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import to_text
-from policygen.quantities.tree import names_in
+from policygen.quantities.tree import names_in, remembered_in
 from policygen.tasks.spaces import Actuator
 
 ABOUT_CHARACTERS = 600
@@ -60,7 +59,7 @@ class Example:
     task: str
     gym_id: str
     about: str
-    kind: Literal["table", "linear"]
+    kind: str
     quantities: tuple[Quantity, ...]
     actuators: tuple[Actuator, ...]
     lines: tuple[str, ...]
@@ -81,7 +80,7 @@ def example_of(policy: Policy, worth: Worth | None = None) -> Example:
         task.name,
         task.gym_id,
         textwrap.shorten(paragraph, ABOUT_CHARACTERS, placeholder=" ..."),
-        "table" if isinstance(policy, TablePolicy) else "linear",
+        policy.kind,
         tuple(quantities),
         task.actuators,
         tuple(written.to_text().splitlines()),
@@ -93,17 +92,11 @@ def example_of(policy: Policy, worth: Worth | None = None) -> Example:
 
 def _read(policy: Policy) -> set[str]:
     """Names of the quantities that occur in the text of a policy, or in a feature of the task that does."""
-    found: set[str] = set()
-    if isinstance(policy, TablePolicy):
-        found |= set(policy.grid.names)
-    elif isinstance(policy, LinearPolicy):
-        found = found.union(*(names_in(node) for _, node in policy.equations))
+    reader = policy.reader
     # The policy's own features are all in its text, whether anything reads them or not.
-    found |= {name for name, _ in policy.lets}
-    for name, node in reversed(policy.reader.features):
-        if name in found:
-            found |= names_in(node)
-    return found
+    shown = dict((*policy.lets, *reader.needed))
+    read = (names_in(node) | remembered_in(node) for node in shown.values())
+    return set(shown).union(reader.read or (), reader.recalled, *read)
 
 
 def example_to_record(example: Example) -> dict[str, Any]:

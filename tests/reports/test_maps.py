@@ -276,7 +276,8 @@ def test_many_outputs_are_cut_into_blocks() -> None:
 def test_an_unknown_kind_has_no_map() -> None:
     class Other(Policy):
         kind = "other"
-        act_columns = act_one = to_text = _to_record = _from_record = from_draft = _read = None  # type: ignore[assignment]
+        act_columns = act_one = _act_on = _act_on_columns = None  # type: ignore[assignment]
+        to_text = _to_record = _from_record = from_draft = _read = None  # type: ignore[assignment]
 
     assert policy_map(Other(a_task(MOVES), ())) == ""
 
