@@ -26,10 +26,12 @@ from support import (
 import policygen
 from policygen.errors import LogbookError
 from policygen.llm.messages import Message, Prompt, Reply
+from policygen.reports.missing import make_missing
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import CURVE_COLUMNS, Summary
+from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -260,3 +262,50 @@ def test_the_log_holds_no_task_twice_and_no_policy_of_a_failure() -> None:
     assert "task" not in first["policy"]
     assert second["policy"] is None
     assert second["problems"][0].keys() == {"line", "found", "expected"}
+
+
+def test_proposals_that_cannot_be_scored_are_not_asked_for() -> None:
+    provider = Written([LEANING] * 9)
+    result = policygen.run(
+        "cartpole", llm=provider, iterations=3, candidates=3, episodes=5, warmup_episodes=5, final_episodes=2,
+        max_episodes=5 + 15 + 10,
+    )  # fmt: skip
+    scored = [attempt for attempt in result.attempts if attempt.score is not None and attempt.number]
+    assert len(provider.prompts) == len(scored)
+    assert all(attempt.verdict != "not scored: the episodes are used up" for attempt in result.attempts)
+
+
+def test_an_interrupted_run_says_what_it_had_and_can_still_go_on() -> None:
+    def stop(attempt: Any) -> None:
+        if attempt.number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        policygen.run("cartpole", iterations=4, episodes=3, final_episodes=2, out="out", on_attempt=stop)
+    (folder,) = Path("out").iterdir()
+    found = json.loads((folder / "summary.json").read_text())
+    assert (found["finished"], found["attempts"], found["final"], found["stopped"]) == (False, 2, None, "interrupted")
+    assert Logbook(folder).summary() is None
+    begun = resume(folder)
+    assert len(list(begun.attempts())) == 2
+    assert begun.finish().finished
+
+
+def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Logbook, "write_settings", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        policygen.run("cartpole", iterations=1, out="out")
+    assert list(Path("out").iterdir()) == []
+
+
+def test_a_finished_run_gets_the_files_it_lacks() -> None:
+    folder = a_run([LEANING]).folder
+    names = ["best.json", "learning_curve.csv", "learning_curve.png"]
+    for name in names:
+        (folder / name).unlink()
+    assert make_missing(folder) == names
+    assert all((folder / name).is_file() for name in names)
+    assert make_missing(folder) == []

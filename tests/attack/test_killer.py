@@ -1,0 +1,68 @@
+"""Real runs, killed or interrupted at random moments again and again: what comes out is what an undisturbed run finds.
+
+The long form (POLICYGEN_ATTACK=long) kills many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attacks import Tally, amount
+from support import command, environment, in_a_process, outcome, summary_of, the_run
+
+SETTINGS = ("--iterations", 6, "--set", "final_episodes=5", "--jobs", 1)
+FILES = {"best.json", "learning_curve.csv", "learning_curve.png", "summary.json", "episodes.npz", "task.json"}
+
+
+def disturbed(rng: random.Random, out: Path, longest: float, *arguments: object) -> str:
+    """Run a command and end it at a random moment; its standard error."""
+    process = subprocess.Popen(
+        command(*arguments),
+        cwd=out.parent,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(rng.uniform(0.3, longest))
+    process.send_signal(rng.choice((signal.SIGKILL, signal.SIGINT)))
+    return process.communicate(timeout=120)[1]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals")
+@pytest.mark.parametrize("task", ["cartpole", "frozenlake"])
+def test_a_run_disturbed_at_random_ends_as_one_that_was_not(
+    task: str, tally: Callable[[str], Tally], tmp_path: Path
+) -> None:
+    held = tally("runs killed and interrupted at random end as undisturbed ones")
+    begun = time.monotonic()
+    assert in_a_process("run", task, *SETTINGS, "--out", "whole", cwd=tmp_path).returncode == 0
+    longest = time.monotonic() - begun
+    for seed in range(amount(2, 60)):
+        rng = random.Random(f"{task} {seed}")
+        out = tmp_path / f"cut{seed}"
+        with held.one():
+            for _ in range(rng.randint(1, 4)):
+                folders = list(out.glob("*/config.toml"))
+                arguments = ("resume", folders[0].parent) if folders else ("run", task, *SETTINGS, "--out", out)
+                said = disturbed(rng, out, longest, *arguments)
+                if "Interrupted." in said:
+                    # What says that nothing is lost leaves a folder to go on with, and what it has so far.
+                    folder = the_run(out)
+                    assert f"policygen resume {folder}" in said
+                    assert "finished" in summary_of(folder)
+            folders = list(out.glob("*/config.toml"))
+            last = ("resume", folders[0].parent) if folders else ("run", task, *SETTINGS, "--out", out)
+            done = in_a_process(*last, cwd=tmp_path)
+            assert done.returncode == 0 or "is finished" in done.stderr, done.stderr
+            folder = next(out.glob("*/config.toml")).parent
+            assert outcome(folder) == outcome(the_run(tmp_path / "whole"))
+            assert {path.name for path in folder.iterdir()} >= FILES
+            assert not list(folder.glob("*.part"))
