@@ -12,6 +12,8 @@ from policygen.prompts.signals import turning_points
 from policygen.prompts.traces import EpisodeView, first_and_last
 from policygen.quantities.text import format_number
 
+STILL = 0.02  # of a quantity's range over the episode, within which it counts as unchanged
+
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
     """`rows` consecutive steps of an episode as records: its `end`, `start`, `middle`, or around what went wrong.
@@ -23,12 +25,60 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
     first = {"start": 0, "middle": last // 2, "end": last, "fault": last}[where]
     if where == "fault" and episode.anomaly is not None:
         first = min(last, episode.anomaly.step - rows // 3)
-    elif where == "fault" and episode.ending.startswith("cut") and last > 0:
+    elif where == "fault" and not episode.failed and last > 0:
         summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
         first = int(np.argmin(summed[rows:] - summed[:-rows]))
     first = max(0, first)
     chosen = range(first, min(episode.length, first + rows))
     return [{name: column[i] for name, column in episode.columns.items()} for i in chosen]
+
+
+def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
+    """Like `window`, but steps that hardly differ make one row: its `steps` are `7` or `7-12`, `total` their reward.
+
+    Those of a table do not differ while cell and action are the same, those of a linear policy while no quantity moves
+    by more than a fiftieth of its range. Values are those at the first of the steps.
+    """
+    groups = _groups(episode)
+    first = 0 if where == "start" else _window(episode, min(rows, episode.length), where)[0]["step"]
+    start = max(i for i, (a, _) in enumerate(groups) if a <= first)
+    start = max(0, min(start, len(groups) - rows)) if where != "end" else max(0, len(groups) - rows)
+    rewards = episode.columns["reward"]
+    return [
+        {
+            **{name: column[a] for name, column in episode.columns.items()},
+            "steps": f"{a}" if a == b else f"{a}-{b}",
+            "count": b - a + 1,
+            "first": a,
+            "last": b,
+            "total": float(sum(rewards[a : b + 1])),
+        }
+        for a, b in groups[start : start + rows]
+    ]
+
+
+def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
+    """First and last step of each stretch in which nothing changes."""
+    columns = episode.columns
+    starts = [0]
+    if "cell" in columns:
+        cells, actions = columns["cell"], columns["action"]
+        starts += [i for i in range(1, episode.length) if cells[i] != cells[i - 1] or actions[i] != actions[i - 1]]
+    else:
+        names = [name for name in (*episode.traced, *episode.outputs, "reward") if name != "action"]
+        table = np.nan_to_num(np.stack([np.asarray(columns[name], float) for name in names], axis=1))
+        near = STILL * np.ptp(table, axis=0)
+        words: Sequence[Any] = columns["action"] if "action" in episode.outputs else [""] * episode.length
+        for i in range(1, episode.length):
+            if words[i] != words[starts[-1]] or (np.abs(table[i] - table[starts[-1]]) > near).any():
+                starts.append(i)
+    return list(zip(starts, [start - 1 for start in starts[1:]] + [episode.length - 1], strict=True))
+
+
+def _coarse(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
+    """`rows` steps evenly spaced over a whole episode, the first and last among them, as records."""
+    steps = _sample(range(episode.length), rows)
+    return [{name: column[i] for name, column in episode.columns.items()} for i in steps]
 
 
 def _sample(items: Sequence[Any], n: int) -> list[Any]:
@@ -129,6 +179,8 @@ def _brief(value: Any, digits: int = 3) -> str:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
+    "condensed": _condensed,
+    "coarse": _coarse,
     "window": _window,
     "within": _within,
     "sample": _sample,

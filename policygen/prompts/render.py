@@ -8,6 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from policygen.episodes.buffer import KEPT_EXTREMES, Episode
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.features import CellReader
@@ -23,7 +27,9 @@ from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.runs.state import Context
-from policygen.tasks.task import output_names
+from policygen.tasks.task import Task, output_names
+
+MOST_STARTS = 8  # of episodes, told beside their returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +78,25 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     if context.kind == "linear":
         grid = None
     reader = reader_for(task, grid, incumbent)
-    best, highest = context.best, context.buffer.best(_FULL.best)
+    best, highest = context.best, _unlike(context.buffer.best(KEPT_EXTREMES))[: _FULL.best]
     # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
     own = context.buffer.of_attempt(best.number) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
-    worst = [e for e in own if e not in highest][: _FULL.worst]
+    worst = _unlike([e for e in own if e not in highest])[: _FULL.worst]
     if config.ablate == "knowledge":  # the names of the reward's terms are knowledge too
         best = replace(best, played=tuple(replace(p, terms=()) for p in best.played)) if best is not None else None
         highest, own, worst = (
             [replace(e, trajectory=replace(e.trajectory, terms=())) for e in some] for some in (highest, own, worst)
         )
-    usual = where_points_are = None
-    if context.kind == "linear":
-        trajectories = [e.trajectory for e in own]
-        usual = usual_of(trajectories, task, reader)
-        where_points_are = account(trajectories, task.max_steps, task.solved) if best is not None else None
+    trajectories = [e.trajectory for e in own]
+    usual = usual_of(trajectories, task, reader) if context.kind == "linear" else None
     viewed = functools.partial(episode_view, task=task, reader=reader, best=incumbent, usual=usual)
     visits, seen = None, []
     if isinstance(reader, CellReader):
         kinds, counts = count_visits(context.buffer, reader)
-        visits, seen = counts[0].sum(axis=1), visit_views(reader, kinds, counts, _FULL.visits)
+        visits = counts[0].sum(axis=1)
+        shown = count_visits(context.buffer, reader, best.number)[1] if best is not None else counts
+        seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
     return {
         "task": task_view(task),
         "example": context.example,
@@ -110,7 +115,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "best": best_view(best, context.best_score),
         "best_episodes": [viewed(e) for e in highest],
         "worst_episodes": [viewed(e) for e in worst],
-        "account": where_points_are,
+        "account": account(trajectories, task.max_steps, task.solved) if best is not None else None,
+        "starts": _starts(trajectories, task) if best is not None else [],
         "refining": context.refining,
         "functions": list(FUNCTION_NAMES),
         "attempts": attempt_views(context, visits),
@@ -126,6 +132,28 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
         ],
     }
+
+
+def _unlike(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes without those that end as one before them does: same return, same steps."""
+    return list({(e.trajectory.episode_return, e.trajectory.length): e for e in reversed(episodes)}.values())[::-1]
+
+
+def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
+    """Where episodes began and what they returned, in their order, at most MOST_STARTS of them, evenly chosen.
+
+    Of the observations those that are not the same in all; none are told where all began alike.
+    """
+    if not trajectories:
+        return []
+    first = np.array([t.observations[0] for t in trajectories], np.float64)
+    names = [(i, o.name) for i, o in enumerate(task.observations) if np.ptp(first[:, i]) > 0]
+    chosen = np.unique(np.linspace(0, len(trajectories) - 1, min(MOST_STARTS, len(trajectories))).round().astype(int))
+    return [
+        {"start": {name: float(first[k, i]) for i, name in names}, "episode_return": trajectories[k].episode_return}
+        for k in chosen.tolist()
+        if names
+    ]
 
 
 def improve_template(config: RunConfig) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,11 @@ from policygen.tasks.task import Task
 OWN_COLUMNS = ("step", "cell", "action", "reward")  # of a trace; a feature of such a name is not traced
 MOST_READ = 40  # quantities of a trace, of those that the best policy reads: the first and the last of them
 MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
+MOST_WATCHED = 4  # of these, that say how high and upright a body is and how fast it moves, and are always shown
+_WATCHED = re.compile(
+    r"\bheight\b|\blean\b|\bspeed\b|\bvx\b|\bz[- ]coordinate of the (torso|front)|"
+    r"(?<!r )\bangle of the (torso|front tip)|\bvelocity of the x[- ]coordinate"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class EpisodeView:
     episode_return: float
     length: int
     ending: str
+    failed: bool
     columns: Mapping[str, Sequence[Any]]
     traced: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -80,11 +87,15 @@ def episode_view(
         found, reference = rhythms(arrays, limits)
         anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
     traced = _worth_a_look(arrays, task, best)
+    reached = reached_its_goal(t, task.solved)
     return EpisodeView(
         attempt=episode.attempt,
         episode_return=t.episode_return,
         length=t.length,
-        ending="terminated by the environment" if t.terminated else "cut by the time limit",
+        ending="cut by the time limit"
+        if not t.terminated
+        else f"terminated by the environment{', its goal reached' if reached else ''}",
+        failed=t.terminated and not reached,
         columns=columns,
         traced=tuple(traced),
         outputs=tuple(limits) if task.action_space == "box" else ("action",),
@@ -131,11 +142,24 @@ def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, bes
     """Names of the observations and features that change; of many, only those that the best policy reads."""
     actions = {a.name for a in task.actuators}
     copies = {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
-    names = [n for n, values in arrays.items() if n not in actions and n not in copies and np.ptp(values) > 0]
+    names = _different({n: v for n, v in arrays.items() if n not in actions and n not in copies and np.ptp(v) > 0})
     if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
         return names[:MOST_COLUMNS]
     read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))
+    watched = [o.name for o in task.observations if _WATCHED.search(f"{o.name} {o.about}".replace("_", " ").lower())]
+    read |= set(watched[:MOST_WATCHED])
     return first_and_last([name for name in names if name in read], MOST_READ) or names[:MOST_COLUMNS]
+
+
+def _different(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
+    """The names without those whose values are, step for step, another's before them."""
+    seen: set[bytes] = set()
+    kept = []
+    for name, values in arrays.items():
+        if (key := values.tobytes()) not in seen:
+            seen.add(key)
+            kept.append(name)
+    return kept
 
 
 def first_and_last(names: Sequence[str], most: int) -> list[str]:

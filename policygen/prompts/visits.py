@@ -1,4 +1,4 @@
-"""How often each cell was met and each action taken in it, over all episodes, as a template sees it."""
+"""How often each cell was met and each action taken in it, and what came of it, as a template sees it."""
 
 from __future__ import annotations
 
@@ -14,46 +14,113 @@ import numpy.typing as npt
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.policies.cells import action_text
 from policygen.policies.features import CellReader
+from policygen.prompts.account import reached_its_goal
 from policygen.tasks.task import Task
 
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
+STANDARD_ERRORS = 2.0  # each way, within which returns to go are not told apart
+COUNTED = 5  # things that are counted of a cell and an action
 
 
 @dataclass(frozen=True, slots=True)
 class VisitView:
-    """A cell and one of its actions: how often it was taken in all episodes, and the mean return that followed."""
+    """A cell and one of its actions, that differs from others by more than chance explains.
+
+    Attributes:
+        visits: steps in which the action was taken there; `ends_soon`: those in the last 10 before a failure.
+        mean_return: the mean return to go from the first visit in each of `episodes` episodes; `error` is its standard
+            error.
+        other: another action that did better there in any episode, with `other_return`, or worse; empty without one, in
+            which case the row differs from the mean over all that was visited.
+    """
 
     bins: tuple[int, ...]
     action: str
     visits: int
     mean_return: float
+    error: float
+    episodes: int
     ends_soon: int
+    other: str
+    other_return: float
 
 
 def visit_views(
-    reader: CellReader, kinds: npt.NDArray[Any], counts: npt.NDArray[np.float64], most: int
+    reader: CellReader,
+    kinds: npt.NDArray[Any],
+    counts: npt.NDArray[np.float64],
+    most: int,
+    anywhere: npt.NDArray[np.float64] | None = None,
 ) -> list[VisitView]:
-    """At most `most` cells with an action, those before early ends first, then those most visited."""
-    visits, ends, totals = counts.reshape(3, -1)
+    """At most `most` cells with an action, those before failures first, then those most visited.
+
+    Left out are those whose return to go overlaps that of another action in the cell or, where no other was taken
+    twice, the mean over all cells: two standard errors each way.
+
+    Args:
+        counts: of the episodes to show, as `tally` counts them; `anywhere`: of all episodes, for the other actions.
+    """
+    anywhere = counts if anywhere is None else anywhere
+    visits, ends = counts[0].reshape(-1), counts[1].reshape(-1)
     seen = np.flatnonzero(visits)
-    order = seen[np.lexsort((-visits[seen], -ends[seen]))][:most]
+    if not len(seen):
+        return []
+    cells, own = np.divmod(seen, len(kinds))
+    rows = np.arange(len(seen))
+    mean, error = _means(counts[2:, cells, own])
+    others, errors = _means(anywhere[2:, cells])
+    others[rows, own] = np.nan
+    apart = np.abs(others - mean[:, None]) > STANDARD_ERRORS * (errors + error[:, None])
+    alone: npt.NDArray[np.bool_] = np.asarray(np.isnan(others).all(axis=1))
+    overall = counts[3].sum() / counts[2].sum()
+    differs = np.where(alone, np.abs(mean - overall) > STANDARD_ERRORS * error, (apart | np.isnan(others)).all(axis=1))
+    kept = np.flatnonzero(differs & ~np.isnan(mean))
+    kept = kept[np.lexsort((-visits[seen[kept]], -ends[seen[kept]]))][:most]
+
+    def words(kind: int) -> str:
+        pairs = zip(reader.task.actuators, kinds[kind], strict=True)
+        return ", ".join(action_text(actuator, float(value)) for actuator, value in pairs)
+
+    places = reader.grid.bins_of(cells[kept]).tolist()
     views = []
-    places = reader.grid.bins_of(order // max(1, len(kinds))).tolist()
-    for key, bins in zip(order.tolist(), places, strict=True):
-        kind = key % len(kinds)
-        words = ", ".join(action_text(a, float(v)) for a, v in zip(reader.task.actuators, kinds[kind], strict=True))
-        views.append(VisitView(tuple(bins), words, int(visits[key]), float(totals[key] / visits[key]), int(ends[key])))
+    for i, bins in zip(kept.tolist(), places, strict=True):
+        other = -1 if alone[i] else int(np.nanargmax(others[i]))
+        views.append(
+            VisitView(
+                tuple(bins),
+                words(int(own[i])),
+                int(visits[seen[i]]),
+                float(mean[i]),
+                float(error[i]),
+                int(counts[2, cells[i], own[i]]),
+                int(ends[seen[i]]),
+                words(other) if other >= 0 else "",
+                float(others[i, other]) if other >= 0 else 0.0,
+            )
+        )
     return views
 
 
-def count_visits(buffer: ReplayBuffer, reader: CellReader) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """The different actions, shape (kinds, m), and for each cell and kind what `_tally` counts.
+def _means(first: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Means and their standard errors of counts, sums and sums of squares, shape (3, ...); NaN for fewer than two."""
+    n, total, squares = first
+    with np.errstate(all="ignore"):
+        mean = np.where(n >= 2, total / n, np.nan)
+        variance = np.maximum(0.0, squares - n * mean**2) / (n - 1)
+        return mean, np.where(n >= 2, np.sqrt(variance / n), np.nan)
 
-    The counts have shape (3, cells, kinds); there are no kinds where actions are random numbers, hardly ever repeated.
+
+def count_visits(
+    buffer: ReplayBuffer, reader: CellReader, attempt: int | None = None
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """The different actions, shape (kinds, m), and for each cell and kind what `_tally` counts in all episodes.
+
+    With `attempt` it is those of one attempt. The counts have shape (5, cells, kinds); there are no kinds where actions
+    are random numbers, hardly ever repeated.
     """
     kinds = _kinds(buffer, reader.task)
     if reader.task.action_space == "box" and len(kinds) > MOST_ACTIONS:
-        return kinds[:0], np.zeros((3, reader.grid.size, 0))
+        return kinds[:0], np.zeros((COUNTED, reader.grid.size, 0))
 
     def tally(episodes: Sequence[Episode]) -> npt.NDArray[np.float64]:
         if reader.task.action_space == "discrete":  # an action is its own code
@@ -63,6 +130,8 @@ def count_visits(buffer: ReplayBuffer, reader: CellReader) -> tuple[npt.NDArray[
             codes = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)[len(kinds) :]
         return _tally(episodes, reader, codes, len(kinds))
 
+    if attempt is not None:
+        return kinds, tally(buffer.of_attempt(attempt))
     return kinds, buffer.tallied((reader.lets, reader.grid, kinds.tobytes()), tally)
 
 
@@ -95,12 +164,13 @@ def _action_rows(episode: Episode, m: int) -> npt.NDArray[np.float64]:
 def _tally(
     episodes: Sequence[Episode], reader: CellReader, codes: npt.NDArray[Any], kinds: int
 ) -> npt.NDArray[np.float64]:
-    """Visits, visits in the last 10 steps before an early end, and summed returns to go: shape (3, cells, kinds)."""
+    """Visits, visits in the last 10 steps before a failure, and of the first visit in each episode how many there are,
+    the sum of the returns to go, and that of their squares: shape (5, cells, kinds)."""
     trajectories = [episode.trajectory for episode in episodes]
     lengths = np.array([t.length for t in trajectories], np.int64)
     size = reader.grid.size * kinds
     if not lengths.sum():
-        return np.zeros((3, reader.grid.size, kinds))
+        return np.zeros((COUNTED, reader.grid.size, kinds))
     cells = reader.cells_along(*((t.observations[:-1], t.actions) for t in trajectories))
     keys = cells.astype(np.int64) * kinds + codes
     last = np.cumsum(lengths)
@@ -108,10 +178,16 @@ def _tally(
     summed = np.cumsum(rewards, dtype=np.float64)
     to_go = np.repeat(summed[last - 1], lengths) - summed + rewards
     steps_left = np.repeat(last, lengths) - np.arange(len(keys))
-    fallen = np.repeat(np.array([t.terminated for t in trajectories]), lengths)
+    failed = [t.terminated and not reached_its_goal(t, reader.task.solved) for t in trajectories]
+    fallen = np.repeat(np.array(failed), lengths)
+    # Steps of one episode are not independent: each counts once a cell and action.
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    first = np.unique(episode * size + keys, return_index=True)[1]
     counts = (
         np.bincount(keys, minlength=size),
         np.bincount(keys[fallen & (steps_left <= 10)], minlength=size),
-        np.bincount(keys, to_go, minlength=size),
+        np.bincount(keys[first], minlength=size),
+        np.bincount(keys[first], to_go[first], minlength=size),
+        np.bincount(keys[first], to_go[first] ** 2, minlength=size),
     )
-    return np.stack(counts).astype(np.float64).reshape(3, reader.grid.size, kinds)
+    return np.stack(counts).astype(np.float64).reshape(COUNTED, reader.grid.size, kinds)

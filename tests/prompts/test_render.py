@@ -103,7 +103,8 @@ def test_a_later_prompt_tells_of_scores_episodes_visits_and_every_attempt(later:
     shown = [float(value) for value in re.findall(r"^Return ([^\s,]+)", request, re.MULTILINE)]
     assert any(value == pytest.approx(best, rel=1e-3) for value in shown)
     if context.kind == "table":
-        assert "## Where episodes went" in request or context.task.action_space == "box"
+        assert "## Where the points are" in request
+        assert ("## Where episodes went" in request) == bool(template_variables(context, config)["visits"])
     else:
         before = ""
         for attempt in context.attempts[1:]:
@@ -120,12 +121,32 @@ def test_the_worst_episodes_are_the_worst_of_the_best_policy(later: tuple[Contex
     context, config = later
     variables = template_variables(context, config)
     assert context.best is not None
-    own = sorted(e.trajectory.episode_return for e in context.buffer.of_attempt(context.best.number))
+    played = [e.trajectory for e in context.buffer.of_attempt(context.best.number)]
+    own = sorted(value for value, _ in {(t.episode_return, t.length) for t in played})  # no two alike
     top = {id(e) for e in context.buffer.best(2)}
     if not any(id(e) in top for e in context.buffer.of_attempt(context.best.number)):
         assert [view.episode_return for view in variables["worst_episodes"]] == own[: Show().worst]
     returns = [view.episode_return for view in variables["best_episodes"]]
-    assert returns == sorted(context.buffer.returns.tolist(), reverse=True)[:2]
+    ends = {(e.trajectory.episode_return, e.trajectory.length) for e in context.buffer.best(16)}
+    assert returns == sorted((value for value, _ in ends), reverse=True)[:2]
+
+
+def test_a_table_is_told_where_its_episodes_began_and_what_they_returned() -> None:
+    context, config = searched("Pendulum-v1", "table", iterations=2)
+    variables = template_variables(context, config)
+    assert context.best is not None
+    own = sorted((e.trajectory for e in context.buffer.of_attempt(context.best.number)), key=lambda t: t.episode_return)
+    names = context.task.observation_names
+    assert variables["starts"] == [
+        {
+            "start": dict(zip(names, t.observations[0].astype(float).tolist(), strict=True)),
+            "episode_return": t.episode_return,
+        }
+        for t in own
+    ]
+    assert f": {own[0].episode_return:.4g}; " in texts(render_prompt(context, config))[1]
+    context, config = searched("frozenlake", "table", Written([ALWAYS_DOWN]), iterations=1)
+    assert template_variables(context, config)["starts"] == []  # all begin alike
 
 
 def test_attempts_are_counted_in_attempts_not_in_rounds() -> None:
@@ -162,7 +183,7 @@ def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructi
     assert context.incumbent is not None
     full = render_prompt(context, config.model_copy(update={"prompt_tokens": 100_000})).estimated_tokens
     sizes = []
-    for share in (1.0, 0.95, 0.9, 0.85):
+    for share in (1.0, 0.98, 0.96, 0.94):
         tokens = round(share * full)
         prompt = render_prompt(context, config.model_copy(update={"prompt_tokens": tokens}))
         system, request = texts(prompt)

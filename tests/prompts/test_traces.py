@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -10,7 +12,9 @@ from searched import searched, texts
 from support import Written, fenced
 
 import policygen
+from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import Show, render_prompt, template_variables
+from policygen.prompts.traces import _worth_a_look
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -35,11 +39,13 @@ def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None
     assert episode.columns["drive"] == pytest.approx((rate - 0.1 * sine).tolist(), rel=1e-5)
     _, request = texts(render_prompt(context, config))
     trace = request.split("## Worst episode of the best policy\n")[1].split("\n## ")[0]
-    rows = [line.split() for line in trace.splitlines() if re.match(r"^\d+ ", line)]
-    assert len(rows) == min(Show().trace, episode.length)
-    assert all(len(row) == len(episode.traced) + len(("step", "action", "reward")) for row in rows)
-    steps = [int(row[0]) for row in rows]
-    assert steps == list(range(steps[0], steps[0] + len(steps)))
+    coarse, near = (part.splitlines() for part in trace.split("Where it lost most, steps"))
+    for lines, most in ((coarse, Show().trace // 4), (near, Show().trace // 2)):
+        rows = [line.split() for line in lines if re.match(r"^\d+(-\d+)? ", line) and "hardly" not in line]
+        assert len(rows) == most
+        assert all(len(row) == len(episode.traced) + len(("step", "action", "reward")) for row in rows)
+    spans = [[int(step) for step in row[0].split("-")] for row in rows]
+    assert all(after[0] == before[-1] + 1 for before, after in itertools.pairwise(spans))
 
 
 def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> None:
@@ -49,6 +55,38 @@ def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> No
     assert episode.columns["step"] == list(range(episode.length))
     assert set(episode.columns["reward"]) == {1.0}
     assert not {"step", "reward"} & set(episode.traced)
+
+
+def test_what_stands_still_is_one_row_and_no_column_is_there_twice() -> None:
+    reply = "let copy = spin\nlet still = 2\nleft = 0\nright = copy + angle + still - 2"
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    view = template_variables(context, config)["worst_episodes"][0]
+    assert "copy" in view.columns
+    assert not {"copy", "still"} & set(view.traced)
+    resting = {name: [*values[:5], *[values[4]] * 100] for name, values in view.columns.items()}
+    resting["step"] = list(range(105))
+    rows = FILTERS["condensed"](dataclasses.replace(view, columns=resting, length=105), 50, "start")
+    assert rows[-1]["steps"] == "4-104"
+    assert rows[-1]["total"] == 101
+    assert sum(row["count"] for row in rows) == 105
+    assert [row["step"] for row in FILTERS["coarse"](view, 5)][::4] == [0, view.length - 1]
+
+
+def test_of_many_columns_height_lean_and_speed_are_always_shown() -> None:
+    task = policygen.load_task("walker2d")
+    arrays = {name: np.arange(5.0) * (i + 1) for i, name in enumerate(task.observation_names)}
+    arrays |= {f"f{i}": np.arange(5.0) * (i + 50) for i in range(4)}
+    equations = "\n".join(f"{actuator.name} = {0.1 * (i + 1)}*knee1" for i, actuator in enumerate(task.actuators))
+    policy = policygen.policies.parse.parse(equations, task, "linear").policy
+    assert {"height", "lean", "vx", "knee1"} <= set(_worth_a_look(arrays, task, policy))
+    assert "hip2_rate" not in _worth_a_look(arrays, task, policy)
+
+
+def test_an_episode_that_ends_at_its_goal_is_no_failure() -> None:
+    reply = "left = 0 - velocity\nnone = 0 - 10\nright = velocity"
+    context, config = searched("mountaincar", "linear", Written([reply]), iterations=1)
+    view = template_variables(context, config)["worst_episodes"][0]
+    assert (view.ending, view.failed) == ("terminated by the environment, its goal reached", False)
 
 
 def test_a_table_sees_the_cell_of_every_step_and_words_for_every_action() -> None:

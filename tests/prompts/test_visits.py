@@ -21,29 +21,67 @@ from policygen.prompts.visits import count_visits, visit_views
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def test_visits_are_counted_over_all_episodes_those_before_a_fall_first() -> None:
-    context, config = searched("cartpole", "table", iterations=3)
-    policy = context.incumbent
-    assert isinstance(policy, policygen.TablePolicy)
+def counted(episodes: collections.abc.Iterable[Any], policy: policygen.TablePolicy) -> tuple[Any, Any, Any]:
+    """Visits, visits before a fall, and the returns to go from first visits, of each (bins, action)."""
     counts: collections.Counter[Any] = collections.Counter()
     ends: collections.Counter[Any] = collections.Counter()
     returns: collections.defaultdict[Any, list[float]] = collections.defaultdict(list)
-    for episode in context.buffer:
-        t = episode.trajectory
+    for episode in episodes:
+        t, met = episode.trajectory, set()
         for step, cell in enumerate(policy.cells(t.observations[:-1]).tolist()):
             key = (tuple(policy.grid.bins_of(cell).tolist()), ("left", "right")[int(t.actions[step])])
             counts[key] += 1
             ends[key] += t.terminated and step >= t.length - 10
-            returns[key].append(float(t.rewards[step:].sum()))
+            if key not in met:
+                met.add(key)
+                returns[key].append(float(t.rewards[step:].sum()))
+    return counts, ends, returns
+
+
+def test_visits_are_those_of_the_best_policy_and_told_only_where_chance_does_not_explain_them() -> None:
+    context, config = searched("cartpole", "table", iterations=6, episodes=20, warmup_episodes=40)
+    policy = context.incumbent
+    assert isinstance(policy, policygen.TablePolicy)
+    assert context.best is not None
+    counts, ends, returns = counted(context.buffer.of_attempt(context.best.number), policy)
+    _, _, anywhere = counted(context.buffer, policy)
     views = template_variables(context, config)["visits"]
-    assert len(views) >= 16
+    assert views
+
+    def interval(values: list[float]) -> tuple[float, float]:
+        half = 2 * np.std(values, ddof=1) / np.sqrt(len(values))
+        return np.mean(values) - half, np.mean(values) + half
+
     for view in views:
         key = (view.bins, view.action)
-        assert (view.visits, view.ends_soon) == (counts[key], ends[key])
+        assert (view.visits, view.ends_soon, view.episodes) == (counts[key], ends[key], len(returns[key]))
         assert view.mean_return == pytest.approx(np.mean(returns[key]))
+        low, high = interval(returns[key])
+        assert view.error == pytest.approx((high - low) / 4)
+        other = (view.bins, {"left": "right", "right": "left"}[view.action])
+        if len(anywhere[other]) > 1:
+            assert view.other == other[1]
+            assert view.other_return == pytest.approx(np.mean(anywhere[other]))
+            below, above = interval(anywhere[other])
+            assert above < low + 1e-9 or below > high - 1e-9
+        else:
+            assert view.other == ""
     order = [(-view.ends_soon, -view.visits) for view in views]
     assert order == sorted(order)
-    assert order[:16] == sorted((-ends[key], -counts[key]) for key in counts)[:16]
+
+
+def test_noise_is_not_told() -> None:
+    task = policygen.load_task("cartpole")
+    assert task.grid is not None
+    rng = np.random.default_rng(1)
+    buffer = ReplayBuffer()
+    for seed in range(20):  # one step each, in one cell, an action and a reward by chance
+        rewards = rng.normal(size=1).astype(np.float32)
+        actions = rng.integers(0, 2, 1).astype(np.int16)
+        observations = np.zeros((2, 4), np.float32)
+        buffer.add(1, [Trajectory(observations, actions, rewards, float(rewards[0]), seed, True, False)])
+    reader = cell_reader(task, task.grid)
+    assert visit_views(reader, *count_visits(buffer, reader), 16) == []
 
 
 @pytest.mark.parametrize("name", ["Pendulum-v1", "pair"])
