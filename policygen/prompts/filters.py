@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from policygen.prompts.signals import turning_points
-from policygen.prompts.traces import EpisodeView, first_and_last
+from policygen.prompts.traces import STILL, EpisodeView, first_and_last
 from policygen.quantities.text import format_number
-
-STILL = 0.02  # of a quantity's range over the episode, within which it counts as unchanged
 
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
@@ -36,8 +34,8 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
 def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
     """Like `window`, but steps that hardly differ make one row: its `steps` are `7` or `7-12`, `total` their reward.
 
-    Those of a table do not differ while cell and action are the same, those of a linear policy while no quantity moves
-    by more than a fiftieth of its range. Values are those at the first of the steps.
+    Those of a table do not differ while cell and action are the same, those of a linear policy while no
+    observation moves by more than `still` has for it. Values are those at the first of the steps.
     """
     groups = _groups(episode)
     first = 0 if where == "start" else _window(episode, min(rows, episode.length), where)[0]["step"]
@@ -65,12 +63,11 @@ def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
         cells, actions = columns["cell"], columns["action"]
         starts += [i for i in range(1, episode.length) if cells[i] != cells[i - 1] or actions[i] != actions[i - 1]]
     else:
-        names = [name for name in (*episode.traced, *episode.outputs, "reward") if name != "action"]
+        names = [*episode.still, "reward"]
         table = np.nan_to_num(np.stack([np.asarray(columns[name], float) for name in names], axis=1))
-        near = STILL * np.ptp(table, axis=0)
-        words: Sequence[Any] = columns["action"] if "action" in episode.outputs else [""] * episode.length
+        near = np.array([*episode.still.values(), STILL * np.ptp(table[:, -1])])
         for i in range(1, episode.length):
-            if words[i] != words[starts[-1]] or (np.abs(table[i] - table[starts[-1]]) > near).any():
+            if (np.abs(table[i] - table[starts[-1]]) > near).any():
                 starts.append(i)
     return list(zip(starts, [start - 1 for start in starts[1:]] + [episode.length - 1], strict=True))
 

@@ -28,6 +28,9 @@ from policygen.tasks.task import Task
 OWN_COLUMNS = ("step", "cell", "action", "reward")  # of a trace; a feature of such a name is not traced
 MOST_READ = 40  # quantities of a trace, of those that the best policy reads: the first and the last of them
 MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
+STILL = 0.02  # of an observation's range over the episode, within which it counts as unchanged
+STILL_OF_LIMITS = 0.01  # the same of what the task says is possible, where that is less than MOST_RANGE
+MOST_RANGE = 1e3
 MOST_WATCHED = 4  # of these, that say how high and upright a body is and how fast it moves, and are always shown
 _WATCHED = re.compile(
     r"\bheight\b|\blean\b|\bspeed\b|\bvx\b|\bz[- ]coordinate of the (torso|front)|"
@@ -43,7 +46,8 @@ class EpisodeView:
     of the grid) for tables, `action` in the task's words, each continuous actuator by its name, and `reward`. `traced`
     names the observations and features worth a look, `outputs` the columns of the actions. `signals` has the range of
     each quantity, and for linear policies its rhythm; `reference` is the signal that lags refer to. `terms` splits the
-    return, where the environment does.
+    return, where the environment does. `failed`: ended early, and not at its goal. `still` says how far each
+    observation may move and count as unchanged.
     """
 
     attempt: int
@@ -51,6 +55,7 @@ class EpisodeView:
     length: int
     ending: str
     failed: bool
+    still: Mapping[str, float]
     columns: Mapping[str, Sequence[Any]]
     traced: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -96,6 +101,7 @@ def episode_view(
         if not t.terminated
         else f"terminated by the environment{', its goal reached' if reached else ''}",
         failed=t.terminated and not reached,
+        still=_still(arrays, task),
         columns=columns,
         traced=tuple(traced),
         outputs=tuple(limits) if task.action_space == "box" else ("action",),
@@ -149,6 +155,18 @@ def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, bes
     watched = [o.name for o in task.observations if _WATCHED.search(f"{o.name} {o.about}".replace("_", " ").lower())]
     read |= set(watched[:MOST_WATCHED])
     return first_and_last([name for name in names if name in read], MOST_READ) or names[:MOST_COLUMNS]
+
+
+def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[str, float]:
+    """How far each observation may move and still count as unchanged, by its range here and by its limits."""
+    return {
+        o.name: max(
+            STILL * float(np.ptp(arrays[o.name])),
+            STILL_OF_LIMITS * (o.high - o.low) if o.high - o.low < MOST_RANGE else 0.0,
+        )
+        for o in task.observations
+        if o.name in arrays
+    }
 
 
 def _different(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:

@@ -19,6 +19,7 @@ from policygen.tasks.task import Task
 
 MOST_ACTIONS = 1_000  # different actions that visits are counted for
 STANDARD_ERRORS = 2.0  # each way, within which returns to go are not told apart
+LEAST_EPISODES = 5  # from which a return to go is told, or compared with
 COUNTED = 5  # things that are counted of a cell and an action
 
 
@@ -54,8 +55,8 @@ def visit_views(
 ) -> list[VisitView]:
     """At most `most` cells with an action, those before failures first, then those most visited.
 
-    Left out are those whose return to go overlaps that of another action in the cell or, where no other was taken
-    twice, the mean over all cells: two standard errors each way.
+    Left out are those whose return to go overlaps that of another action in the cell or, where no other was
+    taken often enough, the mean over all cells: two standard errors each way.
 
     Args:
         counts: of the episodes to show, as `tally` counts them; `anywhere`: of all episodes, for the other actions.
@@ -102,12 +103,12 @@ def visit_views(
 
 
 def _means(first: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Means and their standard errors of counts, sums and sums of squares, shape (3, ...); NaN for fewer than two."""
+    """Means and their standard errors of counts, sums and sums of squares, shape (3, ...); NaN for too few."""
     n, total, squares = first
     with np.errstate(all="ignore"):
-        mean = np.where(n >= 2, total / n, np.nan)
+        mean = np.where(n >= LEAST_EPISODES, total / n, np.nan)
         variance = np.maximum(0.0, squares - n * mean**2) / (n - 1)
-        return mean, np.where(n >= 2, np.sqrt(variance / n), np.nan)
+        return mean, np.where(n >= LEAST_EPISODES, np.sqrt(variance / n), np.nan)
 
 
 def count_visits(
