@@ -56,7 +56,8 @@ def optimize(
                     raise BudgetExhausted(asked.stopped)
                 if len(scorable) < len(contexts):
                     raise arena.exhausted()
-                search.turns += asked.proposals[0].turns
+                if config.conversation == "continued":  # else nobody reads them again, and they are long
+                    search.turns += asked.proposals[0].turns
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:
             search.stopped = str(error)

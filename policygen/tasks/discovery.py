@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +23,7 @@ from policygen.tasks.spaces import Observation, actuators_of, flat_names, flatte
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 
 _WARM_UP_STEPS = 5_000
+WARM_UP_SECONDS = 20.0
 _CELLS_WANTED = 800
 _MOST_DIMENSIONS = 8
 _LARGEST_STATE_SPACE = 2_000
@@ -185,7 +188,12 @@ def _most_values(counts: Sequence[float]) -> float:
 
 
 def _warm_up(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
-    """Observations of random actions from fixed seeds: shape (steps, d)."""
+    """Observations of random actions from fixed seeds: shape (steps, d); of a slow environment fewer.
+
+    Warns:
+        UserWarning: the time was up first.
+    """
+    begun = time.monotonic()
     env.action_space.seed(0)
     layout = layout_of(env.observation_space)
     rows: list[npt.NDArray[Any]] = []
@@ -196,6 +204,14 @@ def _warm_up(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
         for _ in range(DEFAULT_MAX_STEPS):
             rows.append(flatten(layout, observation))
             observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if time.monotonic() - begun > WARM_UP_SECONDS and len(rows) > 1:
+                name = env.spec.id if env.spec else "the environment"
+                warnings.warn(
+                    f"{name} is slow: its bins come from {len(rows):,} steps of random actions, all that "
+                    f"{WARM_UP_SECONDS:g} s sufficed for, and may be others next time; a task file fixes them",
+                    stacklevel=2,
+                )
+                return np.asarray(rows, dtype=np.float64)
             if terminated or truncated or len(rows) >= _WARM_UP_STEPS:
                 break
     return np.asarray(rows, dtype=np.float64)

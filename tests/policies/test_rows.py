@@ -104,3 +104,19 @@ def test_rows_that_earlier_ones_cover_are_left_out():
     assert visible(rules, (4,)) == (rules[0], rules[2])
     assert dense_table(rules, (4,), 1)[0].ravel().tolist() == [1, 1, 0, 0]
     assert dense_table(rules[:2], (4,), 1)[1].tolist() == [True, True, False, False]
+
+
+def test_rows_of_ranges_and_of_sets_cover_what_they_say_cell_by_cell():
+    shape, rng = (5, 4, 6), np.random.default_rng(0)
+    rules = []
+    for action in range(60):
+        chosen = [rng.choice(size, rng.integers(1, size + 1), replace=False) for size in shape]
+        rules.append(Rule(tuple(tuple(sorted(bins.tolist())) for bins in chosen), (float(action),)))
+    actions, covered = dense_table(rules, shape, 1)
+    first = []
+    for cell in np.ndindex(*shape):
+        hits = [i for i, rule in enumerate(rules) if all(cell[k] in rule.bins[k] for k in range(3))]
+        first.append(hits[0] if hits else None)
+    assert covered.tolist() == [hit is not None for hit in first]
+    assert actions[covered, 0].tolist() == [hit for hit in first if hit is not None]
+    assert visible(rules, shape) == tuple(rules[i] for i in sorted({hit for hit in first if hit is not None}))

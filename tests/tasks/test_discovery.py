@@ -9,6 +9,7 @@ from policygen.errors import TaskError
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import Number
+from policygen.tasks import discovery
 from policygen.tasks.load import load_task
 from policygen.tasks.task import output_names
 
@@ -179,3 +180,10 @@ def test_an_environment_where_nothing_moves_gets_a_linear_policy_and_no_grid(reg
     assert task.grid is None
     assert task.default_policy == "linear"
     assert any("nothing observed changed" in sentence for sentence in task.assumed)
+
+
+def test_a_slow_environment_is_looked_at_for_a_limited_time(monkeypatch):
+    monkeypatch.setattr(discovery, "WARM_UP_SECONDS", 0.0)
+    with pytest.warns(UserWarning, match=r"^CartPole-v1 is slow: its bins come from 2 steps .* a task file"):
+        task = load_task("CartPole-v1")
+    assert task.grid is not None
