@@ -74,7 +74,7 @@ def test_random_play_is_spread_over_the_grid(path):
     with Simulator(task) as simulator:
         episodes = simulator.play(RandomActor(task, seed=0), range(8))
     rows = np.concatenate([episode.observations for episode in episodes])
-    quantities = dict(zip(policy.quantity_names, policy.quantities(list(rows.T)), strict=True))
+    quantities = dict(zip(policy.reader.names, policy.reader.columns(list(rows.T)), strict=True))
     cells = task.grid.cells([quantities[name] for name in task.grid.names])
     bins = task.grid.bins_of(cells)
     met = sum(len(np.unique(column)) > 1 for column in bins.T)
