@@ -88,7 +88,7 @@ def test_the_guide_on_speed(tmp_path: Path) -> None:
     assert [line.split()[:2] for line in texts(notebook, "engines").splitlines() if line] == [
         ["frozenlake", "exact"],
         ["cartpole", "vector"],
-        ["mountaincar", "copies"],
+        ["mountaincar", "vector"],
     ]
     assert texts(notebook, "same").count("the same returns, to the last bit: True") == 2
     assert texts(notebook, "exact").startswith("0.7402 (exact)")

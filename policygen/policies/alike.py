@@ -45,10 +45,12 @@ class Alike:
         if any({name for name, _ in policy.reader.needed} != needed for policy in policies):
             raise Unlike
         features = [
-            (names[0], _lifted(nodes, values) if names[0] in needed else None)
+            (names[0], _lifted(list(map(_sums, nodes)), values) if names[0] in needed else None)
             for names, nodes in _in_turn([policy.reader.features for policy in policies])
         ]
-        terms = [_lifted(nodes, values) for nodes in _same_length([policy.terms for policy in policies])]
+        terms = [
+            _lifted(list(map(_sums, nodes)), values) for nodes in _same_length([policy.terms for policy in policies])
+        ]
         names = [*self._first.task.observation_names, *(f"#{i}" for i in range(len(values)))]
         self._features = []
         for name, node in features:
@@ -103,6 +105,25 @@ def _in_turn(several: Sequence[Sequence[tuple[str, Node]]]) -> list[tuple[tuple[
     if any(len(set(names)) > 1 for names, _ in pairs):
         raise Unlike
     return pairs  # type: ignore[return-value]
+
+
+def _sums(node: Node) -> Node:
+    """The expression with `a - 2*b` as `a + -2*b`, the same to the bit: a tuned constant may change its sign."""
+    if not isinstance(node, Call):
+        return node
+    arguments = tuple(map(_sums, node.arguments))
+    if node.function == "-" and (negated := _negated(arguments[1])) is not None:
+        return Call("+", (arguments[0], negated))
+    return Call(node.function, arguments)
+
+
+def _negated(node: Node) -> Node | None:
+    """A number or a product that begins with one, with the other sign."""
+    if isinstance(node, Number):
+        return Number(-node.value)
+    if isinstance(node, Call) and node.function in ("*", "/") and (first := _negated(node.arguments[0])) is not None:
+        return Call(node.function, (first, *node.arguments[1:]))
+    return None
 
 
 def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Mapping
@@ -45,6 +46,22 @@ _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d"}
 
 
+def _no_remarks_of_mujoco(gym_id: str) -> None:
+    """MuJoCo prints remarks on Gymnasium's own model files, which no user can change, whenever it loads one."""
+    spec = gym.registry.get(gym_id)
+    if spec is None or "mujoco" not in str(spec.entry_point):
+        return
+    with contextlib.suppress(ImportError):  # `make` says what is missing
+        import mujoco
+
+        if mujoco.get_mju_user_warning() is None:
+            mujoco.set_mju_user_warning(_heard.add)
+
+
+# What MuJoCo had to remark: a diverging simulation shows in its observations, which are looked at anyway.
+_heard: set[str] = set()
+
+
 def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:
     """`gymnasium.make` whose failures are sentences.
 
@@ -56,6 +73,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         raise TaskError(
             f"`{gym_id}` is no Gymnasium id: write `Id-v0`, or `module:Id-v0` with the module that registers it"
         )
+    _no_remarks_of_mujoco(gym_id)
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:
         arguments["max_episode_steps"] = max_steps
