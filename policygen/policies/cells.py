@@ -14,7 +14,7 @@ from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Actuator
 
 MOST_CELL_CHARACTERS = 80  # of an action
-NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 
 
 def ascii_signs(number: str) -> str:

@@ -19,7 +19,8 @@ from policygen.quantities.tree import NOTHING, Node
 from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 MAX_CHARACTERS = 400_000
-MAX_LINE = 4_000
+MAX_LINE = 16_000
+MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
 MOST_FEATURES = 100
 NOTHING_FOUND = "no policy was found"
 
@@ -124,7 +125,10 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
 def _cleaned(line: str) -> str:
     """A line without comments, list bullets and emphasis around it."""
     # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
-    line = re.sub(r"^\s*(?:#|//).*$|\s#[^|]*$", "", line).strip()
+    if line.lstrip().startswith(("#", "//")):
+        return ""
+    head, pipe, tail = line.rpartition("|")
+    line = (head + pipe + re.sub(r"\s#.*", "", tail, count=1)).strip()
     line = re.sub(r"^(?:(?:[-•+]\s+|\d+[.)]\s+)(?=\D)|\*\s+(?=[^\d|]))", "", line)
     line = re.sub(r"^(\*\*|`)([\w() \[\]]+)\1", r"\2", line)  # **left** = ...
     line = line.strip("`").strip()
@@ -178,19 +182,19 @@ def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Dra
             words.add(_let_name(match[1]))
     for number, raw in lines:
         if len(raw) > MAX_LINE:
-            if "|" in raw or "=" in raw:
+            if "|" in raw or "=" in raw or _BINS.match(_cleaned(raw[:MAX_LINE])) or _PARAM.search(raw[:MAX_LINE]):
                 draft.problem(number, f"the line has {len(raw):,} characters", f"write at most {MAX_LINE:,} a line")
             continue
         line = _cleaned(raw)
         if not line:
             continue
-        if _PARAM.search(line) and not line.startswith("|"):
+        if match := _LET.match(line):
+            _read_let(number, match[1], words, draft)
+        elif _PARAM.search(line) and not line.startswith("|"):
             for index, value in _PARAM.findall(line):
                 draft.params[int(index)] = (number, float(ascii_signs(value)))
                 if math.isinf(float(ascii_signs(value))):
                     draft.problem(number, f"params[{index}] is too large", "write a smaller number")
-        elif match := _LET.match(line):
-            _read_let(number, match[1], words, draft)
         elif match := _BINS.match(line):
             _read_bins(number, match[1], match[2], words.known, draft)
         elif line.startswith("|") or ("|" in line and not _ASSIGN.match(line)):
@@ -236,6 +240,9 @@ def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: D
         draft.problem(number, found, expected)
         return
     edges = [part.strip() for part in text.strip("[] ").split(",") if part.strip()]
+    if len(edges) > MOST_EDGES:
+        draft.problem(number, f"{name} has {len(edges):,} bin edges", f"write at most {MOST_EDGES}")
+        edges = edges[:MOST_EDGES]
     bad = [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]
     # Bins that cannot be read are still so many bins: rows that use them are not wrong for that.
     draft.bins[name] = (number, Dimension(name, tuple(map(float, range(len(edges))))))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policygen.errors import UsageError
-from policygen.policies.lines import Problem, read_draft, resigns
+from policygen.errors import PolicyError, UsageError
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, read_draft, resigns
 from policygen.policies.policy import KINDS, Policy
 from policygen.policies.revision import Revision
 from policygen.quantities.tree import Node
@@ -70,7 +70,11 @@ def parse(
         kind = next((name for name, known in KINDS.items() if known.claims(draft, task)), "linear")
     if kind not in KINDS:
         raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(KINDS)}")
-    policy, coverage = KINDS[kind].from_draft(draft, revision)
+    policy, coverage = None, 0.0
+    try:
+        policy, coverage = KINDS[kind].from_draft(draft, revision)
+    except PolicyError as error:
+        draft.problem(None, str(error), "define what the policy uses")
     if draft.problems:
         problems = draft.problems[:MOST_PROBLEMS]
         if len(draft.problems) > MOST_PROBLEMS:
@@ -78,4 +82,17 @@ def parse(
                 Problem(None, f"there are {len(draft.problems) - MOST_PROBLEMS} more problems", "correct these first")
             )
         return Parsed(None, tuple(problems), coverage)
+    if policy is not None and (problem := _unreadable(policy)):
+        return Parsed(None, (problem,), coverage)
     return Parsed(policy, (), coverage)
+
+
+def _unreadable(policy: Policy) -> Problem | None:
+    """Whether the policy's own text would be too long to read, which may be longer than the text it was read from."""
+    text = policy.to_text()
+    longest = max(map(len, text.splitlines()), default=0)
+    if longest > MAX_LINE:
+        return Problem(None, f"a line of the policy has {longest:,} characters", f"at most {MAX_LINE:,} are read back")
+    if len(text) > MAX_CHARACTERS:
+        return Problem(None, f"the policy has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read back")
+    return None

@@ -107,7 +107,12 @@ def test_a_feature_without_let_is_taken_where_it_reads_as_one():
         ("bins lean: 1", "line 1: unknown name `lean`; known are position, velocity, angle, spin"),
         ("bins angle: 1, x", "line 1: the bin edge `x` is not a number; write `bins angle: 0, 0.5, 1`"),
         ("params[3]: 1e999", "line 1: params[3] is too large; write a smaller number"),
-        (f"left = {'1' * MAX_LINE}", "line 1: the line has 4,007 characters; write at most 4,000 a line"),
+        (f"left = {'1' * MAX_LINE}", "line 1: the line has 16,007 characters; write at most 16,000 a line"),
+        (
+            f"bins angle: {', '.join(map(str, range(9_000)))}",
+            "line 1: the line has 52,900 characters; write at most 16,000 a line",
+        ),
+        (f"bins angle: {', '.join(map(str, range(501)))}", "line 1: angle has 501 bin edges; write at most 500"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_with_what_to_write(line, problem):
@@ -161,4 +166,10 @@ def test_what_is_far_too_long_is_not_read():
     many = "\n".join(f"let f{i} = angle" for i in range(MOST_FEATURES + 50))
     assert problems_of(many) == [
         f"line {MOST_FEATURES + 1}: this is feature number {MOST_FEATURES + 1}; write at most 100"
+    ]
+
+
+def test_a_feature_with_parameters_in_it_is_a_feature_that_cannot_be_read():
+    assert problems_of("let lean = angle params[9]: 2\nbins lean: 0") == [
+        "line 1: cannot read `angle params[9]: 2` as arithmetic (invalid syntax); correct the expression"
     ]

@@ -326,7 +326,7 @@ PROBLEMS = {
     "param that is a fraction": ("\n".join(f"params[{i}]: 0.5" for i in range(16)), "line 1: params[0] is 0.5; expected one of"),
     "infinite param": ("params[0]: 1e999", "line 1: params[0] is too large; write a smaller number"),
     "nothing": ("", "no policy was found"),
-    "a long line": ("| " + "0" * 5_000 + " | * | up |", "line 1: the line has 5,013 characters; write at most 4,000 a line"),
+    "a long line": ("| " + "0" * 20_000 + " | * | up |", "line 1: the line has 20,013 characters; write at most 16,000 a line"),
     "too long": ("x" * (MAX_CHARACTERS + 1), "the reply has 400,001 characters; at most 400,000 are read"),
     "too many features": ("\n".join(f"let f{i} = row" for i in range(MOST_FEATURES + 5)), "line 101: this is feature number 101; write at most 100"),
 }  # fmt: skip
