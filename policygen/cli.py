@@ -334,12 +334,18 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], tr
 
 @commands.command()
 @click.argument("name", required=False)
+@click.option("--draft", is_flag=True, help="Print NAME as a task file to edit.")
 @trust_option
-def tasks(name: str | None, trust: bool) -> None:
+def tasks(name: str | None, draft: bool, trust: bool) -> None:
     """List the tasks, or say all about one: NAME, a task file, or a Gymnasium id."""
-    from policygen.reports.describe import describe_task, list_tasks
+    from policygen.reports.describe import describe_task, draft_task, list_tasks
 
-    say(describe_task(name, trust=trust) if name else list_tasks())
+    if draft and not name:
+        raise UsageError("--draft needs a task: policygen tasks Hopper-v5 --draft > envs/mine.toml")
+    if draft and name:
+        say(draft_task(name, trust=trust))
+    else:
+        say(describe_task(name, trust=trust) if name else list_tasks())
 
 
 @commands.command()

@@ -64,6 +64,7 @@ _LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
 _PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 _RULE_LINE = re.compile(r"[\s|:+=-]*")
 
 
@@ -79,8 +80,26 @@ def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
     if len(text) > MAX_CHARACTERS:
         draft.problem(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
     else:
-        _read_lines(_policy_lines(text), _Vocabulary(task, list(features)), draft)
+        _read_lines(_policy_lines(with_names(text, task)), _Vocabulary(task, list(features)), draft)
     return draft
+
+
+def with_names(text: str, task: Task) -> str:
+    """The text with `obs3` as the name of observation 3, and `action3` as that of number 3 of an action.
+
+    A number that is the whole action may be called `action`. What is called so in the task or defined in the text stays
+    as it is.
+    """
+    numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice]
+    known = {*task.quantity_names, *(actuator.name for actuator in task.actuators), *output_names(task)}
+
+    def named(match: re.Match[str]) -> str:
+        names = task.observation_names if match[1] == "obs" else numbers
+        index = int(match[2]) if match[2] else 0 if len(names) == 1 else len(names)
+        stays = match[0] in known or index >= len(names) or re.search(rf"\blet\s+{match[0]}\b", text)
+        return match[0] if stays else names[index]
+
+    return _ALIAS.sub(named, text)
 
 
 def resigns(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from policygen.errors import TaskError
 from policygen.files import list_resources
 from policygen.search.optimum import with_optimum
+from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
 from policygen.tasks.task import output_names
 
@@ -25,6 +26,11 @@ def list_tasks() -> str:
     widths = [max(len(row[i]) for row in full) for i in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*lines, "", "Any Gymnasium id works too: policygen run Blackjack-v1"])
+
+
+def draft_task(name: str, *, trust: bool = False) -> str:
+    """The task as a task file to edit."""
+    return draft_of(load_task(name, trust=trust))
 
 
 def describe_task(name: str, *, trust: bool = False) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 import time
 import warnings
 from collections.abc import Sequence
@@ -17,10 +16,13 @@ import numpy.typing as npt
 
 from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
+from policygen.tasks.documentation import prose, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.spaces import Observation, actuators_of, flat_names, flatten, layout_of, slug
+from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
+from policygen.tasks.vocabulary import named_actuators, named_observations
 
 _WARM_UP_STEPS = 5_000
 WARM_UP_SECONDS = 20.0
@@ -45,18 +47,28 @@ def task_from_gym(gym_id: str) -> Task:
                 f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
                 " wrap the environment first"
             )
-        documentation = inspect.getdoc(type(env.unwrapped)) or ""
-        assumed: list[str] = []
-        names = _documented_names(documentation, len(found))
-        if names:
-            found = [replace(o, name=name) for o, name in zip(found, names, strict=True)]
-            assumed.append(f"observations are named after the environment's documentation: {', '.join(names)}")
-        else:
-            assumed.append(
-                f"observations are called {', '.join(o.name for o in found[:6])}{', ...' * (len(found) > 6)}"
-            )
+        assumed: list[str] = [*_successor(gym_id)]
+        sections = sections_of(_documentation(env))
+        by_title = {
+            start: next((section for section in sections if section.title.lower().startswith(start)), None)
+            for start in ("observation", "action", "starting")
+        }
+        found, named = named_observations(found, by_title["observation"], by_title["starting"], env)
+        found = [clipped(o, env) for o in found] if named else found
+        names = ", ".join(o.name for o in found[:8]) + ", ..." * (len(found) > 8)
+        assumed.append(
+            f"observations are named after the environment's documentation: {names}"
+            if named
+            else f"observations are called {names}"
+        )
+        actuators, worded = named_actuators(actuators, by_title["action"], [o.name for o in found], env)
         if any(actuator.is_choice for actuator in actuators):
-            assumed.append("actions are named by number")
+            assumed.append(f"actions are named {'after the documentation' if worded else 'by number'}")
+        arguments = arguments_in_force(env)
+        told = [title for title, is_told in (("observation", named), ("action", worded)) if is_told]
+        encoding, remark = encoding_of(found, by_title["observation"], env)
+        found = [replace(o, about=o.about or encoding) for o in found] if encoding else found
+        assumed += [remark] if remark and not encoding else []
         limit = env.spec.max_episode_steps if env.spec else None
         if limit is None:
             assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
@@ -72,8 +84,12 @@ def task_from_gym(gym_id: str) -> Task:
             action_space=kind,
             max_steps=limit or DEFAULT_MAX_STEPS,
             grid=grid,
-            about=_prose(documentation),
-            facts=simulator_facts(env, [actuator.name for actuator in actuators]),
+            about=prose(sections, arguments, told),
+            facts=(
+                *([remark] if encoding else []),
+                *said_of_arguments(arguments, env),
+                *simulator_facts(env, [actuator.name for actuator in actuators]),
+            ),
             solved=env.spec.reward_threshold if env.spec else None,
             run=(("policy", "linear" if continuous else "table"),),
             assumed=tuple(assumed),
@@ -82,54 +98,29 @@ def task_from_gym(gym_id: str) -> Task:
         env.close()
 
 
-def _documented_names(documentation: str, count: int) -> list[str] | None:
-    """Names from the table `| Num | Observation | Min | Max |` that Gymnasium's docstrings carry, if it is complete."""
-    section = documentation.split("Observation Space", 1)[-1]
-    rows = re.findall(r"^\s*\|\s*(\d+)\s*\|\s*([^|]+?)\s*\|", section, flags=re.MULTILINE)
-    names: dict[int, str] = {}
-    for number, text in rows:
-        names.setdefault(int(number), slug(text))
-    ordered = [names.get(i, "") for i in range(count)]
-    return ordered if all(ordered) and len(set(ordered)) == count else None
+def _documentation(env: gym.Env[Any, Any]) -> str:
+    """The docstring of the environment, or of the one it derives from; not that of a base class of all."""
+    for owner in type(env.unwrapped).__mro__:
+        if owner.__name__ in ("Env", "MujocoEnv", "EzPickle"):
+            return ""
+        if owner.__doc__:
+            return inspect.cleandoc(owner.__doc__)
+    return ""
 
 
-# The sections of a docstring that a controller designer needs, most needed first: a long one is cut at its end, and
-# the table of observations, which the task repeats by name, is the longest.
-_WANTED = ("description", "reward", "episode", "terminat", "truncat", "transition", "action", "starting", "observation")
-_LONGEST_PROSE = 6_000
-
-
-def _prose(documentation: str) -> str:
-    """The parts of an environment's docstring that a controller designer needs, the reward and the ending early."""
-    opening, *sections = _sections(documentation)
-    kept = [opening[1]] if opening[1] else []
-    for wanted in _WANTED:
-        kept += [f"{title}: {body}" for title, body in sections if title.lower().startswith(wanted) and body]
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(kept))[:_LONGEST_PROSE]
-
-
-def _sections(documentation: str) -> list[tuple[str, str]]:
-    """Title and text of every section, its subsections within it; what comes before the first has an empty title.
-
-    The highest level of headings makes the sections. Pictures go, and the spaces that align a table.
-    """
-    lines: list[tuple[int, str]] = []  # the level of a heading, 0 for text
-    fenced = False
-    for line in re.sub(r"^```\{figure\}.*?^```\n?", "", documentation, flags=re.DOTALL | re.MULTILINE).splitlines():
-        fenced ^= line.lstrip().startswith("```")
-        heading = None if fenced else re.match(r"(#+)\s*\S", line)
-        if line.lstrip().startswith("|"):
-            line = re.sub(r"-{3,}", "--", re.sub(r"\s*\|\s*", "|", line.strip()))
-        lines.append((len(heading[1]) if heading else 0, line))
-    highest = min((level for level, _ in lines if level), default=1)
-    sections: list[tuple[str, list[str]]] = [("", [])]
-    for level, line in lines:
-        text = line.strip("#: ") if level else line
-        if level == highest:
-            sections.append((text, []))
-        else:
-            sections[-1][1].append(f"{text}:" if level else text)
-    return [(title, "\n".join(body).strip()) for title, body in sections]
+def _successor(gym_id: str) -> list[str]:
+    """One sentence where Gymnasium has a newer version of the environment."""
+    name, _, version = gym_id.rpartition("-v")
+    if not version.isdigit():
+        return []
+    newer = [
+        int(other.removeprefix(f"{name}-v"))
+        for other in gym.registry
+        if other.startswith(f"{name}-v") and other.removeprefix(f"{name}-v").isdigit()
+    ]
+    if max(newer, default=0) <= int(version):
+        return []
+    return [f"{gym_id} is out of date; its successor is {name}-v{max(newer)}"]
 
 
 def _fitted_grid(env: gym.Env[Any, Any], found: Sequence[Observation]) -> tuple[Grid | None, list[str]]:

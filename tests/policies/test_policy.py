@@ -251,7 +251,7 @@ def test_a_linear_policy_has_one_equation_per_output_in_order():
     assert output_names(CARTPOLE) == ("left", "right")
     assert output_names(ARM) == ("shoulder", "elbow")
     assert output_names(PAIR) == ("gear_low", "gear_high", "gear_reverse", "horn_0", "horn_1")
-    assert output_names(load_task("Acrobot-v1")) == ("action_0", "action_1", "action_2")
+    assert output_names(load_task("Acrobot-v1")) == ("torque_minus_1", "torque_0", "torque_1")
     with pytest.raises(PolicyError, match="one equation each for left, right"):
         LinearPolicy(CARTPOLE, (), (("right", Number(1.0)), ("left", Number(0.0))))
 

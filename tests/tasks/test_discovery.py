@@ -7,6 +7,7 @@ import pytest
 from policygen.episodes.evaluate import evaluate
 from policygen.errors import TaskError
 from policygen.policies.linear import LinearPolicy
+from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import Number
 from policygen.tasks import discovery
@@ -21,7 +22,7 @@ from policygen.tasks.task import output_names
         ("Acrobot-v1", None, "table", 729),
         ("MountainCar-v0", None, "table", 64),
         ("Taxi-v4", ["state"], "table", 500),
-        ("Blackjack-v1", ["part0", "part1", "part2"], "table", 704),
+        ("Blackjack-v1", ["player_current_sum", "dealer_showing_card_value", "usable_ace"], "table", 704),
         ("Pendulum-v1", None, "linear", 512),
         ("Hopper-v5", None, "linear", None),
     ],
@@ -51,7 +52,7 @@ def test_an_environment_nobody_described_becomes_a_usable_task(gym_id, names, ki
 def test_what_was_assumed_names_the_bins_the_names_and_the_limit():
     sentences = " / ".join(load_task("CartPole-v1").assumed)
     assert "named after the environment's documentation: cart_position" in sentences
-    assert "actions are named by number" in sentences
+    assert "actions are named after the documentation" in sentences
     assert "bins lie at quantiles of 5,000 steps" in sentences
     blackjack = " / ".join(load_task("Blackjack-v1").assumed)
     assert "episodes are cut at 1000 steps" in blackjack
@@ -187,3 +188,109 @@ def test_a_slow_environment_is_looked_at_for_a_limited_time(monkeypatch):
     with pytest.warns(UserWarning, match=r"^CartPole-v1 is slow: its bins come from 2 steps .* a task file"):
         task = load_task("CartPole-v1")
     assert task.grid is not None
+
+
+@pytest.mark.parametrize(
+    ("gym_id", "observations", "actions"),
+    [
+        ("Acrobot-v1", "cos_theta1 sin_theta1 cos_theta2 sin_theta2 theta1_rate theta2_rate", "action"),
+        ("MountainCarContinuous-v0", "car_position car_velocity", "action"),
+        ("Pendulum-v1", "x y angular_velocity", "torque"),
+        ("LunarLander-v3", "x y vx vy angle spin leg1 leg2", "action"),
+        (
+            "Hopper-v5",
+            "torso_z torso_angle thigh_angle leg_angle foot_angle torso_x_velocity torso_z_velocity torso_rate"
+            " thigh_rate leg_rate foot_rate",
+            "thigh_torque leg_torque foot_torque",
+        ),
+        (
+            "Walker2d-v5",
+            "torso_z torso_angle thigh_angle leg_angle foot_angle left_thigh_angle left_leg_angle left_foot_angle"
+            " torso_x_velocity torso_z_velocity torso_rate thigh_rate leg_rate foot_rate left_thigh_rate left_leg_rate"
+            " left_foot_rate",
+            "thigh_torque leg_torque foot_torque left_thigh_torque left_leg_torque left_foot_torque",
+        ),
+        (
+            "Swimmer-v5",
+            "front_tip_angle first_angle second_angle tip_velocity_x tip_velocity_y front_tip_rate first_rate"
+            " second_rate",
+            "first_torque second_torque",
+        ),
+    ],
+)
+def test_numbers_are_called_as_the_tables_of_the_documentation_call_them(gym_id, observations, actions):
+    task = load_task(gym_id)
+    assert " ".join(task.observation_names) == observations
+    assert " ".join(actuator.name for actuator in task.actuators) == actions
+    assert all(observation.about for observation in task.observations)
+
+
+@pytest.mark.parametrize(
+    ("gym_id", "labels"),
+    [
+        ("CartPole-v1", "left right"),
+        ("MountainCar-v0", "accelerate_left dont_accelerate accelerate_right"),
+        ("FrozenLake-v1", "left down right up"),
+        ("Blackjack-v1", "stick hit"),
+        ("Taxi-v4", "move_south move_north move_east move_west pickup_passenger drop_off_passenger"),
+    ],
+)
+def test_choices_are_called_as_the_documentation_lists_them(gym_id, labels):
+    assert " ".join(load_task(gym_id).actuators[0].labels) == labels
+
+
+def test_units_limits_and_clipping_stand_beside_the_names():
+    walker = {o.name: o for o in load_task("Walker2d-v5").observations}
+    assert (walker["torso_z"].unit, walker["left_thigh_rate"].unit) == ("m", "rad/s")
+    assert walker["left_thigh_rate"].about.endswith("(thigh_left_joint), clipped to -10 to 10")
+    assert "clipped" not in walker["thigh_angle"].about
+    assert load_task("Acrobot-v1").observations[4].about.endswith("-12.57 to 12.57")
+    ant = load_task("Ant-v5").observations
+    assert len({o.name for o in ant}) == 105
+    assert ant[27].about == "cfrc_ext of body torso, clipped to -1 to 1"
+
+
+@pytest.mark.parametrize("gym_id", ["Walker2d-v5", "Acrobot-v1", "Blackjack-v1", "FrozenLake-v1", "Taxi-v4"])
+def test_prose_is_short_and_plain(gym_id):
+    about = load_task(gym_id).about
+    assert not any(
+        mark in about for mark in ("http", "$", "\\mathcal", "<a", "{figure}", "import gymnasium", "Version")
+    )
+    assert len(about) <= 4_000
+
+
+def test_text_maps_keep_their_spaces_and_letters_are_told_row_by_row():
+    assert "    |R: | : :G|\n    | : | : : |" in load_task("Taxi-v4").about
+    assert "The map, row by row from the top: SFFF FHFH FFFH HFFG." in load_task("FrozenLake-v1").facts
+
+
+def test_arguments_in_force_are_facts_and_others_are_left_out():
+    assert any("is_slippery = True, success_rate = 1/3" in fact for fact in load_task("FrozenLake-v1").facts)
+    assert "Arguments in force: is_rainy = False, fickle_passenger = False." in load_task("Taxi-v4").facts
+    assert "sutton_barto_reward=True" not in load_task("CartPole-v1").about
+    assert "natural is True" not in load_task("Blackjack-v1").about
+
+
+def test_an_encoded_state_is_said_to_be_decoded():
+    taxi = load_task("Taxi-v4")
+    assert "taxi_col = mod(floor(state/20), 5); passenger_location = mod(floor(state/4), 5)" in taxi.facts[0]
+    text = "let column = mod(floor(state/20), 5)\nbins column: 1.5\n| column | action |\n| 0 | 2 |\n| 1 | 3 |"
+    policy = parse(text, taxi, "table").policy
+    assert policy is not None
+    state = ((3 * 5 + 4) * 5 + 2) * 4 + 1
+    assert [policy.act_one([state]), policy.act_one([state - 60])] == [3, 2]
+
+
+def test_an_id_out_of_date_names_its_successor():
+    assert "CartPole-v0 is out of date; its successor is CartPole-v1" in load_task("CartPole-v0").assumed
+
+
+def test_numbers_may_be_called_by_their_place():
+    hopper = load_task("Hopper-v5")
+    policy = parse("let x = 2*obs1\naction0 = -obs2\naction1 = x\naction2 = 0", hopper, "linear").policy
+    named = parse("let x = 2*torso_angle\nthigh_torque = -thigh_angle\nleg_torque = x\nfoot_torque = 0", hopper).policy
+    assert policy == named
+    assert parse("action = 2*obs1", load_task("Pendulum-v1"), "linear").policy is not None
+    own = parse("let obs1 = 3*obs0\naction = obs1", load_task("Pendulum-v1"), "linear").policy
+    assert own is not None
+    assert own.to_text() == "let obs1 = 3*x\ntorque = obs1"

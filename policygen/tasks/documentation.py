@@ -1,0 +1,180 @@
+"""What the docstring of a Gymnasium environment holds: its sections, its tables, and the prose worth reading."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# The sections that a controller designer needs, in the order in which they are told: what is cut is cut at the end.
+_WANTED = ("description", "reward", "episode", "terminat", "truncat", "transition", "starting", "observation", "action")
+_LONGEST_PROSE = 4_000
+_LONGEST_SIDE_PROSE = 700  # of the sections on observations and actions, whose tables are told elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading's text and its tables, each its rows, and a row its cells by the lower-case heads of the columns."""
+
+    title: str
+    text: str
+    tables: tuple[tuple[Mapping[str, str], ...], ...]
+
+
+def sections_of(documentation: str) -> list[Section]:
+    """The sections under the highest level of headings; what stands before the first has an empty title."""
+    lines: list[tuple[int, str]] = []  # the level of a heading, 0 for text
+    fenced = False
+    for line in documentation.splitlines():
+        if line.lstrip().startswith("```"):  # figures, shell commands, references: no prose
+            fenced = not fenced
+            continue
+        heading = re.match(r" {0,3}(#+)\s*\S", line)
+        if not fenced:
+            lines.append((len(heading[1]) if heading else 0, line.rstrip()))
+    highest = min((level for level, _ in lines if level), default=1)
+    sections: list[tuple[str, list[str]]] = [("", [])]
+    for level, line in lines:
+        words = line.strip("#: ") if level else line
+        if level == highest:
+            sections.append((words, []))
+        else:
+            sections[-1][1].append(f"{words}:" if level else words)
+    return [_section(title, body) for title, body in sections]
+
+
+def _section(title: str, lines: Sequence[str]) -> Section:
+    text: list[str] = []
+    tables: list[tuple[Mapping[str, str], ...]] = []
+    rest = list(lines)
+    while rest:
+        # A table has a line of dashes below its head; without one, bars and spaces are a map and stay as they are.
+        if len(rest) > 1 and rest[0].lstrip().startswith("|") and re.fullmatch(r"\s*\|[\s|:-]*-[\s|:-]*", rest[1]):
+            head = [cell.lower() for cell in _cells(rest[0])]
+            count = next((i for i, line in enumerate(rest) if not line.lstrip().startswith("|")), len(rest))
+            rows = [_cells(line) for line in rest[2:count]]
+            tables.append(tuple(dict(zip(head, row, strict=False)) for row in rows))
+            rest = rest[count:]
+        else:
+            text.append(rest.pop(0))
+    return Section(title, re.sub(r"\n{3,}", "\n\n", "\n".join(text)).strip("\n"), tuple(tables))
+
+
+def _cells(line: str) -> list[str]:
+    return [" ".join(cell.split()) for cell in line.strip().strip("|").split("|")]
+
+
+def numbered(section: Section, count: int) -> list[Mapping[str, str]]:
+    """The rows of a section's tables that tell of the numbers 0, 1, ... in turn, at most `count`, one table or several.
+
+    A table that starts again from 0 tells of something else.
+    """
+    rows: list[Mapping[str, str]] = []
+    for table in section.tables:
+        for row in table:
+            if len(rows) < count and row.get("num") == str(len(rows)):
+                rows.append(row)
+    return rows
+
+
+def choices(section: Section, count: int) -> list[str] | None:
+    """What each choice means, from a list `- 0: Move left` or a table; None where not all of them are told."""
+    rows = [row.get("action", "") for row in numbered(section, count)]
+    listed = dict(reversed(re.findall(r"^\s*[-*]\s*(\d+):\s*(.+?)\s*$", section.text, flags=re.MULTILINE)))
+    found = rows if len(rows) == count else [listed.get(str(i), "") for i in range(count)]
+    return [plain(text) for text in found] if all(found) else None
+
+
+def prose(sections: Sequence[Section], arguments: Mapping[str, Any], told: Sequence[str]) -> str:
+    """The text of the sections that a controller designer needs, in plain words.
+
+    Args:
+        arguments: what the environment is made with: sentences about other values are left out.
+        told: beginnings of the titles whose content is told elsewhere: of these only notes on it stay.
+    """
+    opening = next((section.text for section in sections if not section.title), "")
+    kept = [text] if (text := _readable(opening, arguments)) else []
+    for wanted in _WANTED:
+        for section in sections:
+            if not section.title.lower().startswith(wanted):
+                continue
+            text = _readable(section.text, arguments)
+            if wanted in told:
+                text = _notes(text)
+            if text:
+                kept.append(f"{section.title}: {text}" if "\n" not in text else f"{section.title}:\n{text}")
+    return "\n\n".join(kept)[:_LONGEST_PROSE].strip()
+
+
+def _notes(text: str) -> str:
+    """What prose on observations or actions adds to their names: not which type and parts the space has."""
+    paragraphs = [
+        paragraph
+        for paragraph in text.split("\n\n")
+        if not re.search(r"Box\(|ndarray|elements|shape|action space|during construction|^\s*[-*]? ?\d+:", paragraph)
+    ]
+    return "\n\n".join(paragraphs)[:_LONGEST_SIDE_PROSE].rstrip()
+
+
+_NOT_WORTH_READING = re.compile(
+    r"gymnasium\.farama|Adapted from|inspiration from|mujoco-py|during construction|rgb|render|Pixel art"
+    r"|heuristic|multivariate|`info` contains|`info` also|exclude_current_positions_from_observation`? is set"
+    r"|number of independent state|on `v[234]`|described in Example|by Sutton and Barto|This MDP first appeared"
+    r"|By default, |The observation space consists|total reward returned is|quaternions|read more about|returned as|!\["
+)
+
+
+def _readable(text: str, arguments: Mapping[str, Any]) -> str:
+    """Without addresses, markup and what is only about other arguments, paragraphs and maps kept as they are."""
+    paragraphs = []
+    for paragraph in re.split(r"\n\s*\n", _without_links(text)):
+        lines = [line for line in paragraph.split("\n") if not _NOT_WORTH_READING.search(line)]
+        kept = [plain(line) for line in lines if not _of_another_argument(line, arguments)]
+        if any(line.strip() for line in kept):
+            paragraphs.append("\n".join(kept).strip("\n"))
+    return re.sub(r"\n{3,}", "\n\n", textwrap.dedent("\n\n".join(paragraphs))).strip("\n")
+
+
+def _of_another_argument(line: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a line is on a truth value that an argument does not have."""
+    stated = re.findall(r"\bif\b[^.]*?`?(\w+)`?\s*(?:=+|is)\s*`?(True|False)\b", line, flags=re.IGNORECASE)
+    return any(isinstance(arguments.get(name), bool) and str(arguments[name]) != value for name, value in stated)
+
+
+def _without_links(text: str) -> str:
+    text = re.sub(r"\[<a[^>]*>.*?</a>\]", "", text, flags=re.DOTALL)
+    text = re.sub(r"<a[^>]*>(.*?)</a>", r"\1", text, flags=re.DOTALL)
+    text = re.sub(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?:https?:|/)[^)]*\)", r"\1", text)
+    return re.sub(r"\(?https?://\S+", "", text)
+
+
+# LaTeX and markup, and what they say.
+_MARKUP: tuple[tuple[str, str], ...] = (
+    (r"\s*\(`?observation\[[^()]*\)|\s*\(if +`exclude[^()]*\)", ""),
+    (r"\\mathcal\{U\}_\{\[-?([^,]+?)(?:\s*(?:\\times|imes)\s*[I1]_\{?\d+\}?)?,[^\]]*\]\}", r"uniform noise up to \1"),
+    (r"\\mathcal\{N\}\(0_\{\d+\},\s*([^\s^]+)\^2[^)]*\)", r"normal noise of standard deviation \1"),
+    (r"\\mathcal\{S\}\(([^)]*)\)", r"a random place within \1"),
+    (r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2"),
+    (r"\\\|(.*?)\\\|_2(\^2)?", r"|\1|\2"),
+    (r"\\times", "x"),
+    (r"\\leq?\b", "<="),
+    (r"\\geq?\b", ">="),
+    (r"\\infty", "inf"),
+    (r"\\_", "_"),
+    (r"\\([a-zA-Z]+)", r"\1"),
+    (r"([_^])\{([^{}]*)\}", r"\1\2"),
+    (r"<sup>(.*?)</sup>", r"^\1"),
+    (r"<sub>(.*?)</sub>", r"_\1"),
+    (r"\$", ""),
+    (r"\*{2,}", ""),
+    (r"(?<![\w*])\*(?=\S)([^*\n]+?)(?<=\S)\*(?!\w)", r"\1"),
+)
+
+
+def plain(text: str) -> str:
+    """A line without LaTeX and emphasis."""
+    for pattern, said in _MARKUP:
+        text = re.sub(pattern, said, text)
+    return text.rstrip()

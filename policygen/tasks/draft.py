@@ -1,0 +1,67 @@
+"""A task as a task file to edit: what was discovered of an environment, written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tomli_w
+
+from policygen.quantities.grid import Dimension, integers
+from policygen.tasks.environments import make
+from policygen.tasks.facts import simulator_facts
+from policygen.tasks.mujoco import has_model
+from policygen.tasks.task import Task
+
+
+def draft_of(task: Task) -> str:
+    """A task file that loads to the same task; what was assumed stands above it as comments.
+
+    Raises:
+        TaskError: the environment cannot be made.
+    """
+    stated: dict[str, Any] = {"name": task.name, "gym_id": task.gym_id}
+    if task.kwargs:
+        stated["kwargs"] = dict(task.kwargs)
+    if task.about:
+        stated["about"] = f"{task.about}\n"
+    for key, values in (("hints", task.hints), ("facts", _own_facts(task)), ("inputs", task.inputs)):
+        if values:
+            stated[key] = list(values)
+    stated |= {"max_steps": task.max_steps, "discount": task.discount}
+    if task.solved is not None:
+        stated["solved"] = task.solved
+    if task.optimum is not None:
+        stated["optimum"] = {"value": task.optimum.value, "source": task.optimum.source}
+    stated["observations"] = [_filled(name=o.name, unit=o.unit, about=o.about) for o in task.observations]
+    stated["actions"] = [
+        _filled(name=a.name, about=a.about, labels=list(a.labels), levels=dict(a.levels)) for a in task.actuators
+    ]
+    if task.features:
+        stated["features"] = dict(task.features)
+    if task.grid is not None:
+        stated["grid"] = {dimension.name: _bins(dimension) for dimension in task.grid.dimensions}
+    if task.run:
+        stated["run"] = dict(task.run)
+    assumed = "".join(f"# Assumed: {sentence}.\n" for sentence in task.assumed)
+    return assumed + tomli_w.dumps(stated, multiline_strings=True).rstrip()
+
+
+def _own_facts(task: Task) -> list[str]:
+    """The facts that reading the file does not find in the simulator again."""
+    env = make(task.gym_id, dict(task.kwargs))
+    try:
+        read_again = has_model(env) or not task.about
+        found = simulator_facts(env, [actuator.name for actuator in task.actuators]) if read_again else ()
+    finally:
+        env.close()
+    return [fact for fact in task.facts if fact not in found]
+
+
+def _filled(**entry: Any) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if value}
+
+
+def _bins(dimension: Dimension) -> int | list[float]:
+    """The number of bins where they are whole numbers from 0, else the edges."""
+    whole = integers(dimension.name, dimension.bins)
+    return dimension.bins if whole == dimension else list(dimension.edges)

@@ -1,0 +1,153 @@
+"""What holds for an environment as it is made: its arguments, its map, what it clips, how it encodes its state."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from policygen.tasks.documentation import Section
+from policygen.tasks.spaces import Observation
+
+# Arguments about pictures and files, and those whose values the time step tells.
+_OTHER = re.compile(
+    r"render|camera|width|height|xml|frame_skip|^kwargs$|^self$|^desc$|in_observation$|from_observation$"
+)
+# `((row * 5 + column) * 5 + place) * 4 + goal`
+_FORMULA = re.compile(r"\(*[a-z]\w* \* \w+ \+ [a-z]\w*(?:\) \* \w+ \+ [a-z]\w*)*")
+_BIG_STATE = 50  # values from which on a number may well stand for several
+
+
+def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """The arguments of the environment's constructor by name: those given, else their defaults."""
+    given = dict(env.spec.kwargs) if env.spec else {}
+    try:
+        parameters = inspect.signature(type(env.unwrapped).__init__).parameters
+    except (TypeError, ValueError):  # of a class not written in Python
+        return {}
+    return {
+        name: given.get(name, parameter.default)
+        for name, parameter in parameters.items()
+        if not _OTHER.search(name) and (name in given or parameter.default is not inspect.Parameter.empty)
+    }
+
+
+def said_of_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any]) -> list[str]:
+    """One sentence with the arguments in force, and the map of an environment that has one in letters."""
+    off = {word for name, value in arguments.items() if value is False for word in name.split("_")} - {"is", "enable"}
+    pairs = [
+        f"{name} = {text}"
+        for name, value in arguments.items()
+        # The probability of rain where it never rains says nothing.
+        if (text := _written(value)) and (isinstance(value, bool) or not off & set(name.split("_")))
+    ]
+    said = [f"Arguments in force: {', '.join(pairs)}."] if pairs else []
+    rows = getattr(env.unwrapped, "desc", None)
+    if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind == "S" and rows.dtype.itemsize == 1:
+        lines = [b"".join(row).decode("ascii", "replace") for row in rows]
+        if not any(set(line) & set("|+") for line in lines):  # what is drawn with walls stands in the documentation
+            said.append(f"The map, row by row from the top: {' '.join(lines)}.")
+    return said
+
+
+def _written(value: Any) -> str:
+    """A number, truth value, word, or a few of them; nothing for anything else."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int | float):
+        if not math.isfinite(value):
+            return str(value)
+        share = Fraction(value).limit_denominator(12)
+        exact = float(share) == float(value) and share.denominator in (3, 6, 7, 9, 11, 12)
+        return str(share) if exact else f"{value:.6g}"
+    if isinstance(value, list | tuple) and 0 < len(value) <= 6:
+        parts = [_written(item) for item in value]
+        return f"({', '.join(parts)})" if all(parts) else ""
+    return ""
+
+
+def clipped(observation: Observation, env: gym.Env[Any, Any]) -> Observation:
+    """The observation, its meaning completed by the limits it has or to which the environment clips it."""
+    if math.isfinite(observation.low) and math.isfinite(observation.high):
+        if observation.integer:
+            return observation
+        limits = f"{observation.low:.4g} to {observation.high:.4g}"
+    else:
+        bounds = _clips(env).get("qfrc_constraint" if "constraint" in observation.about else "qvel")
+        moves = "velocity" in observation.about or "constraint" in observation.about
+        forces = getattr(env.unwrapped, "_contact_force_range", None)
+        if observation.about.startswith("cfrc_ext") and type(env.unwrapped).__name__ == "AntEnv" and forces:
+            limits = f"clipped to {forces[0]:g} to {forces[1]:g}"
+        elif moves and bounds:
+            limits = f"clipped to {bounds[0]} to {bounds[1]}"
+        else:
+            return observation
+    return replace(observation, about=f"{observation.about}, {limits}" if observation.about else limits)
+
+
+def _clips(env: gym.Env[Any, Any]) -> dict[str, tuple[str, str]]:
+    """What the environment's own code clips when it observes: limits by the field of MuJoCo's data."""
+    try:
+        source = inspect.getsource(type(env.unwrapped)._get_obs)  # type: ignore[attr-defined]
+    except (AttributeError, OSError, TypeError):
+        return {}
+    pattern = r"np\.clip\(\s*self\.data\.(\w+)[^,]*,\s*(-?[\d.]+),\s*(-?[\d.]+)\s*\)"
+    return {name: (low, high) for name, low, high in re.findall(pattern, source)}
+
+
+def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.Env[Any, Any]) -> tuple[str, str]:
+    """The formula by which one whole number stands for several, if documented, and a sentence on how to decode it.
+
+    Both are empty where the environment observes anything else or the number has few values.
+    """
+    if len(found) != 1 or not found[0].integer or found[0].high - found[0].low + 1 < 2:
+        return "", ""
+    state, values = found[0].name, int(found[0].high - found[0].low + 1)
+    formula = _FORMULA.search(section.text) if section else None
+    parts = _decoded(formula[0].strip(), state, env) if formula else []
+    if formula and parts:
+        lets = "; ".join(f"{name} = {text}" for name, text in parts)
+        return (
+            f"{values} values; it is {formula[0].strip()}",
+            f"{state} stands for several numbers, which `let` can decode: {lets}; a table over some of these needs few"
+            " rows.",
+        )
+    if values < _BIG_STATE:
+        return "", ""
+    return "", (
+        f"{state} has {values} values and may stand for several numbers; if its encoding is known, decode it, as in"
+        f" `let column = mod(floor({state}/20), 5)`, and a table over the parts needs few rows"
+    )
+
+
+def _decoded(formula: str, state: str, env: gym.Env[Any, Any]) -> list[tuple[str, str]]:
+    """Name and expression of each part of a mixed-radix number such as `(row * 5 + column) * 4 + goal`."""
+    base: Any = env.unwrapped
+    shape: Any = getattr(base, "shape", None)
+    columns = getattr(base, "ncol", shape[1] if isinstance(shape, tuple) and len(shape) == 2 else None)
+    digits: list[tuple[str, int]] = []
+    while match := re.fullmatch(r"\(?(.+?)\)? \* (\w+) \+ ([a-z_]\w*)", formula):
+        radix = int(match[2]) if match[2].isdigit() else columns if match[2] == "ncols" else None
+        if not isinstance(radix, int):
+            return []
+        digits.append((match[3], radix))
+        formula = match[1]
+    if not digits or not re.fullmatch(r"\(*([a-z_]\w*)", formula):
+        return []
+    divisor, parts = 1, []
+    for name, radix in digits:
+        parts.append((name, f"mod({_quotient(state, divisor)}, {radix})"))
+        divisor *= radix
+    parts.append((formula.lstrip("("), _quotient(state, divisor)))
+    return parts[::-1]
+
+
+def _quotient(state: str, divisor: int) -> str:
+    return state if divisor == 1 else f"floor({state}/{divisor})"

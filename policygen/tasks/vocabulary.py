@@ -1,0 +1,249 @@
+"""Short names for what an environment observes and does, from the tables and lists of its documentation."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+
+from policygen.tasks.documentation import Section, choices, numbered, plain
+from policygen.tasks.spaces import Actuator, Observation, slug
+
+_LONGEST = 26  # of a name made of a description, before the model's own name for it is taken
+_UNITS = ("rad/s", "m/s", "rad", "m", "N m", "N")
+
+# Gymnasium documents these in prose. Name, unit, meaning.
+_IN_PROSE: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "LunarLander": (
+        ("x", "", "horizontal place, 0 is the middle of the pad, positive to the right"),
+        ("y", "", "height above the pad"),
+        ("vx", "", "horizontal velocity"),
+        ("vy", "", "vertical velocity, positive upwards"),
+        ("angle", "rad", "of the lander, positive leans to the left"),
+        ("spin", "", "angular velocity, positive turns to the left"),
+        ("leg1", "", "1 while the left leg touches the ground"),
+        ("leg2", "", "1 while the right leg touches the ground"),
+    ),
+    "BipedalWalker": (
+        ("lean", "rad", "angle of the hull, positive leans back"),
+        ("lean_rate", "", "angular velocity of the hull"),
+        ("vx", "", "forward velocity"),
+        ("vz", "", "vertical velocity"),
+        *(
+            line
+            for leg in (1, 2)
+            for line in (
+                (f"hip{leg}", "rad", f"angle of hip {leg}"),
+                (f"hip{leg}_rate", "", f"speed of hip {leg}"),
+                (f"knee{leg}", "rad", f"angle of knee {leg}, plus 1"),
+                (f"knee{leg}_rate", "", f"speed of knee {leg}"),
+                (f"contact{leg}", "", f"1 while foot {leg} touches the ground"),
+            )
+        ),
+        *((f"lidar{i}", "", f"distance to the ground ahead, ray {i} of 0 (down) to 9 (ahead)") for i in range(10)),
+    ),
+}
+_ACTIONS_IN_PROSE: dict[str, tuple[tuple[str, str], ...]] = {
+    "LunarLander": (
+        ("main", "main engine, on above 0"),
+        ("side", "below -0.5 left, above 0.5 right orientation engine"),
+    ),
+    "BipedalWalker": tuple(
+        (f"{joint}{leg}_drive", f"motor of {joint} {leg}") for leg in (1, 2) for joint in ("hip", "knee")
+    ),
+}
+
+
+def named_observations(
+    found: Sequence[Observation], section: Section | None, starting: Section | None, env: gym.Env[Any, Any]
+) -> tuple[list[Observation], bool]:
+    """The observations with names, units and meanings as documented, and whether all of them are.
+
+    Args:
+        section: on the observation space; `starting` that on the starting state.
+    """
+    family = _IN_PROSE.get(type(env.unwrapped).__name__, ())
+    if len(family) == len(found):
+        told = [
+            replace(o, name=name, unit=unit, about=about) for o, (name, unit, about) in zip(found, family, strict=True)
+        ]
+        return told, True
+    rows = numbered(section, len(found)) if section else []
+    if not rows and starting:  # a table without numbers, one row each
+        for table in starting.tables:
+            if len(table) == len(found) and all("observation" in row for row in table):
+                rows = list(table)
+    if not rows:
+        return list(found), False
+    names = _distinct([_observation_name(row) for row in rows], rows)
+    told = [
+        replace(o, name=name, unit=_unit(row), about=_meaning(row.get("observation", ""), row))
+        for o, name, row in zip(found, names, rows, strict=False)
+    ]
+    rest = _parts_of_a_model(found[len(told) :], env)
+    told += [o for o in rest if o.name not in names]
+    if len({o.name for o in told}) < len(found):
+        return list(found), False
+    return told, bool(len(rows) == len(found) or rest)
+
+
+def _meaning(text: str, row: Mapping[str, str]) -> str:
+    """What a row says, with the model's name for it, by which the facts of the simulator call it."""
+    said, model = plain(text), _model_name(row)
+    return f"{said} ({model})" if model and model not in said else said
+
+
+def _model_name(row: Mapping[str, str]) -> str:
+    found = re.match(r"[A-Za-z]\w*", row.get("name (in corresponding xml file)", ""))
+    return found[0] if found and found[0] not in ("NA", "cos", "sin") else ""
+
+
+def _unit(row: Mapping[str, str]) -> str:
+    text = next((value for key, value in row.items() if key.startswith(("type", "unit"))), "")
+    unit = next((unit for unit in _UNITS if f"({unit})" in text), "")
+    # One table calls the speeds of joints angles.
+    return "rad/s" if unit == "rad" and "velocity" in row.get("observation", "").lower() else unit
+
+
+def _observation_name(row: Mapping[str, str]) -> str:
+    name = _words(row["observation"])
+    model = re.sub(r"_joint$", "", _model_name(row))
+    if len(name) > _LONGEST and model and not model.startswith("root"):
+        velocity = "velocity" in row["observation"].lower()
+        shape = re.match(r"(cos|sin)\((\w+)\)", row.get("name (in corresponding xml file)", ""))
+        return f"{shape[1]}_{shape[2]}" if shape else f"{model}_{'rate' if velocity else 'angle'}"
+    return name
+
+
+def _words(text: str) -> str:
+    """A description as a name: "angular velocity of the thigh hinge" is `thigh_rate`."""
+    text = re.sub(r"\s=\s.*", "", re.sub(r"\(.*?\)", "", plain(text).replace("`", "")).lower())
+    text = re.sub(r"\b([wxyz])-(?:coordinate|value)\b", r"\1", text)
+    text = re.sub(r"\balong the .*| on the cart$", "", text)
+    outer, _, inner = text.partition(" of ")
+    if inner and outer.strip() in ("cosine", "sine"):
+        return slug(f"{outer.strip()[:-3] if outer.strip() == 'cosine' else 'sin'}_{_words(inner)}")
+    if inner:
+        text = f"{_words(inner)} {outer}"
+    text = re.sub(r"angle[ _]angular velocity", "rate", text.replace("_", " "))
+    if inner or "coordinate" in text:
+        text = text.replace("angular velocity", "rate")
+    return slug(" ".join(word for word in text.split() if word not in _DROPPED))
+
+
+_DROPPED = {"the", "a", "an", "of", "in", "to", "on", "be", "that", "joint", "hinge", "rotor"}
+
+
+def _distinct(names: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """The names, those used twice told apart by what the model's joint was called before."""
+    joints: dict[str, str] = {}
+    result: list[str] = []
+    for name, row in zip(names, rows, strict=True):
+        model = _model_name(row)
+        axis = re.search(r"along the ([xyz])-axis", row["observation"])
+        if names.count(name) > 1 and axis:
+            name = f"{name}_{axis[1]}"
+        elif names.count(name) > 1 and model in joints:
+            name = f"{joints[model]}_{name.rsplit('_', 1)[-1]}"
+        elif name.endswith("_angle"):
+            joints.setdefault(model, name.removesuffix("_angle"))
+        result.append(name)
+    return result
+
+
+_SPATIAL = ("torque_x", "torque_y", "torque_z", "force_x", "force_y", "force_z")  # MuJoCo has the rotation first
+_SPEEDS = ("spin_x", "spin_y", "spin_z", "vx", "vy", "vz")
+_PARTS = {
+    "cfrc_ext": ("contact", _SPATIAL),
+    "cvel": ("speed", _SPEEDS),
+    "cinert": ("inertia", tuple(map(str, range(10)))),
+}
+
+
+def _parts_of_a_model(found: Sequence[Observation], env: gym.Env[Any, Any]) -> list[Observation]:
+    """Names for what MuJoCo environments observe of every body, after positions and velocities; none if unclear."""
+    base: Any = env.unwrapped
+    structure = getattr(base, "observation_structure", None)
+    if not found or not isinstance(structure, dict):
+        return []
+    bodies = [str(base.model.body(i).name or f"body{i}") for i in range(1, base.model.nbody)]
+    named: list[tuple[str, str]] = []
+    for part, size in structure.items():
+        if part in _PARTS:
+            word, ends = _PARTS[part]
+            some = [(slug(f"{body}_{word}_{end}"), f"{part} of body {body}") for body in bodies for end in ends]
+            named += some[:size] if len(some) == size else []
+        elif part == "qfrc_actuator" and size:
+            first = base.model.nv - size
+            joints = [int(base.model.dof_jntid[i]) for i in range(first, base.model.nv)]
+            named += [
+                (slug(f"{base.model.joint(j).name}_effort"), "force of the actuator on the joint") for j in joints
+            ]
+    if len(named) != len(found):
+        return []
+    return [replace(o, name=name, about=about) for o, (name, about) in zip(found, named, strict=True)]
+
+
+def named_actuators(
+    actuators: Sequence[Actuator], section: Section | None, taken: Sequence[str], env: gym.Env[Any, Any]
+) -> tuple[tuple[Actuator, ...], bool]:
+    """The actuators with labels or names as documented, and whether they are; `taken` are names they may not have."""
+    told = list(actuators)
+    if len(told) == 1 and told[0].is_choice:
+        texts = choices(section, len(told[0].labels)) if section else None
+        labels = _labels(texts) if texts else []
+        if not labels or {label.lower() for label in labels} & {name.lower() for name in taken}:
+            return tuple(told), False
+        about = "; ".join(f"{i}: {text}" for i, text in enumerate(texts or ()))
+        return (replace(told[0], labels=tuple(labels), about=about),), True
+    if any(actuator.is_choice for actuator in told):
+        return tuple(told), False
+    family = _ACTIONS_IN_PROSE.get(type(env.unwrapped).__name__, ())
+    rows = numbered(section, len(told)) if section else []
+    if len(family) == len(told):
+        pairs = list(family)
+    elif len(rows) == len(told):
+        pairs = [(_effort(row), _meaning(row.get("action", ""), row)) for row in rows]
+    else:
+        return tuple(told), False
+    names = [name.lower() for name, _ in pairs]
+    if len(set(names)) < len(names) or set(names) & {name.lower() for name in taken}:
+        return tuple(told), False
+    return tuple(replace(a, name=name, about=about) for a, (name, about) in zip(told, pairs, strict=True)), True
+
+
+def _effort(row: Mapping[str, str]) -> str:
+    """The name of a torque or force: `thigh_torque`."""
+    text = plain(row.get("action", "")).lower()
+    kind = "force" if "force" in text or "(N)" in "".join(row.values()) else "torque"
+    part = re.sub(r"\(.*?\)|\b(torque|force) applied (on|at)\b", "", text)
+    words = [word for word in part.split() if word not in _DROPPED | {"torque", "force"}]
+    name = slug(" ".join(words)) if words else ""
+    model = re.sub(r"_joint$", "", _model_name(row))
+    if (len(name) > _LONGEST - len(kind) or "coordinate" in name) and model:
+        name = model
+    return slug(f"{name}_{kind}") if name else kind
+
+
+def _labels(texts: Sequence[str]) -> list[str]:
+    """A word for each choice: what the descriptions differ in; nothing where that is not possible."""
+    parts = []
+    for text in texts:
+        text = re.sub(r"-(\d)", r"minus \1", re.sub(r"\(.*?\)|'", "", text.lower()))
+        parts.append([w for w in re.findall(r"[a-z0-9]+", text) if w not in {"the", "a", "to", "cart"}])
+    while all(len(words) > 1 for words in parts) and len({words[0] for words in parts}) == 1:
+        parts = [words[1:] for words in parts]
+    shared = 0
+    while all(len(words) > shared + 1 for words in parts) and len({words[-1 - shared] for words in parts}) == 1:
+        shared += 1
+    end = parts[0][-shared:] if shared else []
+    parts = [words[: len(words) - shared] for words in parts]
+    if end and any(words[-1].isdigit() for words in parts):  # "-1 torque to the joint" and "0 torque to the joint"
+        parts = [[end[0], *words] for words in parts]
+    labels = ["_".join(words[:3]) for words in parts]
+    usable = all(label.isidentifier() and not keyword.iskeyword(label) for label in labels)
+    return labels if usable and len(set(labels)) == len(labels) else []

@@ -1,0 +1,46 @@
+"""What is discovered of an environment, written as a task file, loads to an equal task."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from policygen.tasks.draft import draft_of
+from policygen.tasks.load import load_task
+
+needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
+needs_box2d = pytest.mark.skipif(find_spec("Box2D") is None, reason="needs box2d")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CartPole-v1",
+        "Acrobot-v1",
+        "MountainCar-v0",
+        "Pendulum-v1",
+        "Taxi-v4",
+        "FrozenLake8x8-v1",
+        "CliffWalkingSlippery-v1",
+        "Blackjack-v1",
+        "policygen/Nim-v0",
+        "policygen/Navigation-v0",
+        "frozenlake",
+        "mountaincar-continuous",
+        pytest.param("LunarLander-v3", marks=needs_box2d),
+        pytest.param("BipedalWalker-v3", marks=needs_box2d),
+        pytest.param("Walker2d-v5", marks=needs_mujoco),
+        pytest.param("Ant-v5", marks=needs_mujoco),
+    ],
+)
+def test_a_draft_loads_to_an_equal_task(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load_task(name)
+    path = tmp_path / "mine.toml"
+    path.write_text(draft_of(task), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)  # where MuJoCo may leave a log
+    loaded = load_task(str(path))
+    assert loaded == task
+    assert dict(loaded.run) == dict(task.run)
+    assert all(f"# Assumed: {sentence}." in path.read_text(encoding="utf-8") for sentence in task.assumed)
