@@ -29,17 +29,22 @@ RefineMethod = Literal["auto", "cma", "ars", "coordinate"]
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """How every proposal is tuned, `METHOD[:EPISODES]` of `--refine`; `method` None leaves it as it is."""
+    """How every proposal is tuned, `METHOD[:EPISODES]` of `--refine`; `method` None leaves it as it is.
+
+    `episodes` None divides what `max_episodes` leaves over the proposals to come, and is 500 without such a limit.
+    """
 
     method: RefineMethod | None = None
-    episodes: int = 0
+    episodes: int | None = None
 
     def __str__(self) -> str:
-        return "none" if self.method is None else f"{self.method}:{self.episodes}"
+        if self.method is None:
+            return "none"
+        return self.method if self.episodes is None else f"{self.method}:{self.episodes}"
 
 
 def read_refinement(value: Any) -> Refinement:
-    """The setting `METHOD[:EPISODES]`. Without a number the budget is 500 episodes a proposal.
+    """The setting `METHOD[:EPISODES]`; see `Refinement` for what no number means.
 
     Raises:
         UsageError: an unknown method or a budget that is not a number.
@@ -54,7 +59,7 @@ def read_refinement(value: Any) -> Refinement:
         raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
     if name == "none":
         return Refinement()
-    return Refinement(name, int(budget or 500))  # type: ignore[arg-type]
+    return Refinement(name, int(budget) if budget else None)  # type: ignore[arg-type]
 
 
 class RunConfig(BaseModel):

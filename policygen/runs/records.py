@@ -31,6 +31,7 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
         record[name] = {k: v for k, v in policy.to_record().items() if k != "task"} if policy is not None else None
     for name in ("score", "proposed_score"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
+    record["tuning"] = _shallow(attempt.tuning) if attempt.tuning is not None else None
     record["played"] = [[p.episode_return, p.length, p.ending, dict(p.terms)] for p in attempt.played]
     record["problems"] = [asdict(problem) for problem in attempt.problems]
     return record

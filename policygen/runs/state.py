@@ -20,7 +20,7 @@ from policygen.runs.example import Example
 from policygen.tasks.task import PolicyKind, Task
 
 Ending = Literal["terminated", "cut"]
-AttemptKind = Literal["proposal", "resignation"]
+AttemptKind = Literal["proposal", "resignation", "tuning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,31 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True)
+class TuningState:
+    """Where a numerical search stopped, for it to go on from there with the policy that it left.
+
+    Attributes:
+        deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
+            units; NaN and infinity do not occur.
+        correlations: the strict lower triangle of its correlations, row by row; empty where only the scales are kept.
+        floor: least size of a constant's first changes (see `refine.methods.refine`).
+        climbing: whether the returns were still rising when the episodes ended.
+    """
+
+    deviations: tuple[float, ...]
+    correlations: tuple[float, ...] = ()
+    floor: float = 0.0
+    climbing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One proposal and what became of it; a failed one has problems instead of a policy.
 
     Attributes:
         number: 1 for the first; 0 is random actions, before any proposal.
-        kind: a "resignation" is a reply that says that it cannot improve on the best policy.
+        kind: a "resignation" is a reply that says that it cannot improve on the best policy; a "tuning" goes on with
+            the numbers of an earlier attempt after the last reply, and asks nobody.
         score: on the seeds that all attempts share. None for a failed attempt.
         played: the episodes behind the score, in short.
         accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
@@ -54,7 +73,7 @@ class Attempt:
         idea: the first sentence that the model wrote beside the policy, cut to a line.
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
         proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how, `spread`
-            how far each constant could still move (see `refine.Refined`).
+            how far each constant could still move (see `refine.Refined`), `tuning` from where it could go on.
         undefined: features and outputs that were no finite number, and in which share of the steps.
         calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
         usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
@@ -83,6 +102,7 @@ class Attempt:
     proposed_score: Score | None = None
     refinement: str = ""
     spread: tuple[tuple[str, float], ...] = ()
+    tuning: TuningState | None = None
     undefined: tuple[tuple[str, float], ...] = ()
     calls: int = 0
     repairs: int = 0
@@ -180,7 +200,7 @@ class Search:
         """
         if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
             raise BudgetExhausted(stopped)
-        rounds = (len(self.attempts) - 1) // config.candidates
+        rounds = sum(attempt.kind != "tuning" for attempt in self.attempts[1:]) // config.candidates
         if rounds >= config.iterations:
             return []
         first = self.context(rounds * config.candidates + 1, config)

@@ -18,11 +18,16 @@ from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
+from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Attempt, Search
 from policygen.search.refine.tunable import Trials
 
 # An environment that fails under so many proposals in a row would fail under the next ones, which cost money.
 MOST_FAULTS = 5
+
+EPISODES_OF_TUNING = 500  # a proposal, where nothing says how many
+LEAST_SHARE = 200  # with fewer episodes, tuning does more harm than good
+SCORES_OF_PROPOSAL = 4  # before and after tuning, a close comparison, and what validates a new best
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +104,8 @@ class Arena:
             score: on the first of these episodes, where they were played before.
         """
         played = score.episodes if score is not None else 0
-        if self.config.max_episodes is not None:
-            left = self.config.max_episodes - self.ledger.episodes - self._reserved
-            episodes = min(episodes, played + left)
+        if self.left is not None:
+            episodes = min(episodes, played + self.left - self._reserved)
         if episodes <= max(played, 1):
             return score
         return self._longer("validation", policy, score, episodes)
@@ -117,12 +121,36 @@ class Arena:
 
     def trials(self, number: int) -> Trials:
         """What tuning the proposal of attempt `number` may play: its own seeds, and the episodes left for it."""
-        episodes, left = self.config.refine.episodes, self.config.max_episodes
+        episodes, left = self.config.refine.episodes, self.left
+        if episodes is None:
+            episodes = EPISODES_OF_TUNING if left is None else self._share(number, left)
         if left is not None:
             # Scoring and validating the tuned policy, and scoring the rest of its round, must still be possible.
             others = self._rest_of_round(number)
-            episodes = min(episodes, left - self.ledger.episodes - (2 + others) * self.config.episodes)
+            episodes = min(episodes, left - (2 + others) * self.config.episodes)
+        return self._trials(number, episodes)
 
+    def last_trials(self, number: int, turns: int) -> Trials | None:
+        """What attempt `number`, the first of so many that only tune, may play; None where that is too little.
+
+        Scoring, validating and comparing what comes of it remain possible.
+        """
+        if self.left is None:
+            return None
+        most = PROLONGATIONS[-1] * self.config.episodes  # of both who are compared; they have the first score
+        episodes = self.left // turns - 2 * self.config.episodes - 2 * most
+        return self._trials(number, episodes) if episodes >= LEAST_SHARE else None
+
+    def _share(self, number: int, left: int) -> int:
+        """Of the episodes that are left, those for tuning one of the proposals to come; none where it would be too few.
+
+        One more share is for the best policy in the end, which also gets what no proposal could use.
+        """
+        proposals = self.config.iterations * self.config.candidates - number + 1
+        share = left // (proposals + 1) - SCORES_OF_PROPOSAL * self.config.episodes
+        return share if share >= LEAST_SHARE else 0
+
+    def _trials(self, number: int, episodes: int) -> Trials:
         def seeds(first: int, count: int) -> tuple[int, ...]:
             return episode_seeds(self.config.seed, f"refine {number}", count, first)
 
@@ -135,6 +163,11 @@ class Arena:
         return np.array([np.mean([t.episode_return for t in trajectories]) for trajectories in played])
 
     # --- counting
+
+    @property
+    def left(self) -> int | None:
+        """Episodes within the limit; None without one."""
+        return self.config.max_episodes - self.ledger.episodes if self.config.max_episodes is not None else None
 
     def affords(self, wanted: int, *scores: Score) -> bool:
         """Whether the episodes that these scores lack of `wanted` are within the limit."""

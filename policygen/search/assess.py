@@ -12,11 +12,11 @@ from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.roles.proposer import Proposal
 from policygen.runs.standard import PROLONGATIONS
-from policygen.runs.state import Assessment, Attempt, Played, Search
+from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState
 from policygen.search.arena import Arena, Performance
 from policygen.search.judge import FIRST, Verdict, judge, reaches, stop_score, undecided
 from policygen.search.refine.methods import refine
-from policygen.search.refine.tunable import Refined
+from policygen.search.refine.tunable import Refined, Trials
 
 # First changes of a constant over standardised observations, in units of the search's own relative step.
 STANDARDISED_STEP = 2.5
@@ -30,11 +30,14 @@ def assess_random_actions(arena: Arena) -> Assessment:
     return Assessment(arena.stamped(attempt, started), warm_up.trajectories)
 
 
-def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
+def assess(proposal: Proposal, search: Search, arena: Arena, trials: Trials | None = None) -> Assessment:
     """Score a proposal, tune it, and compare it with the best so far; `search` is read and not changed.
 
     Whatever fails meanwhile is the attempt's failure, recorded with a sentence, and not the run's: a run that is
     resumed would fail there again. Only where environments keep failing, nothing more is asked for.
+
+    Args:
+        trials: what tuning may play where a policy is only tuned further; by default a proposal's share.
 
     Raises:
         EnvironmentFault: the environment has failed under several proposals in a row.
@@ -42,11 +45,14 @@ def assess(proposal: Proposal, search: Search, arena: Arena) -> Assessment:
     started = time.perf_counter()
     arena.reserve_for_round(proposal.number)
     attempt, unchanged = _proposed(proposal), (search.best_score, search.validation)
+    if trials is not None:
+        attempt = replace(attempt, kind="tuning")
     if attempt.policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
         return Assessment(arena.stamped(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
-        assessed = _assessed(attempt, proposal, search, arena, started)
+        assessed = _assessed(attempt, proposal, search, arena, trials)
+        assessed = replace(assessed, attempt=arena.stamped(assessed.attempt, started))
         arena.faults = 0
     except BudgetExhausted:
         raise
@@ -65,15 +71,16 @@ def in_a_sentence(error: Exception) -> str:
     return text if isinstance(error, PolicygenError) else f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
-def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena, started: float) -> Assessment:
+def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena, trials: Trials | None) -> Assessment:
     """The attempt with a policy, scored, tuned and compared."""
     assert attempt.policy is not None
     try:
         performance = arena.perform(proposal.number, attempt.policy)
     except BudgetExhausted as error:
         unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
-        return Assessment(arena.stamped(unscored, started), (), search.best_score, search.validation)
-    attempt, performance = _tuned(attempt, performance, proposal, search, arena)
+        return Assessment(unscored, (), search.best_score, search.validation)
+    floor = STANDARDISED_STEP if proposal.standardised else 0.0
+    attempt, performance = _tuned(attempt, performance, search, arena, trials=trials, floor=floor)
     policy = attempt.policy
     assert policy is not None
     assert performance.score is not None
@@ -97,7 +104,7 @@ def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena
     if attempt.accepted:
         exact = contest.best_score.exact
         validation = None if exact else arena.validate(policy, None, arena.config.episodes)
-    return Assessment(arena.stamped(attempt, started), performance.trajectories, contest.best_score, validation)
+    return Assessment(attempt, performance.trajectories, contest.best_score, validation)
 
 
 def confirm_best(search: Search, arena: Arena) -> Score | None:
@@ -126,7 +133,7 @@ def _proposed(proposal: Proposal) -> Attempt:
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
         calls=sum(exchange.requests for exchange in proposal.exchanges),
-        repairs=len(proposal.exchanges) - 1,
+        repairs=max(0, len(proposal.exchanges) - 1),
         tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
         tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
         usd=None if None in costs else float(sum(cost for cost in costs if cost is not None)),
@@ -136,41 +143,48 @@ def _proposed(proposal: Proposal) -> Attempt:
 
 
 def _tuned(
-    attempt: Attempt, performance: Performance, proposal: Proposal, search: Search, arena: Arena
+    attempt: Attempt, performance: Performance, search: Search, arena: Arena, *, trials: Trials | None, floor: float
 ) -> tuple[Attempt, Performance]:
     """The attempt and what it scored after its numbers were tuned, as far as settings and budget allow."""
-    policy, score, best = attempt.policy, performance.score, search.best
-    method, trials = arena.config.refine.method, arena.trials(proposal.number)
+    policy, score, method = attempt.policy, performance.score, arena.config.refine.method
+    trials = trials or arena.trials(attempt.number)
     assert policy is not None
     assert score is not None
     if method is None or trials.episodes <= 0:
         return attempt, performance
-    # The best policy proposed again is tuned further, from where its tuning left off.
-    again = best is not None and best.policy is not None and policy.to_text() == best.policy.to_text()
     try:
         refined = refine(
             policy,
             method,
             trials,
-            arena.config.seed + proposal.number,
+            arena.config.seed + attempt.number,
             mdp=search.mdp,
-            floor=STANDARDISED_STEP if proposal.standardised else 0.0,
-            spread=[value for _, value in best.spread] if again and best is not None else (),
+            floor=floor,
+            state=_left_off(policy, search),
         )
         if refined is None:
             return attempt, performance
         from_record(refined.policy.to_record(), search.task)  # what cannot be read back could not be resumed from
-        tuned = arena.perform(proposal.number, refined.policy)
+        tuned = arena.perform(attempt.number, refined.policy)
     except BudgetExhausted:
         raise
     except Exception as error:  # the proposal has a score as it is
         return replace(attempt, refinement=f"{method}, given up: {in_a_sentence(error)}"), performance
     assert tuned.score is not None
-    attempt = replace(attempt, refinement=_refinement_in_words(refined, score, tuned.score))
+    attempt = replace(attempt, refinement=_refinement_in_words(refined, score, tuned.score), tuning=refined.state)
     if tuned.score.mean <= score.mean:
         return attempt, performance
     attempt = replace(attempt, proposed=policy, proposed_score=score, policy=refined.policy, spread=refined.spread)
     return attempt, tuned
+
+
+def _left_off(policy: Policy, search: Search) -> TuningState | None:
+    """Where the last tuning of this very policy stopped: proposed again, it is tuned further from there."""
+    text = policy.to_text()
+    for attempt in reversed(search.attempts):
+        if attempt.tuning is not None and attempt.policy is not None and attempt.policy.to_text() == text:
+            return attempt.tuning
+    return None
 
 
 def _refinement_in_words(refined: Refined, before: Score, after: Score) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -105,6 +106,7 @@ def given_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
 
     Derived from the attempts alone, so that a resumed run stops where it would have.
     """
+    attempts = [attempt for attempt in attempts if attempt.kind != "tuning"]
     resigned = 0
     for attempt in reversed(attempts):
         if attempt.kind != "resignation":
@@ -117,3 +119,29 @@ def given_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
     if config.patience is not None and since >= config.patience:
         return f"{since} attempts in a row brought no new best (--patience {config.patience})"
     return ""
+
+
+def still_rising(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The best of the policies that lost although their tuning ended while it rose; None where there is none.
+
+    Policies that differ from the best one in their numbers alone are not meant: tuning goes on with that one.
+    """
+    asked = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.policy is not None]
+    best = next((attempt for attempt in reversed(asked) if attempt.accepted), None)
+    if best is None:
+        return None
+    waiting = [
+        (attempt.score.mean, -attempt.number, attempt)
+        for attempt in asked
+        if attempt.score is not None
+        and attempt.tuning is not None
+        and attempt.tuning.climbing
+        and _structure(attempt) != _structure(best)
+    ]
+    return max(waiting)[-1] if waiting else None
+
+
+def _structure(attempt: Attempt) -> str:
+    """A policy's text without its numbers."""
+    text = attempt.policy.to_text() if attempt.policy is not None else ""
+    return re.sub(r"[-+]? ?(?<!\w)[\d.]+(e[-+]?\d+)?", "0", text)

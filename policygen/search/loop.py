@@ -16,6 +16,7 @@ from policygen.runs.state import Attempt, Search
 from policygen.search.arena import Arena
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import given_up, nothing_left_to_gain
+from policygen.search.leftover import tuned_on
 from policygen.tasks.task import Task
 
 
@@ -42,10 +43,11 @@ def optimize(
                 yield search.keep(assess_random_actions(arena))
             while contexts := search.next_round(config):
                 search.validation = confirm_best(search, arena)
-                reason = nothing_left_to_gain(search.unbiased_score, search.task, config)
-                if reason := reason or given_up(search.attempts, config):
+                if reason := nothing_left_to_gain(search.unbiased_score, search.task, config):
                     search.stopped = reason
                     return
+                if reason := given_up(search.attempts, config):
+                    raise BudgetExhausted(reason)
                 arena.be_careful(correspondence.repeats)
                 scorable = contexts[: arena.scorable(len(contexts))]
                 prompts = [render_prompt(context, config, search.remembered(config)) for context in scorable]
@@ -61,3 +63,4 @@ def optimize(
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:
             search.stopped = str(error)
+        yield from tuned_on(search, arena)

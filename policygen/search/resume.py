@@ -97,8 +97,10 @@ def _loaded(logbook: Logbook, trust: bool) -> Run:
     task = vouched(logbook.task()) if trust else logbook.task()
     search = new_search(task, config, logbook.example())
     recorded = logbook.attempts()
-    left_over = (len(recorded) - 1) % config.candidates if recorded and logbook.summary() is None else 0
-    attempts = recorded[: len(recorded) - left_over]
+    proposals = sum(attempt.kind != "tuning" for attempt in recorded[1:])
+    left_over = proposals % config.candidates if recorded and logbook.summary() is None else 0
+    # What only tunes comes after the last proposal, and goes with an unfinished round.
+    attempts = recorded[: 1 + proposals - left_over] if left_over else recorded
     ledger = Ledger(config)
     used: list[Exchange | FailedExchange] = []
     unused: list[Exchange | FailedExchange] = []

@@ -9,10 +9,12 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from policygen.policies.policy import Policy
+from policygen.runs.state import TuningState
 from policygen.search.refine.tunable import FIRST_STEP, Refined, Trials, Tunable, Vector
 
 POPULATION = 12  # candidates of a generation, all on the same seeds
@@ -24,54 +26,158 @@ PROBE_SHARE = 0.2  # of the budget, at most
 # chosen on episodes it has not seen, by successive halving, for this share of the budget.
 VALIDATION_SHARE = 0.2
 VALIDATED = 16  # moments of the search that are compared, at most
+PATIENCE = 30  # generations, after which a search ends that no longer climbs
+FLAT = 10  # generations of one and the same return, after which it ends
+LEAST_CLIMB = 5  # generations, from which a rise can be told
+MOST_CORRELATED = 100  # constants of which the correlations are kept
+LEAST_EIGENVALUE = 1e-4  # of the correlations, which are kept rounded
+KEPT_STEPS = (0.003, 1e4)  # the same where a search goes on: a constant may have come near zero
 LEAST_VALIDATION = 12  # seeds for each of them in the first round; with less budget fewer are compared, or none
 
 
-def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, spread: Sequence[float]) -> Refined | None:
-    """Tune by CMA-ES; None where the budget does not suffice for one generation."""
+def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState | None = None) -> Refined | None:
+    """Tune by CMA-ES; None where the budget does not suffice for one generation.
+
+    Args:
+        state: where an earlier search of these constants stopped, with the policy that `tunable` is of.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # optional plotting that is not installed
         import cma
 
-    steps, probed = np.asarray(spread, np.float64), 0
-    if len(steps) != tunable.size:
-        steps, probed = _first_steps(tunable, trials)
     population = max(POPULATION, 4 + int(3 * math.log(tunable.size)))
-    per_generation = population * SEEDS_PER_GENERATION
+    options: dict[str, Any] = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0}
+    if tunable.size == 1:
+        options["CMA_diagonal"] = True
+    shape, probed = _shape_of(state, tunable), 0
+    if shape is None:
+        steps, probed = _first_steps(tunable, trials)
+        options["CMA_stds"] = (np.clip(steps, *FIRST_STEPS) / FIRST_STEP).tolist()
     validation = int(trials.episodes * VALIDATION_SHARE)
     fits = [k for k in range(2, VALIDATED + 1) if validation // _rounds(k) // k >= LEAST_VALIDATION]
     compared = max(fits, default=1)
     if compared == 1:
         validation = 0
+    per_generation = population * SEEDS_PER_GENERATION
     generations = (trials.episodes - validation - probed) // per_generation
     if generations < 1:
         return None
-    options = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0, "maxiter": generations}
-    if tunable.size == 1:
-        options["CMA_diagonal"] = True
-    options["CMA_stds"] = (np.clip(steps, *FIRST_STEPS) / FIRST_STEP).tolist()
-    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP, options)
+    # CMA-ES does not care which linear transformation it searches through: one that stopped goes on in the coordinates
+    # in which its distribution was round. What it knows of its path it finds again in a few generations.
+    search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP if shape is None else 1.0, options)
     first = SEEDS_PER_GENERATION if probed else 0
-    means = [np.zeros(tunable.size)]
-    for generation in range(generations):
-        candidates = search.ask()
-        shared = trials.seeds(first + generation * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
-        scores = trials.returns([tunable.at(np.asarray(z)) for z in candidates], shared)
-        search.tell(candidates, (-scores).tolist())
+    means, levels = [np.zeros(tunable.size)], list[float]()
+    while len(levels) < generations and not settled(levels):
+        asked = search.ask()
+        shared = trials.seeds(first + len(levels) * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
+        scores = trials.returns([tunable.at(_in_z(shape, np.asarray(x))) for x in asked], shared)
+        search.tell(asked, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
-        means.append(np.asarray(search.result.xfavorite))
+        means.append(_in_z(shape, np.asarray(search.result.xfavorite)))
+        levels.append(float(scores.mean()))
+    generations = len(levels)
     # The start is among them: with a small budget, nothing better may have been found.
     moments = np.linspace(generations, generations // 8, compared).astype(int)
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
-    best, validated = _best_of(chosen, replace(trials, episodes=validation), first + generations * SEEDS_PER_GENERATION)
+    place, validated = _best_of(
+        chosen, replace(trials, episodes=validation), first + generations * SEEDS_PER_GENERATION
+    )
+    covariance = _covariance(search, shape)
     return Refined(
-        best,
+        chosen[place],
         probed + generations * per_generation + validated,
         "cma",
         tunable.size,
-        tuple(zip(tunable.places, tunable.relative(np.asarray(search.result.stds), means[-1]), strict=True)),
+        tuple(zip(tunable.places, tunable.relative(np.sqrt(np.diag(covariance)), means[-1]), strict=True)),
+        _state(covariance, tunable, Tunable(chosen[place], tunable.floor), means[moments[place]], levels),
     )
+
+
+def settled(levels: Sequence[float]) -> bool:
+    """Whether a search has nothing more to gain that could be told from noise, by the mean return of its generations.
+
+    Asked every `PATIENCE / 3` generations once there are `PATIENCE`: a line through the last ones promises less for as
+    many more than the standard error of their mean. Generations that all score the same, to the last digit, end it
+    sooner.
+    """
+    if len(levels) >= FLAT and len(set(levels[-FLAT:])) == 1:
+        return True
+    if len(levels) < PATIENCE or len(levels) % (PATIENCE // 3):
+        return False
+    slope, residual = _line(levels[-PATIENCE:])
+    return slope * PATIENCE <= residual / math.sqrt(PATIENCE)
+
+
+def _line(levels: Sequence[float]) -> tuple[float, float]:
+    """Slope of the line through the levels, and the standard deviation of what it leaves."""
+    at = np.arange(len(levels)) - (len(levels) - 1) / 2
+    values = np.asarray(levels) - np.mean(levels)
+    slope = float(at @ values / (at @ at))
+    return slope, float(np.sqrt(((values - slope * at) ** 2).sum() / max(1, len(levels) - 2)))
+
+
+def _climbing(levels: Sequence[float]) -> bool:
+    """Whether the last generations rose by more than twice what noise explains."""
+    recent = levels[-PATIENCE:]
+    if len(recent) < LEAST_CLIMB:
+        return False
+    slope, residual = _line(recent)
+    at = np.arange(len(recent)) - (len(recent) - 1) / 2
+    return slope > 2 * residual / math.sqrt(at @ at)
+
+
+def _in_z(shape: Vector | None, x: Vector) -> Vector:
+    return x if shape is None else shape @ x
+
+
+def _covariance(search: Any, shape: Vector | None) -> Vector:
+    """The search's covariance in z, its step size included."""
+    deviations = np.asarray(search.result.stds)
+    if len(deviations) == 1:
+        covariance = np.diag(deviations**2)
+    else:
+        own = np.asarray(search.sm.C)
+        scale = deviations / np.sqrt(np.diag(own))
+        covariance = own * np.outer(scale, scale)
+    return covariance if shape is None else shape @ covariance @ shape.T
+
+
+def _state(
+    covariance: Vector, tunable: Tunable, tuned: Tunable, z: Vector, levels: Sequence[float]
+) -> TuningState | None:
+    """What is kept of a search that leaves the policy `tuned`, z away; None where other constants would move."""
+    if tuned.size != tunable.size:
+        return None
+    spread = np.sqrt(np.diag(covariance))
+    turned = tunable.turned(tuned, z)
+    rows, columns = np.tril_indices(tunable.size, -1)
+    correlations = (covariance / np.outer(spread, spread) * np.outer(turned, turned))[rows, columns]
+    if tunable.size > MOST_CORRELATED:
+        correlations = correlations[:0]
+    return TuningState(
+        tuple(float(f"{value:.4g}") for value in tunable.in_units(spread)),
+        tuple(correlations.round(3).tolist()),
+        tunable.floor,
+        _climbing(levels),
+    )
+
+
+def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
+    """The linear map from a round distribution to the one that a search left, in z; None where it left none."""
+    if state is None or len(state.deviations) != tunable.size:
+        return None
+    deviations = tunable.in_sizes(np.asarray(state.deviations))
+    if not (np.isfinite(deviations).all() and (deviations > 0).all()):
+        return None
+    correlations = np.eye(tunable.size)
+    rows, columns = np.tril_indices(tunable.size, -1)
+    if len(state.correlations) == len(rows):
+        correlations[rows, columns] = correlations[columns, rows] = np.clip(state.correlations, -1, 1)
+    values, vectors = np.linalg.eigh(correlations)
+    root: Vector = vectors * np.sqrt(np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
+    shape: Vector = np.clip(deviations, *KEPT_STEPS)[:, None] * root
+    return shape
 
 
 def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
@@ -100,17 +206,17 @@ def _rounds(policies: int) -> int:
     return math.ceil(math.log2(policies))
 
 
-def _best_of(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[Policy, int]:
-    """The best policy by successive halving (Jamieson and Talwalkar, arXiv 1502.07943), and the episodes it took.
+def _best_of(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[int, int]:
+    """Which policy is best by successive halving (Jamieson and Talwalkar, arXiv 1502.07943), and the episodes it took.
 
     Every round costs the same; the better half of the policies goes on to more seeds, from number `first` on.
     """
     rounds = _rounds(len(policies))
-    remaining = list(policies)
+    remaining = list(range(len(policies)))
     totals, counted, played = np.zeros(len(remaining)), 0, 0
     for _ in range(rounds):
         count = trials.episodes // rounds // len(remaining)
-        totals += count * trials.returns(remaining, trials.seeds(first + counted, count))
+        totals += count * trials.returns([policies[i] for i in remaining], trials.seeds(first + counted, count))
         counted, played = counted + count, played + count * len(remaining)
         order = np.argsort(-totals, kind="stable")[: math.ceil(len(remaining) / 2)]
         remaining, totals = [remaining[i] for i in order], totals[order]

@@ -6,12 +6,12 @@ goes back to the model as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from policygen.episodes.exact import FiniteMDP
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
+from policygen.runs.state import TuningState
 from policygen.search.refine.ars import ars
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.coordinate import coordinate
@@ -28,7 +28,7 @@ def refine(
     *,
     mdp: FiniteMDP | None = None,
     floor: float = 0.0,
-    spread: Sequence[float] = (),
+    state: TuningState | None = None,
 ) -> Refined | None:
     """Tune a policy's numbers within a budget of episodes.
 
@@ -36,7 +36,7 @@ def refine(
         trials: who plays candidates, on which seeds, and how many episodes.
         floor: least size of a constant's first changes. 0 changes constants in proportion to their size, which keeps
             physical units apart, and leaves zeros alone. Above 0, the features (`let`) stay as they are.
-        spread: where an earlier search of the same constants left off, for `cma` to go on with.
+        state: where an earlier search of the policy stopped, for `cma` to go on from; its floor comes first.
 
     Returns:
         The tuned policy, or None where there is nothing to tune or too little budget for one generation.
@@ -44,11 +44,11 @@ def refine(
     discrete_table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
     if method == "coordinate" or (method == "auto" and discrete_table):
         return coordinate(policy, trials, rng_seed, mdp) if isinstance(policy, TablePolicy) else None
-    tunable = Tunable(policy, floor)
+    tunable = Tunable(policy, state.floor if state is not None else floor)
     if tunable.size == 0:
         return None
     if method == "auto":
         method = "cma" if tunable.size <= MOST_FOR_CMA else "ars"
     if method == "cma":
-        return cma_es(tunable, trials, rng_seed, spread)
+        return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)

@@ -17,6 +17,7 @@ from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.tree import Node, constants, with_constants, with_plain_signs
+from policygen.runs.state import TuningState
 
 Method = Literal["cma", "ars", "coordinate"]
 Vector = npt.NDArray[np.float64]
@@ -53,6 +54,7 @@ class Refined:
 
     `spread` is the search distribution's final standard deviation per constant, relative to the tuned constant, with
     the place it stands in (`let x`, an output, `bins x`, `levels`): large where the return hardly depends on it.
+    `state` is what `cma` goes on from.
     """
 
     policy: Policy
@@ -60,6 +62,7 @@ class Refined:
     method: Method
     constants: int
     spread: tuple[tuple[str, float], ...] = ()
+    state: TuningState | None = None
 
 
 class Tunable:
@@ -105,6 +108,19 @@ class Tunable:
     def size(self) -> int:
         """Number of constants that move."""
         return len(self._free)
+
+    def in_units(self, deviations: Vector) -> Vector:
+        """Standard deviations of z as those of the constants."""
+        return deviations * self._sizes
+
+    def in_sizes(self, deviations: Vector) -> Vector:
+        """Standard deviations of the constants as those of z."""
+        return deviations / self._sizes
+
+    def turned(self, tuned: Tunable, z: Vector) -> Vector:
+        """1 for each constant, -1 where the policy at z, which `tuned` is of, has it with the other operator."""
+        signs = np.sign((self._values[self._free] + self._sizes * z) * tuned._values[tuned._free])
+        return np.where(signs == 0, 1.0, signs)
 
     def relative(self, deviations: Vector, z: Vector) -> list[float]:
         """Standard deviations of z as shares of the constants' sizes at z, to 3 significant digits."""
