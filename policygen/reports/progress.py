@@ -64,7 +64,7 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:
-    number = f"{attempt.number:>3}/{_planned(run)}"
+    number = f"{attempt.number:>3}/{_planned(run)}" if attempt.kind != "tuning" else f"{attempt.number:>3}  tuned on:"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
     if attempt.kind == "resignation":
@@ -112,7 +112,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     else:
         table.add_row("proposals", run.proposer.introduction)
     counted = [attempt for attempt in done if attempt.number > 0]
-    left = f", about {_duration(elapsed / len(counted) * (planned - number))} left" if counted else ""
+    left = f", about {_duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
     table.add_row("time", f"{_duration(elapsed)}{left}")
     return table
 

@@ -43,7 +43,7 @@ def assess(proposal: Proposal, search: Search, arena: Arena, trials: Trials | No
         EnvironmentFault: the environment has failed under several proposals in a row.
     """
     started = time.perf_counter()
-    arena.reserve_for_round(proposal.number)
+    arena.reserve_for_round(proposal.number if trials is None else 0)
     attempt, unchanged = _proposed(proposal), (search.best_score, search.validation)
     if trials is not None:
         attempt = replace(attempt, kind="tuning")

@@ -140,7 +140,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         llm=config.llm,
         is_language_model=run.proposer.is_language_model,
         seed=config.seed,
-        iterations=-(-len(asked) // config.candidates),
+        iterations=-(-sum(attempt.kind != "tuning" for attempt in asked) // config.candidates),
         attempts=len(asked),
         llm_calls=run.proposer.model_calls(ledger),
         requests=ledger.calls,

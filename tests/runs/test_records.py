@@ -20,7 +20,7 @@ from policygen.runs.records import (
     summary_from_record,
     summary_to_record,
 )
-from policygen.runs.state import Attempt, Played
+from policygen.runs.state import Attempt, Played, TuningState
 from policygen.tasks.load import load_task
 
 SAMPLED = score_of_returns(np.array([1.0, 2.0, 4.0]), (5, 6, 7), "copies")
@@ -59,6 +59,10 @@ def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
         proposed=policy,
         proposed_score=EXACT,
         spread=(("levels", 0.1),),
+        tuning=TuningState((0.1, 2.5), (-0.5,), 2.5, climbing=True),
+        kind="tuning",
+        validated_mean=0.25,
+        validated_episodes=4,
         undefined=(("x", 0.5),),
         usd=None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from refining import WEAK, Player, policy_of, seeds
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import constants
+from policygen.runs.state import TuningState
+from policygen.search.refine.cma import settled
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Tunable
 
@@ -93,8 +96,64 @@ def test_the_start_is_kept_where_the_search_finds_nothing_better() -> None:
     assert refined.policy == best
 
 
-def test_a_search_goes_on_with_the_spread_it_left_off_with() -> None:
+def test_a_search_leaves_its_distribution_and_goes_on_with_it() -> None:
+    left = refine(policy_of(TWO_SIZES), "cma", Trials(Bowl(), seeds, 2_000), 0)
+    assert left is not None
+    assert left.state is not None
+    assert len(left.state.deviations) == len(left.state.correlations) == 3
     bowl = Bowl()
-    refine(policy_of(TWO_SIZES), "cma", Trials(bowl, seeds, 500), 0, spread=(0.02, 0.3, 0.02))
-    length, gain, damping = (np.array(bowl.seen[:12]) / [0.5, 3, 2] - 1).std(axis=0)
-    assert gain > 5 * max(length, damping)
+    refine(left.policy, "cma", Trials(bowl, seeds, 500), 1, state=left.state)
+    candidates = np.array(bowl.seen[:12])  # no episode probes again
+    wide = replace(left.state, deviations=(0.01, 0.5, 0.05), correlations=(0.0, 0.0, 0.0))
+    assert candidates.std(axis=0) == pytest.approx(left.state.deviations, rel=0.6)
+    refine(left.policy, "cma", Trials(bowl := Bowl(), seeds, 500), 1, state=wide)
+    assert np.array(bowl.seen[:12]).std(axis=0) == pytest.approx(wide.deviations, rel=0.6)
+
+
+def test_what_moves_together_goes_on_moving_together() -> None:
+    bowl = Bowl()
+    state = TuningState((0.1, 0.6, 0.4), (0.0, 0.0, -0.99))
+    refine(policy_of(TWO_SIZES), "cma", Trials(bowl, seeds, 500), 0, state=state)
+    seen = np.array(bowl.seen[:12])
+    assert np.corrcoef(seen, rowvar=False)[1, 2] < -0.9
+    assert seen.std(axis=0) == pytest.approx(state.deviations, rel=0.6)
+
+
+def test_a_constant_that_is_written_with_the_other_operator_turns_its_correlations() -> None:
+    tunable = Tunable(policy_of(TWO_SIZES))
+    z = np.array([0.5, 0.5, -2.0])
+    tuned = Tunable(tunable.at(z))
+    assert tuned.policy.to_text().endswith("4.5*length + 2*spin")
+    assert tunable.turned(tuned, z).tolist() == [1, 1, -1]
+
+
+@pytest.mark.parametrize("state", [TuningState((0.1,)), TuningState((0.1, 0.0, 0.1)), TuningState((0.1, 1e999, 1.0))])
+def test_a_state_of_other_constants_or_none_at_all_begins_anew(state: TuningState) -> None:
+    runs = [refine(policy_of(TWO_SIZES), "cma", Trials(Bowl(), seeds, 1_000), 0, state=s) for s in (state, None)]
+    assert runs[0] == runs[1]
+
+
+def test_a_search_that_gains_nothing_ends_and_one_that_gains_does_not() -> None:
+    noise = np.random.default_rng(0).normal(size=60)
+    assert not settled([0.0] * 9)
+    assert settled([-200.0] * 10)
+    assert not settled((noise[:29] * 0.1).tolist())
+    assert settled((noise[:30] - 0.1 * np.arange(30)).tolist())
+    assert not settled((noise[:30] + 0.1 * np.arange(30)).tolist())
+    assert not settled((noise[:31] - 0.1 * np.arange(31)).tolist())  # it is not asked all the time
+
+
+def test_a_flat_landscape_costs_ten_generations() -> None:
+    refined = refine(policy_of(TWO_SIZES), "cma", Trials(lambda p, s: np.full(len(p), -200.0), seeds, 10_000), 0)
+    assert refined is not None
+    assert refined.episodes < 4_000
+    assert refined.policy == policy_of(TWO_SIZES)
+    assert refined.state is not None
+    assert not refined.state.climbing
+
+
+def test_a_search_that_was_cut_short_says_that_it_was_climbing() -> None:
+    refined = refine(policy_of(TWO_SIZES), "cma", Trials(Bowl(), seeds, 600), 0)
+    assert refined is not None
+    assert refined.state is not None
+    assert refined.state.climbing

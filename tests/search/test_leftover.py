@@ -1,0 +1,95 @@
+"""Episodes that the proposals left: who is tuned with them, within the limit, and the same after an interruption."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Written, fenced, lines_of, timeless
+
+import policygen
+from policygen.episodes.score import score_of_returns
+from policygen.policies.parse import parse
+from policygen.runs.config import RunConfig
+from policygen.runs.state import Attempt, TuningState
+from policygen.search.judge import given_up, still_rising
+from policygen.search.resume import load_run, resume
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+WEAK = fenced("left = 0\nright = 0.1*angle - 0.05*position + 0.001*spin")
+BENT = fenced("let lean = angle + 0.02*spin\nleft = 0\nright = lean - 0.3*position")
+
+
+def run(texts: list[str], **settings: Any) -> policygen.RunResult:
+    chosen = {"policy": "linear", "episodes": 5, "final_episodes": 5, "warmup_episodes": 5, "refine": "cma", "jobs": 1}
+    # A pole that is balanced to the end would end the run.
+    return policygen.run("cartpole", llm=Written(texts), iterations=len(texts), stop_at=1e9, **{**chosen, **settings})
+
+
+def test_the_rest_of_the_episodes_tunes_the_best_and_asks_nobody() -> None:
+    result = run([WEAK, BENT], max_episodes=1_500, refine="cma:200")
+    assert [a.kind for a in result.attempts[1:3]] == ["proposal", "proposal"]
+    more = result.attempts[3:]
+    assert 1 <= len(more) <= 2
+    assert all((a.kind, a.calls, a.repairs, a.tokens_in) == ("tuning", 0, 0, 0) for a in more)
+    assert all(a.refinement for a in more)
+    assert result.summary.episodes <= 1_500
+    assert result.summary.iterations == 2
+    assert result.summary.stopped == "all 2 iterations are done"
+
+
+def test_without_a_limit_or_without_tuning_nothing_is_left() -> None:
+    for settings in ({"refine": "cma:60"}, {"refine": "none", "max_episodes": 1_500}):
+        assert len(run([WEAK], **settings).attempts) == 2
+
+
+def test_without_a_number_the_limit_is_divided_over_the_proposals_and_the_end() -> None:
+    result = run([WEAK, BENT], max_episodes=1_500)
+    spent = [b.episodes - a.episodes for a, b in zip(result.attempts, result.attempts[1:], strict=False)]
+    assert len(spent) >= 3
+    assert all(300 <= episodes <= 700 for episodes in spent[1:3])
+    assert result.summary.episodes <= 1_500
+
+
+def test_where_a_share_would_be_too_small_it_is_kept_for_later() -> None:
+    result = run([WEAK, BENT, WEAK, BENT], max_episodes=700)
+    assert [bool(a.refinement) for a in result.attempts[1:]] == [False, False, True, True, True]
+
+
+def test_the_rest_is_spent_after_patience_ended_too() -> None:
+    result = run([WEAK, *["```\nno improvement\n```"] * 3], max_episodes=1_200, refine="cma:200")
+    assert [a.kind for a in result.attempts[1:4]] == ["proposal", "resignation", "resignation"]
+    assert result.attempts[4].kind == "tuning"
+    assert result.summary.stopped == "the model saw no improvement, 2 replies in a row"
+    assert given_up(result.attempts, RunConfig(task="cartpole")) == result.summary.stopped
+
+
+@pytest.mark.parametrize("kept", [2, 3, 4])
+def test_a_run_broken_off_goes_on_to_the_same_end(kept: int) -> None:
+    whole = run([WEAK, BENT], max_episodes=1_500, refine="cma:200")
+    log = whole.folder / "attempts.jsonl"
+    before, lines = timeless(lines_of(log)), log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:kept]))
+    (whole.folder / "summary.json").unlink()
+    again = resume(whole.folder, Written([WEAK, BENT]))
+    for _ in again.attempts():
+        pass
+    assert timeless(lines_of(log)) == before
+    assert len(load_run(whole.folder).search.attempts) == len(whole.attempts)
+
+
+def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:
+    def attempt(number: int, text: str, mean: float, *, climbing: bool = True, accepted: bool = False) -> Attempt:
+        policy = parse(text, policygen.load_task("cartpole")).policy
+        score = score_of_returns(np.array([mean, mean]), (1, 2), "x")
+        return Attempt(number, policy, score, accepted=accepted, tuning=TuningState((1.0,), climbing=climbing))
+
+    best = attempt(1, "left = 0\nright = 2*angle", 90, accepted=True)
+    alike = attempt(2, "left = 0\nright = -3.5e-3*angle", 80)
+    settled = attempt(3, "left = 0\nright = spin", 70, climbing=False)
+    rising, lower = (attempt(n, "left = 0\nright = 0.5*spin", mean) for n, mean in ((4, 60), (5, 50)))
+    assert still_rising([Attempt(0, None, None), best, alike, settled, lower, rising]) is rising
+    assert still_rising([Attempt(0, None, None), best, alike, settled]) is None
+    assert still_rising([Attempt(0, None, None)]) is None
