@@ -70,7 +70,7 @@ def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
         with pytest.raises(UsageError, match=r"config.toml would send the key in OPENAI_API_KEY to http://127"):
             resume(folder)
         assert server.requests == []
-        assert [path.name for path in folder.iterdir() if path.name not in ("config.toml", "task.json")] == []
+        assert [path.name for path in folder.iterdir() if path.name not in ("config.toml", "task.json", ".lock")] == []
         list(resume(folder, assignments=[f"base_url={server.openai_url}"]).attempts())
         assert len(server.chats) == 1
         assert Logbook(folder).config().address_from  # and is a file's word again the next time

@@ -150,7 +150,7 @@ def test_without_an_example_the_prompt_is_what_it_would_be_without_the_section(
     context, config = later(name, policy=kind)
     budgets = [
         100_000,
-        *(round(share * render_prompt(context, config).estimated_tokens) for share in (0.97, 0.93, 0.9)),
+        *(round(share * render_prompt(context, config).estimated_tokens) for share in (0.98, 0.95, 0.93)),
     ]
     configs = [config.model_copy(update={"prompt_tokens": tokens}) for tokens in budgets]
     mine = [render_prompt(context, each).messages for each in configs]
