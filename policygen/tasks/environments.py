@@ -55,11 +55,8 @@ def _no_remarks_of_mujoco(gym_id: str) -> None:
         import mujoco
 
         if mujoco.get_mju_user_warning() is None:
-            mujoco.set_mju_user_warning(_heard.add)
-
-
-# What MuJoCo had to remark: a diverging simulation shows in its observations, which are looked at anyway.
-_heard: set[str] = set()
+            # A diverging simulation shows in its observations, which are looked at anyway.
+            mujoco.set_mju_user_warning(lambda remark: None)
 
 
 def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:
