@@ -337,7 +337,7 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], tr
 @click.option("--draft", is_flag=True, help="Print NAME as a task file to edit.")
 @trust_option
 def tasks(name: str | None, draft: bool, trust: bool) -> None:
-    """List the tasks, or say all about one: NAME, a task file, or a Gymnasium id."""
+    """List the tasks and suites, or say all about one: NAME, a task file, or a Gymnasium id."""
     from policygen.reports.describe import describe_task, draft_task, list_tasks
 
     if draft and not name:

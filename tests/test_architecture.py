@@ -15,7 +15,7 @@ PACKAGE = Path(policygen.__file__).parent
 
 # From the ground up: a room imports only from rooms before it.
 ROOMS = """
-errors outgoing files quantities llm tasks policies episodes runs prompts roles search reports api cli __main__
+errors outgoing files quantities llm tasks policies episodes runs prompts roles search sweeps reports api cli __main__
 """.split()  # noqa: SIM905
 
 

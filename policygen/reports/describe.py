@@ -1,17 +1,18 @@
-"""Tasks in words: the list of all, and all about one."""
+"""Tasks and suites in words: the list of all, and all about one."""
 
 from __future__ import annotations
 
-from policygen.errors import TaskError
-from policygen.files import list_resources
+from policygen.errors import TaskError, UsageError
+from policygen.files import find_resource, list_resources
 from policygen.search.optimum import with_optimum
+from policygen.sweeps.suites import find_suite, list_suites, load_suite
 from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
 from policygen.tasks.task import output_names
 
 
 def list_tasks() -> str:
-    """One line per task file that is found, and how to use others."""
+    """One line per task file that is found, how to use others, and one line per suite."""
     rows = [("task", "environment", "policy", "cells", "solved")]
     for name in sorted(list_resources("envs", ".toml")):
         try:
@@ -25,7 +26,28 @@ def list_tasks() -> str:
     full = [row for row in rows if row[2]]
     widths = [max(len(row[i]) for row in full) for i in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, "", "Any Gymnasium id works too: policygen run Blackjack-v1"])
+    lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1", "", "suites, for policygen sweep:"]
+    return "\n".join([*lines, *map(_suite_line, sorted(list_suites()))])
+
+
+def _suite_line(name: str) -> str:
+    try:
+        return f"{name}: {', '.join(load_suite(name).tasks)}"
+    except UsageError as error:
+        return f"{name}: {error}"
+
+
+def describe_suite(name: str) -> str:
+    """All that a suite says, in plain text."""
+    suite = load_suite(name)
+    lines = [f"{suite.name}: a suite of {len(suite.tasks)} tasks", "", suite.about, ""]
+    lines.append(f"tasks: {', '.join(suite.tasks)}")
+    lines += [f"{key} = {value}" for key, value in suite.run.items()]
+    lines += [f"at most {steps} steps an episode: {task}" for task, steps in suite.max_steps.items()]
+    for column in suite.published:
+        scores = [f"{task} {m:g}{f' ± {std:g}' if std is not None else ''}" for task, (m, std) in column.scores.items()]
+        lines.append(f"published, {column.name} ({column.source}): {', '.join(scores)}")
+    return "\n".join(lines)
 
 
 def draft_task(name: str, *, trust: bool = False) -> str:
@@ -34,7 +56,9 @@ def draft_task(name: str, *, trust: bool = False) -> str:
 
 
 def describe_task(name: str, *, trust: bool = False) -> str:
-    """All that a task says, in plain text."""
+    """All that a task or suite says, in plain text."""
+    if find_suite(name) is not None and find_resource("envs", name, ".toml") is None:
+        return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
     lines = [f"{task.name}: {task.gym_id}" + (f" with {dict(task.kwargs)}" if task.kwargs else ""), "", task.about, ""]
     for o in task.observations:

@@ -9,12 +9,13 @@ import pytest
 from policygen.errors import TaskError
 from policygen.files import list_resources
 from policygen.reports.describe import describe_task, list_tasks
+from policygen.sweeps.suites import list_suites
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def test_the_list_has_a_line_a_task_under_its_header() -> None:
-    header, *rows, empty, other = list_tasks().splitlines()
+    header, *rows, empty, other = list_tasks().partition("\n\nsuites")[0].splitlines()
     assert header.split() == ["task", "environment", "policy", "cells", "solved"]
     assert [row.split()[0] for row in rows] == sorted(list_resources("envs", ".toml"))
     (lake,) = [row.split() for row in rows if row.startswith("frozenlake ")]
@@ -40,3 +41,21 @@ def test_a_description_has_every_quantity_action_and_sentence() -> None:
     assert "assumed: " in describe_task("MountainCar-v0")
     with pytest.raises(TaskError, match="did you mean mountaincar"):
         describe_task("mountaincat")
+
+
+def test_the_list_ends_with_a_line_a_suite() -> None:
+    Path("envs/suites").mkdir(parents=True)
+    Path("envs/suites/broken.toml").write_text("tasks = 3")
+    heading, *lines = list_tasks().partition("\n\nsuites")[2].splitlines()
+    assert heading == ", for policygen sweep:"
+    assert [line.partition(":")[0] for line in lines] == sorted(list_suites())
+    assert "quick: cartpole, frozenlake, nim" in lines
+    assert any(line.startswith("broken: suite broken.toml: the key `name` is missing") for line in lines)
+
+
+def test_a_suite_is_described_with_its_protocol_and_the_published_columns() -> None:
+    text = describe_task("props15")
+    assert text.startswith("props15: a suite of 15 tasks\n")
+    assert "max_episodes = 8000" in text
+    assert "published, ProPS+ (ProPS, project page: " in text
+    assert "frozenlake 0.57 ± 0.17" in text

@@ -1,0 +1,172 @@
+"""Suites: `envs/suites/*.toml`, several tasks under one protocol, with what others have published for them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from policygen.errors import UsageError, explain
+from policygen.files import find_resource, list_resources
+from policygen.runs.config import RunConfig
+
+FOLDER = "envs/suites"
+
+# Settings of a run that a suite may state: how long is searched, and what is played. Who is asked, and where, is the
+# user's to say.
+PROTOCOL = (
+    *("iterations", "candidates", "episodes", "warmup_episodes", "final_episodes"),
+    *("max_episodes", "max_calls", "patience", "repairs", "stop_at", "refine"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What one method reached elsewhere: a column of a published table.
+
+    Attributes:
+        source: where the figures are from, and what they are means of.
+        runs: how many runs each mean is over; None where the source does not say.
+        scores: by task the mean and the standard deviation over runs, None where that is not known.
+    """
+
+    name: str
+    source: str
+    runs: int | None
+    scores: Mapping[str, tuple[float, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Tasks that are run and reported together.
+
+    Attributes:
+        tasks: names of tasks, or Gymnasium ids.
+        run: settings of every run, over those of the task files and under those of the user.
+        max_steps: the published step limits by task, over those of the task files.
+        published: columns to be shown beside ours.
+    """
+
+    name: str
+    about: str
+    tasks: tuple[str, ...]
+    run: Mapping[str, Any] = field(default_factory=dict)
+    max_steps: Mapping[str, int] = field(default_factory=dict)
+    published: tuple[Published, ...] = ()
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Score(_Strict):
+    mean: float = Field(allow_inf_nan=False)
+    std: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_numbers(cls, value: Any) -> Any:
+        numbers = [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
+        if not isinstance(numbers, list) or not 1 <= len(numbers) <= 2:
+            raise ValueError("write a mean, or [mean, standard deviation]")
+        return dict(zip(("mean", "std"), numbers, strict=False))
+
+
+class _PublishedEntry(_Strict):
+    name: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    runs: int | None = Field(default=None, ge=1)
+    scores: dict[str, _Score] = Field(min_length=1)
+
+
+class _SuiteFile(_Strict):
+    """The keys of `envs/suites/*.toml`."""
+
+    name: str
+    about: str = ""
+    tasks: list[str] = Field(min_length=1)
+    run: dict[str, Any] = {}
+    max_steps: dict[str, int] = {}
+    published: list[_PublishedEntry] = []
+
+
+def list_suites() -> dict[str, Path]:
+    """Every suite that is found, by its name."""
+    return list_resources(FOLDER, ".toml")
+
+
+def find_suite(name: str) -> Path | None:
+    """The file of the suite `name`, a bare name or a path into a folder `suites`; None where there is none."""
+    path = find_resource(FOLDER, name, ".toml")
+    return path if path is not None and path.absolute().parent.name == "suites" else None
+
+
+def load_suite(name: str) -> Suite:
+    """The suite called `name`.
+
+    Raises:
+        UsageError: there is none, or its file is malformed; the message says what to write.
+    """
+    path = find_suite(name)
+    if path is None:
+        known = sorted(list_suites())
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise UsageError(f"there is no suite `{name}`; {meant}")
+    return suite_from_file(path)
+
+
+def suite_from_file(path: Path) -> Suite:
+    """Read a suite; its tasks are looked for when they are run.
+
+    Raises:
+        UsageError: it is malformed; the message says where.
+    """
+    try:
+        stated = _SuiteFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"suite {path.name} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise UsageError(f"suite {path.name}: {explain(error)}") from None
+    _check(stated, path)
+    published = tuple(
+        Published(e.name, e.source, e.runs, {task: (score.mean, score.std) for task, score in e.scores.items()})
+        for e in stated.published
+    )
+    return Suite(stated.name, stated.about.strip(), tuple(stated.tasks), stated.run, stated.max_steps, published)
+
+
+def _check(stated: _SuiteFile, path: Path) -> None:
+    where = f"suite {path.name}"
+    if stated.name != path.stem or not re.fullmatch(r"[\w.-]+", stated.name):
+        raise UsageError(f"{where}: `name` is `{stated.name}`; a suite is called as its file, `{path.stem}`")
+    twice = [task for i, task in enumerate(stated.tasks) if task in stated.tasks[:i]]
+    if twice:
+        raise UsageError(f"{where}: `tasks` names {twice[0]} twice")
+    for key in stated.run:
+        if key not in PROTOCOL:
+            raise UsageError(f"{where}: `run.{key}`: a suite may state {', '.join(PROTOCOL)}; the rest is the user's")
+    try:
+        RunConfig(task=stated.name, **stated.run)
+    except ValidationError as error:
+        raise UsageError(f"{where}: `run`: {explain(error)}") from None
+    except UsageError as error:
+        raise UsageError(f"{where}: `run`: {error}") from None
+    for task, steps in stated.max_steps.items():
+        if steps < 1:
+            raise UsageError(f"{where}: `max_steps.{task}` is {steps}; an episode has at least one step")
+    named = [(f"published.{entry.name}.scores", task) for entry in stated.published for task in entry.scores]
+    for place, task in (*(("max_steps", task) for task in stated.max_steps), *named):
+        if task not in stated.tasks:
+            raise UsageError(f"{where}: `{place}` names {task}, which is none of its tasks: {', '.join(stated.tasks)}")
+    names = [entry.name for entry in stated.published]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{where}: two published columns are called {max(names, key=names.count)}")
