@@ -13,7 +13,7 @@ import pytest
 from attacks import Tally, amount
 from support import attempts_of, command, environment, in_a_process, outcome, sentences, the_run
 
-RIVALS = 13
+RIVALS = amount(5, 13)
 SETTINGS = ("--iterations", 14, "--seed", 3, "--set", "final_episodes=5", "--jobs", 1)
 
 
@@ -21,7 +21,7 @@ SETTINGS = ("--iterations", 14, "--seed", 3, "--set", "final_episodes=5", "--job
 def test_of_many_processes_one_goes_on(tally: Callable[[str], Tally], tmp_path: Path) -> None:
     held = tally(f"{RIVALS} processes resume one run, and one does")
     assert in_a_process("run", "cartpole", *SETTINGS, "--out", "whole", cwd=tmp_path).returncode == 0
-    for race in range(amount(1, 10)):
+    for race in range(amount(1, 6)):
         begun = subprocess.Popen(
             command("run", "cartpole", *SETTINGS, "--out", f"cut{race}"),
             cwd=tmp_path,
