@@ -146,6 +146,20 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The budgets of a run."""
+    for option in (
+        click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
+        click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
+        click.option("--max-tokens", type=int, help="Most tokens, in and out."),
+        click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
+        click.option("--patience", type=int, help="Stop after so many attempts without a new best."),
+        click.option("--iterations", type=int, help="Rounds of asking (default 20)."),
+    ):
+        command = option(command)
+    return command
+
+
 def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option by which a user vouches for a file that came from elsewhere."""
     return click.option(
@@ -159,17 +173,12 @@ def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("task")
 @run_settings
 @trust_option
-@click.option("--iterations", type=int, help="Rounds of asking (default 20).")
+@budget_options
 @click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
-@click.option("--patience", type=int, help="Stop after so many attempts without a new best.")
 @click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
 @click.option("--refine", help="Tune each proposal: METHOD[:EPISODES], METHOD none, auto, cma, ars or coordinate.")
 @click.option("--jobs", type=int, help="Processes that play episodes (default: all cores).")
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
-@click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included.")
-@click.option("--max-tokens", type=int, help="Most tokens, in and out.")
-@click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known.")
-@click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included.")
 @click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")
 def run(
     task: str, config_file: Path | None, assignments: tuple[str, ...], out: Path, trust: bool, **options: Any
@@ -195,13 +204,18 @@ def run(
 @commands.command()
 @click.argument("run_folder", metavar="RUN", type=RunPath())
 @assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
+@budget_options
 @trust_option
-def resume(run_folder: Path, assignments: tuple[str, ...], trust: bool) -> None:
-    """Go on with the interrupted run in folder RUN, as if it had not been interrupted."""
+def resume(run_folder: Path, assignments: tuple[str, ...], trust: bool, **budgets: Any) -> None:
+    """Go on with the interrupted run in folder RUN, as if it had not been interrupted.
+
+    With a larger budget a finished run goes on, too, as if it had been asked for at first.
+    """
     from policygen.reports.missing import make_missing
     from policygen.search.resume import resume as resume_run
 
-    if made := make_missing(run_folder):
+    assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
+    if not assignments and (made := make_missing(run_folder)):
         say(f"the run was finished but for {', '.join(made)}; now it is whole")
         return
     begun = resume_run(run_folder, assignments=assignments, trust=trust)

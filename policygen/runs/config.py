@@ -180,20 +180,36 @@ def effective_config(
     return config
 
 
-# What a resumed run may change: no score made so far depends on it.
+# What a resumed run may change: no score made so far depends on it ...
 CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds", "step_timeout")
+# ... and what it may have more of.
+BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes")
 
 
 def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:
-    """The settings of a run that goes on, with some of the `CHANGEABLE` ones changed.
+    """The settings of a run that goes on, with some of the `CHANGEABLE` ones changed, and larger `BUDGETS`.
 
     Raises:
-        UsageError: another setting, or a value out of range.
+        UsageError: another setting, a value out of range, or a smaller budget.
     """
-    fixed = sorted({text.partition("=")[0].strip() for text in assignments} - set(CHANGEABLE))
+    fixed = sorted({text.partition("=")[0].strip() for text in assignments} - {*CHANGEABLE, *BUDGETS})
     if fixed:
-        raise UsageError(f"--set {fixed[0]}: a run that goes on can change {', '.join(CHANGEABLE)} and nothing else")
-    return effective_config(task, config.task, base=config, assignments=assignments)
+        raise UsageError(
+            f"--set {fixed[0]}: a run that goes on can change {', '.join(CHANGEABLE)}, have more of "
+            f"{', '.join(BUDGETS)}, and nothing else"
+        )
+    changed = effective_config(task, config.task, base=config, assignments=assignments)
+    for name in BUDGETS:
+        before, now = getattr(config, name), getattr(changed, name)
+        if now is not None and (before is None or now < before):
+            limit = "has no such limit" if before is None else f"has {before:g}"
+            raise UsageError(f"--set {name}={now:g}: the run {limit}; a run that goes on can have more, not less")
+    return changed
+
+
+def larger_budgets(before: RunConfig, now: RunConfig) -> tuple[str, ...]:
+    """The budgets of which a run that goes on has more than before."""
+    return tuple(name for name in BUDGETS if getattr(before, name) != getattr(now, name))
 
 
 def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:

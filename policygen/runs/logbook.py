@@ -162,6 +162,13 @@ class Logbook:
         with suppress(FileNotFoundError):
             (self.folder / "summary.json").unlink()
 
+    def forget_exchanges(self, first: int) -> None:
+        """Rid the transcript of attempt `first` and those after it, whose replies cost nothing and are made again."""
+        transcript = self.folder / "transcript.jsonl"
+        kept = (line for line in read_lines(transcript) if line.get("sent", line).get("attempt", 0) < first)
+        if transcript.exists():
+            write_atomically(transcript, _lines(list(kept)))
+
     def write_summary(self, summary: Summary) -> None:
         """Write `summary.json`; one that says `finished` marks the run as finished."""
         self._write_json("summary.json", "summary", summary_to_record(summary), indent=2)

@@ -19,13 +19,14 @@ from policygen.llm.messages import Message
 from policygen.roles.appoint import appoint
 from policygen.roles.builtin import Builtin
 from policygen.runs.budget import Ledger
-from policygen.runs.config import RunConfig, changed_config
+from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.correspondence import Exchange, FailedExchange, llm_options, turns
 from policygen.runs.logbook import Logbook
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Attempt, Search
 from policygen.runs.transcript import REMEDY
 from policygen.search.arena import seeds_of_attempt, warm_up_seeds
+from policygen.search.extend import check_extension, unchanged
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 from policygen.tasks.trust import vouched
@@ -37,12 +38,13 @@ def resume(
     """An interrupted run, ready to go on as if it had not been.
 
     Args:
-        assignments: settings to go on with, `NAME=VALUE`, of those that change no score (`config.CHANGEABLE`).
+        assignments: settings to go on with, `NAME=VALUE`: those that change no score (`config.CHANGEABLE`), and larger
+            budgets (`config.BUDGETS`), with which a finished run goes on as well, as if asked for at first.
         trust: the folder is known to the user. Else a key goes only to a server that the assignments name,
             and the task may name no module to import and no path to read.
 
     Raises:
-        LogbookError: it is not a run folder, it is damaged, or the run is finished.
+        LogbookError: it is not a run folder, it is damaged, or the run is finished and gets no larger budget.
         UsageError: a setting that cannot be changed, or a key that would go where only the folder says.
     """
     logbook = Logbook(folder)
@@ -56,18 +58,25 @@ def resume(
 
 
 def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[str], *, trust: bool) -> Run:
-    folder, config = logbook.folder, logbook.config()
-    if logbook.summary() is not None:
-        raise LogbookError(f"{folder} is finished; see it with: policygen show {folder}")
-    if assignments:
-        config = changed_config(logbook.task(), config, assignments)
+    folder, before = logbook.folder, logbook.config()
+    config = changed_config(logbook.task(), before, assignments) if assignments else before
+    more = larger_budgets(before, config)
+    if logbook.summary() is not None and not more:
+        raise LogbookError(
+            f"{folder} is finished; see it with: policygen show {folder}, or give it more, as in: "
+            f"policygen resume {folder} --iterations {2 * before.iterations}"
+        )
+    check_extension(before, config)
     # Before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.with_address_from("") if trust else config))
-    loaded = _loaded(logbook, trust)
+    loaded = _loaded(logbook, trust, config if more else None)
     loaded.config = loaded.ledger.config = config
     loaded.proposer = appoint(provider, config)
     if assignments:
         logbook.write_settings(config)
+    if more and not provider.is_language_model:
+        loaded.unused = ()  # its replies cost nothing, and with more before them it may give others
+        logbook.forget_exchanges(len(loaded.search.attempts))
     if isinstance(provider, Ordered):
         provider.skip(sum(isinstance(exchange, Exchange) for exchange in logbook.exchanges()))
     logbook.clear_up(loaded.search.attempts)
@@ -92,7 +101,8 @@ def load_run(folder: Path, *, trust: bool = False) -> Run:
     return _loaded(Logbook(folder), trust)
 
 
-def _loaded(logbook: Logbook, trust: bool) -> Run:
+def _loaded(logbook: Logbook, trust: bool, extended: RunConfig | None = None) -> Run:
+    """The run as it stood, or as it would have stood by now with the larger budget of `extended`."""
     config = logbook.config()
     task = vouched(logbook.task()) if trust else logbook.task()
     search = new_search(task, config, logbook.example())
@@ -101,6 +111,8 @@ def _loaded(logbook: Logbook, trust: bool) -> Run:
     left_over = proposals % config.candidates if recorded and logbook.summary() is None else 0
     # What only tunes comes after the last proposal, and goes with an unfinished round.
     attempts = recorded[: 1 + proposals - left_over] if left_over else recorded
+    if extended is not None:
+        attempts = recorded[: unchanged(recorded, config, extended)]
     ledger = Ledger(config)
     used: list[Exchange | FailedExchange] = []
     unused: list[Exchange | FailedExchange] = []

@@ -1,0 +1,188 @@
+"""A run that gets a larger budget goes on as if it had been asked for at first, to the last bit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import ChatServer
+from support import (
+    ALWAYS_DOWN,
+    ALWAYS_RIGHT,
+    BEST_LAKE,
+    MALFORMED_LAKE,
+    NO_POLICY,
+    attempts_of,
+    in_a_process,
+    outcome,
+    sentences,
+    summary_of,
+    transcript_of,
+)
+
+from policygen.errors import LogbookError, PolicygenError, UsageError
+from policygen.runs.config import effective_config
+from policygen.search.resume import load_run, resume
+from policygen.search.run import start
+from policygen.tasks.load import load_task
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def made(task: str, out: str, **settings: Any) -> Path:
+    """A finished run, without its picture."""
+    loaded = load_task(task)
+    begun = start(loaded, effective_config(loaded, task, options=settings), Path(out))
+    for _ in begun.attempts():
+        pass
+    begun.finish()
+    return begun.folder
+
+
+def finished(folder: Path, *assignments: str) -> Path:
+    """Go on with a run to its end."""
+    begun = resume(folder, assignments=assignments)
+    for _ in begun.attempts():
+        pass
+    begun.finish()
+    return folder
+
+
+SMALL: dict[str, Any] = {"jobs": 1, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
+LINEAR: dict[str, Any] = {**SMALL, "policy": "linear", "seed": 3}
+STORIES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "table": ("cartpole", SMALL, {"iterations": 3}, {"iterations": 6}),
+    "exact": ("frozenlake", SMALL, {"iterations": 2}, {"iterations": 5}),
+    "linear": ("cartpole", {**LINEAR, "candidates": 2}, {"iterations": 1}, {"iterations": 3}),
+    "stopped at the optimum": ("nim", SMALL, {"iterations": 4}, {"iterations": 8}),
+    "tuned": ("pendulum", {**LINEAR, "refine": "cma:30"}, {"iterations": 2}, {"iterations": 4}),
+    # Episodes are left after the proposals, and the best policy is tuned on with them: later, when more is asked for.
+    "tuned on": (
+        "cartpole",
+        {**LINEAR, "refine": "cma:30", "max_episodes": 700, "stop_at": 1e9},
+        {"iterations": 2},
+        {"iterations": 4},
+    ),
+    "tuned, more episodes": (
+        "cartpole",
+        {**LINEAR, "refine": "cma:30", "iterations": 5, "stop_at": 1e9},
+        {"max_episodes": 150},
+        {"max_episodes": 600},
+    ),
+    "calls": ("cartpole", {**SMALL, "iterations": 6}, {"max_calls": 2}, {"max_calls": 5}),
+    "calls within a round": (
+        "frozenlake",
+        {**SMALL, "iterations": 3, "candidates": 3},
+        {"max_calls": 4},
+        {"max_calls": 8},
+    ),
+    "patience": ("frozenlake", {**SMALL, "iterations": 8, "seed": 2}, {"patience": 1}, {"patience": 3}),
+    "episodes": ("cartpole", {**SMALL, "iterations": 8}, {"max_episodes": 31}, {"max_episodes": 90}),
+    "episodes within a round": (
+        "cartpole",
+        {**SMALL, "iterations": 4, "candidates": 3},
+        {"max_episodes": 37},
+        {"max_episodes": 100},
+    ),
+    "several": (
+        "cartpole",
+        {**SMALL, "seed": 5},
+        {"iterations": 2, "max_episodes": 60, "max_calls": 4},
+        {"iterations": 5, "max_episodes": 200, "max_calls": 9},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_finished_run_with_more_is_the_run_that_had_it_at_first(name: str) -> None:
+    task, common, less, more = STORIES[name]
+    whole = made(task, "whole", **common, **more)
+    part = made(task, "part", **common, **less)
+    before = len(attempts_of(part))
+    finished(part, *(f"{key}={value}" for key, value in more.items()))
+    assert outcome(part) == outcome(whole)
+    said = [[(line["attempt"], line["reply"]["text"]) for line in transcript_of(folder)] for folder in (part, whole)]
+    assert said[0] == said[1]  # prompts say how many attempts were planned when they were sent
+    assert load_run(part).config == load_run(whole).config
+    mine, theirs = (load_run(folder).search.buffer for folder in (part, whole))
+    assert [(e.attempt, e.trajectory.seed) for e in mine] == [(e.attempt, e.trajectory.seed) for e in theirs]
+    assert name == "stopped at the optimum" or len(attempts_of(part)) > before
+
+
+def test_one_that_was_interrupted_may_get_more_as_well() -> None:
+    whole = made("cartpole", "whole", iterations=6, **SMALL)
+    part = made("cartpole", "part", iterations=4, **SMALL)
+    lines = (part / "attempts.jsonl").read_bytes().splitlines(keepends=True)
+    (part / "attempts.jsonl").write_bytes(b"".join(lines[:3]))
+    for name in ("summary.json", "episodes.npz"):
+        (part / name).unlink()
+    finished(part, "iterations=6")
+    assert outcome(part) == outcome(whole)
+
+
+SCRIPT = (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, *[NO_POLICY] * 3, ALWAYS_DOWN, BEST_LAKE, ALWAYS_RIGHT)
+
+
+@pytest.mark.parametrize(("calls", "conversation"), [(1, "fresh"), (2, "continued"), (3, "fresh"), (6, "continued")])
+def test_a_model_is_asked_nothing_again(calls: int, conversation: str) -> None:
+    settings: dict[str, Any] = {"iterations": 5, "candidates": 2, "conversation": conversation, "llm": "compatible:m"}
+    with ChatServer(SCRIPT) as server:
+        whole = made("frozenlake", "whole", base_url=server.openai_url, max_calls=8, **settings)
+        asked = [chat.body["messages"] for chat in server.chats]
+    with ChatServer(SCRIPT) as server:
+        part = made("frozenlake", "part", base_url=server.openai_url, max_calls=calls, **settings)
+        finished(part, "max_calls=8")
+        assert [chat.body["messages"] for chat in server.chats] == asked
+    assert outcome(part) == outcome(whole)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("iterations=2", "--set iterations=2: the run has 3; a run that goes on can have more, not less"),
+        ("max_calls=9", "--set max_calls=9: the run has no such limit; a run that goes on can have more"),
+        (
+            "episodes=9",
+            "--set episodes: a run that goes on can change prompt_tokens, .* have more of iterations, .* else",
+        ),
+        ("refine=cma", "--set refine: a run that goes on can change"),
+        ("iterations=many", "iterations"),
+    ],
+)
+def test_what_cannot_change_is_refused_by_a_sentence(assignment: str, sentence: str) -> None:
+    folder = made("frozenlake", "runs", iterations=3, **SMALL)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UsageError, match=sentence) as caught:
+        resume(folder, assignments=[assignment])
+    assert "\n" not in str(caught.value)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_shares_of_a_budget_would_all_have_been_others() -> None:
+    settings: dict[str, Any] = {**LINEAR, "iterations": 1, "refine": "cma", "max_episodes": 300}
+    folder = made("cartpole", "runs", **settings)
+    for more in ("iterations=2", "max_episodes=500"):
+        with pytest.raises(UsageError, match=r"--refine cma divides --max-episodes 300 over 1 iterations: .*cma:300"):
+            resume(folder, assignments=[more])
+    with pytest.raises(LogbookError, match="is finished"):
+        resume(folder, assignments=["jobs=1"])
+
+
+def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(tmp_path: Path) -> None:
+    folder = made("frozenlake", "runs", iterations=1, **SMALL)
+    copy = Path(shutil.copytree(folder, "copy"))
+    done = in_a_process("resume", folder, "--iterations", 3, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("going on after attempt 1\n")
+    assert "stopped: all 3 iterations are done" in done.stdout
+    assert summary_of(folder)["iterations"] == 3
+    assert outcome(finished(copy, "iterations=3")) == outcome(folder)
+    refused = in_a_process("resume", folder, "--max-usd", 1, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert sentences(refused.stderr) == [
+        "Error: --set max_usd=1: the run has no such limit; a run that goes on can have more, not less"
+    ]
+    with pytest.raises(PolicygenError, match=r"is finished; see it .* or give it more, as in: .* --iterations 6"):
+        resume(folder)
