@@ -45,7 +45,7 @@ class Show:
     history: int = 20
     visits: int = 16
     policy_rows: int = 200
-    facts: int = 4_000  # characters
+    facts: int = 6_000  # characters
     prose: int = 6_000
     example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
     details: int = 8_000  # characters of each account of constants, of bins, of values that were no number
@@ -53,7 +53,7 @@ class Show:
 
 
 _FULL = Show()
-# One round of shrinking, least useful first; numbers are the least that is kept.
+# Evidence shrinks first, all of it in turn; numbers are the least that is kept.
 _SHRINK = (
     ("visits", 4),
     ("history", 4),
@@ -62,13 +62,20 @@ _SHRINK = (
     ("changes", 200),
     ("trace", 16),
     ("policy_rows", 24),
-    ("facts", 400),
-    ("prose", 800),
     ("best", 1),
     ("worst", 1),
 )
-# Where nothing else is left to shrink, one after the other: a policy may be very long.
-_SHRINK_LAST = (("columns", 8), ("details", 200), ("policy", 600))
+# Where no evidence is left to shrink, one after the other. What gives the numbers their meaning, such as lengths and
+# masses, goes later than columns of numbers; a policy may be very long.
+_SHRINK_LAST = (
+    ("columns", 16),
+    ("prose", 2_500),
+    ("columns", 8),
+    ("facts", 400),
+    ("prose", 800),
+    ("details", 200),
+    ("policy", 600),
+)
 
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:

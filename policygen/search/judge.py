@@ -16,6 +16,7 @@ from policygen.runs.state import Attempt
 from policygen.tasks.task import Task
 
 CONFIDENCE = 0.95  # that a target is reached, before a run stops for it
+NEGLIGIBLE = 1e-4  # of a known optimum: what an exact score may miss and count as reaching it; it is not worth a reply
 ROUNDING = 1e-9  # of exact scores
 RESIGNATIONS = 2  # replies in a row that see no improvement, until they are believed
 
@@ -78,15 +79,18 @@ def stop_score(task: Task, config: RunConfig) -> float | None:
     return task.optimum.value if task.optimum is not None else None
 
 
-def reaches(score: Score | None, target: float | None) -> bool:
+def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bool:
     """Whether a score shows that the target is reached: exact, or by the one-sided 95% bound of its episodes.
 
     Of sampled scores only those show it that did not choose the policy. A mean may be above the target by luck.
+
+    Args:
+        slack: what an exact score may miss, as a share of the target's size.
     """
     if score is None or target is None or not math.isfinite(score.mean):
         return False
     if score.exact:
-        return score.mean >= target - ROUNDING
+        return score.mean >= target - max(ROUNDING, slack * abs(target))
     if score.episodes < 2:
         return False
     half = t_quantile(CONFIDENCE, score.episodes - 1) * score.std / math.sqrt(score.episodes)
@@ -96,7 +100,7 @@ def reaches(score: Score | None, target: float | None) -> bool:
 def nothing_left_to_gain(unbiased: Score | None, task: Task, config: RunConfig) -> str:
     """Why the run may stop with a best policy of that score, as a sentence; empty while there is something to gain."""
     target = stop_score(task, config)
-    if not reaches(unbiased, target):
+    if not reaches(unbiased, target, NEGLIGIBLE if config.stop_at is None else 0.0):
         return ""
     return f"the {'best known score' if config.stop_at is None else 'score to stop at'}, {target:.6g}, was reached"
 

@@ -24,7 +24,7 @@ from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
 from policygen.runs.state import Attempt, Search
 from policygen.search.arena import play_final
-from policygen.search.judge import reaches
+from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.optimum import with_optimum
 from policygen.search.origin import TemplateWatch, check_replay
@@ -157,7 +157,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         final=final_score(final) if final is not None else None,
         solved=(final is not None and final.mean >= solved) if solved is not None else None,
         optimum=optimum.value if optimum is not None else None,
-        optimum_reached=reaches(final, optimum.value) if optimum is not None else None,
+        optimum_reached=reaches(final, optimum.value, NEGLIGIBLE) if optimum is not None else None,
         stopped=search.stopped,
         assumed=tuple(search.task.assumed),
         wall_seconds=round((search.attempts[-1].wall_seconds if search.attempts else 0.0) + seconds, 3),

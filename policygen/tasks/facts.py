@@ -13,7 +13,7 @@ import numpy as np
 
 from policygen.tasks.mujoco import has_model, model_facts
 
-MOST_CHARACTERS = 2_000  # of all sentences together
+MOST_CHARACTERS = 5_000  # of all sentences together
 _EPISODES, _STEPS = 3, 40  # played to tell constants from state
 _LONGEST_LIST = 6  # of numbers that still counts as a constant
 

@@ -295,11 +295,11 @@ def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_w
     roomy = render_prompt(context, config)
     assert context.incumbent is not None
     long = len(context.incumbent.to_text())
-    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 2_000})
+    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 1_700})
     assert roomy.estimated_tokens > tight.prompt_tokens
     _, request = texts(render_prompt(context, tight))
     assert context.incumbent.to_text() in request
-    header = next(line for line in request.splitlines() if line.startswith("step "))
+    header = next(line for line in request.splitlines() if line.startswith("steps "))
     names = header.split()
     assert len(names) < 40
     assert {"angle", "f59", "action", "reward"} <= set(names)
@@ -322,3 +322,31 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     list(optimize(search, config, appoint(Written([reply]), config), Correspondence(Ledger(config))))
     request = texts(render_prompt(search.context(2, config), config))[1]
     assert not re.search(r"\bdist\b|\bctrl\b", request)
+
+
+def test_steps_of_random_actions_are_shown_only_where_an_episode_fell() -> None:
+    context, config = searched("pendulum", "linear", iterations=1)
+    _, request = texts(render_prompt(context, config))
+    assert "random actions" in request
+    assert "Signals, lowest / mean / highest" in request
+    assert "Its middle" not in request and "Where it lost most" not in request
+    context, config = searched("cartpole", "linear", iterations=1)
+    assert "Its end, steps" in texts(render_prompt(context, config))[1]
+
+
+def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
+    # A swimmer that lies still: long traces, which a tight budget takes away while every fact stays.
+    context, config = searched(
+        "Swimmer-v5",
+        "linear",
+        Written(["first_torque = 0.5\nsecond_torque = -0.5"]),
+        iterations=1,
+        prompt_tokens=20_000,
+    )
+    roomy = render_prompt(context, config)
+    facts = [line for line in texts(roomy)[1].splitlines() if line.startswith("- ")]
+    tight = config.model_copy(update={"prompt_tokens": roomy.estimated_tokens * 4 // 5})
+    shorter = render_prompt(context, tight)
+    assert shorter.estimated_tokens <= tight.prompt_tokens
+    kept = [line for line in texts(shorter)[1].splitlines() if line.startswith("- Body ") or " drives hinge " in line]
+    assert kept and kept == [line for line in facts if line.startswith("- Body ") or " drives hinge " in line]

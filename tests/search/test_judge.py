@@ -71,6 +71,9 @@ def test_exact_scores_are_never_close() -> None:
         (score(30, 31, 32, 33), {"stop_at": 31}, ""),  # the mean is 31.5, and may be luck
         (score(40), {"stop_at": 30}, ""),
         (exact(1.5 - 1e-12), {"stop_at": 1.5}, "the score to stop at, 1.5, was reached"),
+        (exact(499.96), {}, "the best known score, 500, was reached"),  # what is left is not worth a reply
+        (exact(499.9), {}, ""),
+        (exact(499.96), {"stop_at": 500}, ""),
     ],
 )
 def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(best: Any, settings: Any, expected: str) -> None:
