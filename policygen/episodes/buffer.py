@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ from policygen.files import read_plain, write_atomically
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST = 8 * 2**30  # bytes of a file
 KEPT_EXTREMES = 16  # so many best and worst episodes outlive the bound
+_MOST_MADE = 32  # results of `once`
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +49,7 @@ class ReplayBuffer:
         self._of_attempt: dict[int, list[Episode]] = {}
         self._best: list[Episode] = []  # the KEPT_EXTREMES best, which are never evicted
         self._tally: tuple[Hashable, int, npt.NDArray[np.float64]] | None = None
+        self._made: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -80,6 +83,7 @@ class ReplayBuffer:
 
     def _evict(self) -> None:
         self._tally = None
+        self._made = {}
         self.cleared += 1
         order = np.argsort(self.returns, kind="stable")
         spared = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
@@ -128,6 +132,19 @@ class ReplayBuffer:
             total = total + tally(self._episodes[counted:])
         self._tally = (key, len(self), total)
         return total
+
+    def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """`make()`, made once for each `key` of the last few until episodes are left out to make room.
+
+        For what follows from the episodes of attempts that are complete: prompt after prompt looks at the same ones.
+        """
+        if key not in self._made:
+            made = make()
+            while len(self._made) >= _MOST_MADE:
+                del self._made[next(iter(self._made))]
+            self._made[key] = made
+        found: _T = self._made[key]
+        return found
 
     def save(self, path: Path) -> None:
         """Write all episodes to an `.npz`, atomically.

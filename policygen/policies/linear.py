@@ -218,8 +218,7 @@ class LinearPolicy(Policy):
             start += len(actuator.labels)
         return choices[0] if self.task.action_space == "discrete" else np.array(choices)
 
-    def to_text(self, *, whole: bool = False) -> str:
-        """The policy in the policy language."""
+    def _to_text(self, *, whole: bool) -> str:
         return "\n".join(definition_lines(self, whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])
 
     @classmethod

@@ -81,7 +81,6 @@ class Policy(ABC):
     def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
         """Actions for n rows of quantities, given as columns as `reader` computes them."""
 
-    @abstractmethod
     def to_text(self, *, whole: bool = False) -> str:
         """The policy in the policy language; `parse` reads it back for the same task.
 
@@ -89,6 +88,15 @@ class Policy(ABC):
             whole: write also what the task itself defines, its features and its grid, as far as the policy needs it, so
                 that the text says everything there is to the policy and reads back without the task file.
         """
+        return self._to_text(whole=True) if whole else self._text
+
+    @cached_property
+    def _text(self) -> str:
+        return self._to_text(whole=False)
+
+    @abstractmethod
+    def _to_text(self, *, whole: bool) -> str:
+        """What `to_text` gives."""
 
     @classmethod
     def claims(cls, draft: Draft, task: Task) -> bool:

@@ -138,8 +138,7 @@ class TablePolicy(Policy):
     def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
         return self.grid.look_up([quantities[i] for i in self.reader.positions], self.actions)
 
-    def to_text(self, *, whole: bool = False) -> str:
-        """The policy in the policy language."""
+    def _to_text(self, *, whole: bool) -> str:
         lines = definition_lines(self, whole)
         if whole or self.grid != self.task.grid:
             for dimension in self.grid.dimensions:

@@ -25,6 +25,7 @@ TEMPLATE = 500  # what another template counts
 LONGEST_NUMBER = 330  # characters of a float that a format writes out, before its precision
 WIDEST = 10_000  # of a number or text that a format pads
 MOST_BITS = 65_536  # of a whole number
+_SINGLE = frozenset([float, bool, type(None)])  # these count 1
 
 
 class TooMuch(jinja2.TemplateRuntimeError):
@@ -87,6 +88,8 @@ def size(value: Any) -> int:
     while waiting:
         item = waiting.pop()
         total += 1
+        if type(item) in _SINGLE:
+            continue
         if isinstance(item, str | range):
             total += len(item)
         elif isinstance(item, list | tuple):
@@ -109,6 +112,14 @@ def no_larger(estimate: float) -> None:
 
 def made(value: Any) -> Any:
     """A value that a template has just made, counted; what is lazy is made now."""
+    kind = type(value)
+    if kind in _SINGLE:
+        spend(1)
+        return value
+    if kind is str:
+        no_larger(1 + len(value))
+        spend(1 + len(value))
+        return value
     if isinstance(value, Iterator):
         kept = []
         for item in value:

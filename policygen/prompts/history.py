@@ -166,7 +166,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 problem=str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
                 refinement=attempt.refinement,
                 undefined=dict(attempt.undefined),
-                refused=refused_view(attempt, parent, context.buffer, context.task)
+                refused=_refused(attempt, parent, context)
                 if parent is not None and attempt.number in refused
                 else None,
             )
@@ -174,6 +174,12 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
         if attempt.accepted:
             parent = attempt
     return views
+
+
+def _refused(attempt: Attempt, rival: Attempt, context: Context) -> RefusedView | None:
+    """`refused_view`, made once: the next prompts tell of the same attempts."""
+    key = ("refused", attempt.number, rival.number)
+    return context.buffer.once(key, lambda: refused_view(attempt, rival, context.buffer, context.task))
 
 
 def _line_changes(new: Policy, old: Policy | None) -> str:

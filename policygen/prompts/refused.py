@@ -98,7 +98,7 @@ def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajector
         return None
     longest = max(t.length for t in (*mine, *best))
     bounds = np.unique(np.arange(PARTS + 1) * longest // PARTS)
-    ours, others = (np.array([_in_parts(t, bounds) for t in some]) for some in (mine, best))
+    ours, others = (_in_parts(some, bounds) for some in (mine, best))
     gained, error = _difference(ours, others, paired=paired)
     sure = gained + STANDARD_ERRORS * error < 0
     if not sure.any():
@@ -110,10 +110,12 @@ def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajector
     return Loss(first, last, -float(gained[part]), len(mine), paired, row)
 
 
-def _in_parts(t: Trajectory, bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """The sum of the rewards in each part of an episode; 0 after its end."""
-    summed = np.concatenate([[0.0], np.cumsum(t.rewards, dtype=np.float64)])
-    return np.diff(summed[np.minimum(bounds, t.length)])
+def _in_parts(some: Sequence[Trajectory], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """The sum of the rewards in each part of each episode, 0 after its end: shape (episodes, parts)."""
+    summed = np.zeros((len(some), int(bounds[-1]) + 1))
+    for row, t in zip(summed, some, strict=True):
+        row[1 : t.length + 1] = t.rewards
+    return np.diff(np.cumsum(summed, axis=1)[:, bounds])
 
 
 def _difference(

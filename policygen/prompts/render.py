@@ -122,7 +122,12 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "best": best_view(best, context.best_score),
         "best_episodes": [viewed(e) for e in highest],
         "worst_episodes": [viewed(e) for e in worst],
-        "account": account(trajectories, task.max_steps, task.solved) if best is not None else None,
+        "account": context.buffer.once(
+            ("account", best.number, len(own), config.ablate),
+            lambda: account(trajectories, task.max_steps, task.solved),
+        )
+        if best is not None
+        else None,
         "starts": _starts(trajectories, task) if best is not None else [],
         "refining": context.refining,
         "functions": list(FUNCTION_NAMES),

@@ -131,9 +131,11 @@ def count_visits(
             codes = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)[len(kinds) :]
         return _tally(episodes, reader, codes, len(kinds))
 
+    key = (reader.lets, reader.grid, kinds.tobytes())
     if attempt is not None:
-        return kinds, tally(buffer.of_attempt(attempt))
-    return kinds, buffer.tallied((reader.lets, reader.grid, kinds.tobytes()), tally)
+        own = buffer.of_attempt(attempt)
+        return kinds, buffer.once(("visits", attempt, len(own), key), lambda: tally(own))
+    return kinds, buffer.tallied(key, tally)
 
 
 # Of each buffer: how often it had been cleared, how many episodes were looked at, and the different actions in them.

@@ -190,3 +190,25 @@ def test_a_damaged_buffer_is_refused_in_one_sentence(tmp_path, damage):
 def test_a_missing_buffer_is_named(tmp_path):
     with pytest.raises(LogbookError, match=r"there is no replay buffer .*none\.npz"):
         ReplayBuffer.load(tmp_path / "none.npz")
+
+
+def test_what_follows_from_an_attempts_episodes_is_made_once_until_episodes_are_left_out():
+    buffer = filled([1.0, 2.0], capacity=9)
+    made: list[int] = []
+
+    def make() -> int:
+        made.append(len(buffer))
+        return made[-1]
+
+    assert [buffer.once("key", make) for _ in range(3)] == [2, 2, 2]
+    assert buffer.once("another", make) == 2
+    buffer.add(9, [episode(3.0), episode(4.0)])  # more than fits
+    assert buffer.once("key", make) == len(buffer)
+    assert len(made) == 3
+
+
+def test_only_few_results_are_kept():
+    buffer = filled([1.0])
+    for key in range(1_000):
+        buffer.once(key, lambda key=key: key)
+    assert len(buffer._made) <= 100
