@@ -18,12 +18,12 @@ def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
     """Whether the environment ended an episode for its success rather than for a failure.
 
     It counts as one when steps cost and the last one is not dearer than the others, when the last one pays like no
-    other, or when the return is one that counts as solved.
+    other, or when the return is one that counts as solved, unless every step pays: then the end is a loss.
     """
     if not t.terminated:
         return False
     last, others = float(t.rewards[-1]), t.rewards[:-1]
-    if solved is not None and t.episode_return >= solved:
+    if solved is not None and t.episode_return >= solved and not float(t.rewards.min()) > 0:
         return True
     if not len(others):
         return last > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from policygen.runs.state import Attempt, Context
 MOST_ATTEMPTS = 40  # that templates get, the last ones
 MOST_REFUSED = 3  # of them, the last refused ones, that are told in full
 DIFFERENCES = 3  # cells named per attempt
+REFUSED_DIFFERENCES = 12  # of those that are told in full
 TOLD_APART = 2.0  # ratio of the widest to the narrowest spread, from which they tell constants apart
 
 
@@ -142,7 +144,8 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
         if isinstance(proposed, LinearPolicy):
             changed = _line_changes(proposed, parent.policy if parent is not None else None)
         elif policy is not None and best is not None and best.policy is not None and attempt is not best:
-            changed = _difference(policy, best.policy, visits)
+            most = REFUSED_DIFFERENCES if attempt.number in refused else DIFFERENCES
+            changed = _difference(policy, best.policy, visits, most)
         returns = [played.episode_return for played in attempt.played]
         before = attempt.proposed_score
         views.append(
@@ -191,7 +194,7 @@ def _line_changes(new: Policy, old: Policy | None) -> str:
     return "; ".join(lines) or "nothing"
 
 
-def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None) -> str:
+def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None, most: int) -> str:
     """What separates a table from the best one, in at most a line: the cells that episodes visited most come first."""
     if not isinstance(policy, TablePolicy) or not isinstance(best, TablePolicy):
         return ""
@@ -205,12 +208,12 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
     if visits is not None:
         cells = cells[np.argsort(-visits[cells], kind="stable")]
     shown: dict[str, list[str]] = {}
-    places = policy.grid.bins_of(cells[:DIFFERENCES]).tolist()
-    for place, action in zip(places, mine[cells[:DIFFERENCES]].tolist(), strict=True):
+    places = policy.grid.bins_of(cells[:most]).tolist()
+    for place, action in zip(places, mine[cells[:most]].tolist(), strict=True):
         words = ",".join(action_text(a, v) for a, v in zip(policy.task.actuators, action, strict=True))
         shown.setdefault(words, []).append(",".join(map(str, place)))
-    listed = "; ".join(f"{words} in {' '.join(where)}" for words, where in shown.items())
-    changed = f"{len(cells)} cells differ, e.g. {listed}" if len(cells) > DIFFERENCES else f"differs: {listed}"
+    listed = "; ".join(f"{words} {' '.join(where)}" for words, where in shown.items())
+    changed = f"{len(cells)} cells: {listed}{' ...' if len(cells) > most else ''}"
     return f"{changed}; {others}" if others else changed
 
 
@@ -241,7 +244,7 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
     if widths and max(widths) > TOLD_APART * min(widths):
         for place, value in best.spread:
             spread.setdefault(place, []).append(100 * value)
-    text = best.policy.to_text()
+    text = _squeezed(best.policy.to_text())
     tuned = moved(best.proposed, best.policy)
     proposed = best.proposed.to_text() if best.proposed is not None and not tuned else ""
     return BestView(
@@ -259,6 +262,14 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         spread,
         played,
         names,
+    )
+
+
+def _squeezed(text: str) -> str:
+    """A table without the spaces that align its columns."""
+    return "\n".join(
+        re.sub(r" +", " ", re.sub(r" ?-{3,} ?", "---", line)) if line.startswith("|") else line
+        for line in text.splitlines()
     )
 
 

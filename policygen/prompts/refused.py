@@ -14,14 +14,16 @@ from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
 from policygen.prompts.account import PARTS, reached_its_goal
 from policygen.prompts.traces import episode_view, first_and_last, reader_for
-from policygen.quantities.tree import constants
+from policygen.quantities.tree import signed_constants
 from policygen.runs.state import Attempt
 from policygen.tasks.task import Task
 
 STANDARD_ERRORS = 2.0  # that a loss must be from zero to be told
 MOST_LINES = 12  # of a proposal
+MOST_ROWS = 6  # of a table; beyond, the cells in which it differs say more in less
 MOST_NAMES = 10  # quantities of a row
 
 
@@ -46,7 +48,8 @@ class Loss:
 class RefusedView:
     """A refused proposal: the lines that are not in the policy it was judged against, what tuning moved, its loss.
 
-    `lost` is None where no part of the episode stands out.
+    A table that differs in many has no `lines`: see the cells in which it does (`AttemptView.changed`). `lost` is None
+    where no part of the episode stands out.
     """
 
     lines: tuple[str, ...]
@@ -61,7 +64,11 @@ def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: T
     if proposed is None or attempt.policy is None:
         return None
     theirs = set(map(_squeezed, rival.policy.to_text().splitlines())) if rival.policy is not None else set()
-    own = [line for line in map(_squeezed, proposed.to_text().splitlines()) if line not in theirs]
+    own = [
+        line for line in map(_squeezed, proposed.to_text().splitlines()) if line not in theirs and "| --" not in line
+    ]
+    if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
+        own = []
     mine, best = ([e.trajectory for e in buffer.of_attempt(a.number)] for a in (attempt, rival))
     return RefusedView(
         tuple(own[:MOST_LINES]),
@@ -72,13 +79,13 @@ def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: T
 
 
 def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
-    """For each line of a linear policy, its constants that tuning moved: before and after."""
+    """For each line of a linear policy, its constants that tuning moved: before and after, with their signs."""
     if not isinstance(proposed, LinearPolicy) or not isinstance(policy, LinearPolicy):
         return {}
     before = dict((*proposed.lets, *proposed.equations))
     found = {}
     for name, node in (*policy.lets, *policy.equations):
-        pairs = zip(constants(before[name]), constants(node), strict=True)
+        pairs = zip(signed_constants(before[name]), signed_constants(node), strict=True)
         if changed := [(old, new) for old, new in pairs if old != new]:
             found[name] = changed
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,7 @@ from policygen.runs.state import Context
 from policygen.tasks.task import Task, output_names
 
 MOST_STARTS = 8  # of episodes, told beside their returns
+ALIKE_STARTS = 2  # of them with one and the same return
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ _SHRINK = (
     ("changes", 200),
     ("trace", 16),
     ("policy_rows", 24),
+    ("details", 300),
     ("best", 1),
     ("worst", 1),
 )
@@ -71,9 +74,11 @@ _SHRINK_LAST = (
     ("columns", 16),
     ("prose", 2_500),
     ("columns", 8),
+    ("details", 200),
+    ("prose", 1_500),
+    ("policy", 3_000),
     ("facts", 400),
     ("prose", 800),
-    ("details", 200),
     ("policy", 600),
 )
 
@@ -89,7 +94,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
     own = context.buffer.of_attempt(best.number) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
-    worst = _unlike([e for e in own if e not in highest])[: _FULL.worst]
+    worst = _unlike([e for e in own if e not in highest and not _as_good(e, task)])[: _FULL.worst]
     if config.ablate == "knowledge":  # the names of the reward's terms are knowledge too
         best = replace(best, played=tuple(replace(p, terms=()) for p in best.played)) if best is not None else None
         highest, own, worst = (
@@ -110,7 +115,11 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "kind": context.kind,
         "outputs": output_names(task),
         "grid": [
-            {"name": d.name, "bins": [{"index": i, "label": d.label(i)} for i in range(d.bins)]}
+            {
+                "name": d.name,
+                "bins": [{"index": i, "label": d.label(i)} for i in range(d.bins)],
+                "plain": d.label(0) == "0",  # bin i is the value i
+            }
             for d in (grid.dimensions if grid is not None else ())
         ],
         "grid_is_free": config.grid == "free",
@@ -128,8 +137,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         )
         if best is not None
         else None,
+        "step_pays": _same_reward([*highest, *worst]),
         "starts": _starts(trajectories, task) if best is not None else [],
-        "refining": context.refining,
+        "refining": context.tuning is not None,
+        "tuning": context.tuning,
         "functions": list(FUNCTION_NAMES),
         "attempts": attempt_views(context, visits),
         "rule": {
@@ -151,19 +162,37 @@ def _unlike(episodes: Sequence[Episode]) -> list[Episode]:
     return list({(e.trajectory.episode_return, e.trajectory.length): e for e in reversed(episodes)}.values())[::-1]
 
 
+def _as_good(episode: Episode, task: Task) -> bool:
+    """Whether an episode returned what can be had: nothing went wrong in it."""
+    target = task.optimum.value if task.optimum is not None else task.solved
+    return target is not None and episode.trajectory.episode_return >= target
+
+
+def _same_reward(episodes: Sequence[Episode]) -> float | None:
+    """The reward of every step of the episodes; None where they differ."""
+    rewards = {value for e in episodes for value in np.unique(e.trajectory.rewards).tolist()}
+    return rewards.pop() if len(rewards) == 1 else None
+
+
 def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
     """Where episodes began and what they returned, in their order, at most MOST_STARTS of them, evenly chosen.
 
-    Of the observations those that are not the same in all; none are told where all began alike.
+    Of those with one return, ALIKE_STARTS are told. Of the observations those that are not the same in all; none are
+    told where all began alike.
     """
     if not trajectories:
         return []
     first = np.array([t.observations[0] for t in trajectories], np.float64)
     names = [(i, o.name) for i, o in enumerate(task.observations) if np.ptp(first[:, i]) > 0]
     chosen = np.unique(np.linspace(0, len(trajectories) - 1, min(MOST_STARTS, len(trajectories))).round().astype(int))
+    alike = Counter[float]()
+    kept = []
+    for k in chosen.tolist():
+        alike[trajectories[k].episode_return] += 1
+        kept += [k] if alike[trajectories[k].episode_return] <= ALIKE_STARTS else []
     return [
         {"start": {name: float(first[k, i]) for i, name in names}, "episode_return": trajectories[k].episode_return}
-        for k in chosen.tolist()
+        for k in kept
         if names
     ]
 

@@ -55,8 +55,9 @@ def visit_views(
 ) -> list[VisitView]:
     """At most `most` cells with an action, those before failures first, then those most visited.
 
-    Left out are those whose return to go overlaps that of another action in the cell or, where no other was
-    taken often enough, the mean over all cells: two standard errors each way.
+    Left out are those whose return to go overlaps that of another action in the cell, two standard errors each way.
+    Where no other was taken often enough, those are told that came before a failure and differ so from the mean over
+    all cells.
 
     Args:
         counts: of the episodes to show, as `tally` counts them; `anywhere`: of all episodes, for the other actions.
@@ -75,7 +76,7 @@ def visit_views(
     alone: npt.NDArray[np.bool_] = np.asarray(np.isnan(others).all(axis=1))
     overall = counts[3].sum() / counts[2].sum()
     differs = np.where(alone, np.abs(mean - overall) > STANDARD_ERRORS * error, (apart | np.isnan(others)).all(axis=1))
-    kept = np.flatnonzero(differs & ~np.isnan(mean))
+    kept = np.flatnonzero(differs & ~np.isnan(mean) & (~alone | (ends[seen] > 0)))
     kept = kept[np.lexsort((-visits[seen[kept]], -ends[seen[kept]]))][:most]
 
     def words(kind: int) -> str:

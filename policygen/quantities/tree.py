@@ -123,6 +123,24 @@ def constants(node: Node) -> tuple[float, ...]:
     return ()
 
 
+def signed_constants(node: Node, sign: float = 1.0) -> tuple[float, ...]:
+    """The `constants` with the sign that they are read with: -0.5 in `3*x - 0.5*y`."""
+    match node:
+        case Number(value):
+            return (sign * value,)
+        case Call("-", (left, right)):
+            return signed_constants(left) + signed_constants(right, -1.0)
+        case Call("neg", (operand,)):
+            return signed_constants(operand, -sign)
+        case Call("*" | "/", (first, other)):
+            return signed_constants(first, sign) + signed_constants(other)
+        case Call("^", (base, _)):
+            return signed_constants(base)
+        case Call(function, arguments) if function != "fixed":
+            return tuple(value for argument in arguments for value in signed_constants(argument))
+    return constants(node)
+
+
 def with_constants(node: Node, values: Iterator[float]) -> Node:
     """The expression with its `constants` replaced, taken from `values` in the same order."""
     match node:

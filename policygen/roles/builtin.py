@@ -248,7 +248,7 @@ def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     scored = [a for a in context.attempts if isinstance(a.policy, LinearPolicy) and a.score is not None]
     best = context.best.policy if context.best is not None else None
     shape = (len(inputs) + 1, len(output_names(context.task)))
-    if context.refining:
+    if context.tuning is not None:
         # The numbers are the refinement's business: give it the plain structure first, then the neighbourhood.
         start = _weights(best, inputs) if isinstance(best, LinearPolicy) else np.zeros(shape)
         matrix = start + _NEARBY * rng.normal(size=shape) if best is not None else start

@@ -17,6 +17,7 @@ from policygen.policies.normalise import Definition, definitions, normalisable
 from policygen.policies.policy import Policy
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
+from policygen.runs.tuning import Tuning, tuning_of
 from policygen.tasks.task import PolicyKind, Task
 
 Ending = Literal["terminated", "cut"]
@@ -222,7 +223,7 @@ class Search:
             self.reported_score,
             tuple(self.attempts),
             self.buffer,
-            config.refine.method is not None,
+            tuning_of(number, self.task, config.policy, config, self.attempts[-1].episodes if self.attempts else 0),
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             self.example,
         )
@@ -233,7 +234,7 @@ class Context:
     """What a prompt is rendered from, and what the `builtin` provider searches with.
 
     `best_score` is the one to be shown: exact, or on episodes that did not choose the best policy. The buffer is the
-    run's own: read it at once, do not keep it. `refining` says that a numerical search tunes every proposal.
+    run's own: read it at once, do not keep it. `tuning` says what the numerical search that tunes the proposal may do.
     `definitions` say what `n_NAME` stands for, over all that the buffer holds; empty unless the run normalises. They
     depend on nothing else, so that a resumed run reads recorded replies as they were read.
     """
@@ -246,7 +247,7 @@ class Context:
     best_score: Score | None
     attempts: tuple[Attempt, ...]
     buffer: ReplayBuffer
-    refining: bool = False
+    tuning: Tuning | None = None
     definitions: tuple[Definition, ...] = ()
     example: Example | None = None
 

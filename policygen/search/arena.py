@@ -20,14 +20,11 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Attempt, Search
+from policygen.runs.tuning import LEAST_SHARE, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
 
 # An environment that fails under so many proposals in a row would fail under the next ones, which cost money.
 MOST_FAULTS = 5
-
-EPISODES_OF_TUNING = 500  # a proposal, where nothing says how many
-LEAST_SHARE = 200  # with fewer episodes, tuning does more harm than good
-SCORES_OF_PROPOSAL = 4  # before and after tuning, a close comparison, and what validates a new best
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +118,7 @@ class Arena:
 
     def trials(self, number: int) -> Trials:
         """What tuning the proposal of attempt `number` may play: its own seeds, and the episodes left for it."""
-        episodes, left = self.config.refine.episodes, self.left
-        if episodes is None:
-            episodes = EPISODES_OF_TUNING if left is None else self._share(number, left)
-        if left is not None:
-            # Scoring and validating the tuned policy, and scoring the rest of its round, must still be possible.
-            others = self._rest_of_round(number)
-            episodes = min(episodes, left - (2 + others) * self.config.episodes)
-        return self._trials(number, episodes)
+        return self._trials(number, episodes_of_tuning(number, self.config, self.left))
 
     def last_trials(self, number: int, turns: int) -> Trials | None:
         """What attempt `number`, the first of so many that only tune, may play; None where that is too little.
@@ -140,15 +130,6 @@ class Arena:
         most = PROLONGATIONS[-1] * self.config.episodes  # of both who are compared; they have the first score
         episodes = self.left // turns - 2 * self.config.episodes - 2 * most
         return self._trials(number, episodes) if episodes >= LEAST_SHARE else None
-
-    def _share(self, number: int, left: int) -> int:
-        """Of the episodes that are left, those for tuning one of the proposals to come; none where it would be too few.
-
-        One more share is for the best policy in the end, which also gets what no proposal could use.
-        """
-        proposals = self.config.iterations * self.config.candidates - number + 1
-        share = left // (proposals + 1) - SCORES_OF_PROPOSAL * self.config.episodes
-        return share if share >= LEAST_SHARE else 0
 
     def _trials(self, number: int, episodes: int) -> Trials:
         def seeds(first: int, count: int) -> tuple[int, ...]:
@@ -195,10 +176,7 @@ class Arena:
 
     def reserve_for_round(self, number: int) -> None:
         """Keep the episodes that score the rest of its round, while attempt `number` is compared with the best."""
-        self._reserved = self._rest_of_round(number) * self.config.episodes
-
-    def _rest_of_round(self, number: int) -> int:
-        return -number % self.config.candidates
+        self._reserved = rest_of_round(number, self.config) * self.config.episodes
 
     def note_fault(self, error: EnvironmentFault) -> None:
         """Count a proposal under which the environment failed.

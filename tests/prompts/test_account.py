@@ -51,7 +51,8 @@ def test_an_episode_may_end_early_for_its_success():
     assert reached_its_goal(episode([-1.0] * 80 + [0.0], True), -100)  # Acrobot
     assert reached_its_goal(episode([-1.0] * 120, True), -110)  # MountainCar
     assert reached_its_goal(episode([-0.01] * 80 + [100.0], True), 90)  # MountainCarContinuous
-    assert reached_its_goal(episode([0.25] * 1250, True), 300)  # a walker at the far end
+    assert reached_its_goal(episode([0.6, -0.1] * 625, True), 300)  # a walker at the far end
+    assert not reached_its_goal(episode([1.0] * 488, True), 475)  # every step pays: the pole has fallen
     assert reached_its_goal(episode([0.0] * 20 + [1.0], True), None)  # FrozenLake
     assert reached_its_goal(episode([1.0], True), None)  # a hand of cards, won
     assert not reached_its_goal(episode([-1.0], True), None)

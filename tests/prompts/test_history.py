@@ -57,7 +57,7 @@ def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_m
     attempt = context.attempts[1]
     assert attempt.refinement.startswith("cma over ")
     _, request = texts(render_prompt(context, config))
-    assert "Every policy you propose is tuned before it is judged" in request
+    assert "Before a proposal is judged, a numerical search (cma) tunes its constants" in request
     if attempt.proposed is not None:
         moved = request.split("It moved, in order of appearance: ")[1].split("\n")[0]
         old, new = (dict(policy.equations)["right"] for policy in (attempt.proposed, attempt.policy))  # type: ignore[union-attr]
@@ -185,7 +185,7 @@ def test_a_table_is_compared_with_the_best_the_most_visited_cells_first() -> Non
         elif not len(differing):
             assert view.changed == "the same table"
         else:
-            assert view.changed.startswith(f"{len(differing)} cells differ, e.g. ")
+            assert view.changed.startswith(f"{len(differing)} cells: ")
             assert ",".join(map(str, best.grid.bins_of(differing[-1]))) in view.changed
 
 

@@ -60,7 +60,8 @@ def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> No
 def test_what_stands_still_is_one_row_and_no_column_is_there_twice() -> None:
     reply = "let copy = spin\nlet still = 2\nleft = 0\nright = copy + angle + still - 2"
     context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
-    view = template_variables(context, config)["worst_episodes"][0]
+    variables = template_variables(context, config)
+    view = [*variables["worst_episodes"], *variables["best_episodes"]][0]
     assert "copy" in view.columns
     assert not {"copy", "still"} & set(view.traced)
     resting = {name: [*values[:5], *[values[4]] * 100] for name, values in view.columns.items()}

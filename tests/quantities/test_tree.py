@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from policygen.quantities.compiled import compile_batch, compile_scalar
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Call, Name, Number, constants, linear_terms, names_in, with_constants
+from policygen.quantities.tree import (
+    Call,
+    Name,
+    Number,
+    constants,
+    linear_terms,
+    names_in,
+    signed_constants,
+    with_constants,
+)
 
 NAMES = ("x", "y", "spin", "theta_2")
 
@@ -47,3 +56,9 @@ def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
     assert to_text(changed) == "fixed(0.2 + a)*6 + 1"
     assert compile_scalar(changed, ["a"])([1.0]) == pytest.approx(8.2)
     assert compile_batch(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])
+
+
+def test_constants_are_told_with_the_sign_that_they_are_read_with() -> None:
+    node = parse_expression("2*x - 0.5*y - (3*x - 1) - -4*x/7 + sin(5*x - 6)^2", ["x", "y"])
+    assert signed_constants(node) == (2, -0.5, 3, -1, 4, 7, 5, -6)
+    assert tuple(map(abs, signed_constants(node))) == tuple(map(abs, constants(node)))

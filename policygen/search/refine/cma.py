@@ -15,16 +15,12 @@ import numpy as np
 
 from policygen.policies.policy import Policy
 from policygen.runs.state import TuningState
-from policygen.search.refine.tunable import FIRST_STEP, Refined, Trials, Tunable, Vector
+from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
+from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
-POPULATION = 12  # candidates of a generation, all on the same seeds
-SEEDS_PER_GENERATION = 4
 FIRST_STEPS = (0.02, 0.3)  # least and most first change of a constant, where more is known about it
 PROBE = 0.1  # relative change of one constant at a time, to see what it does to the return
 PROBE_SHARE = 0.2  # of the budget, at most
-# The search drifts along what its few seeds reward, towards cliffs they do not show: of its own history the policy is
-# chosen on episodes it has not seen, by successive halving, for this share of the budget.
-VALIDATION_SHARE = 0.2
 VALIDATED = 16  # moments of the search that are compared, at most
 PATIENCE = 30  # generations, after which a search ends that no longer climbs
 FLAT = 10  # generations of one and the same return, after which it ends

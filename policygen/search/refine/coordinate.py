@@ -8,7 +8,7 @@ import numpy as np
 
 from policygen.episodes.exact import FiniteMDP, exact_score
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.cma import SEEDS_PER_GENERATION
+from policygen.runs.tuning import SEEDS_PER_GENERATION
 from policygen.search.refine.tunable import Refined, Trials, Vector
 
 

@@ -12,12 +12,11 @@ from policygen.episodes.exact import FiniteMDP
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.runs.state import TuningState
+from policygen.runs.tuning import method_for
 from policygen.search.refine.ars import ars
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.coordinate import coordinate
 from policygen.search.refine.tunable import Refined, Trials, Tunable
-
-MOST_FOR_CMA = 100
 
 
 def refine(
@@ -42,13 +41,11 @@ def refine(
         The tuned policy, or None where there is nothing to tune or too little budget for one generation.
     """
     discrete_table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
-    if method == "coordinate" or (method == "auto" and discrete_table):
+    if method_for(method, choices=discrete_table) == "coordinate":
         return coordinate(policy, trials, rng_seed, mdp) if isinstance(policy, TablePolicy) else None
     tunable = Tunable(policy, state.floor if state is not None else floor)
     if tunable.size == 0:
         return None
-    if method == "auto":
-        method = "cma" if tunable.size <= MOST_FOR_CMA else "ars"
-    if method == "cma":
+    if method_for(method, choices=False, constants=tunable.size) == "cma":
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)

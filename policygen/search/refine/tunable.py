@@ -21,7 +21,6 @@ from policygen.runs.state import TuningState
 
 Method = Literal["cma", "ars", "coordinate"]
 Vector = npt.NDArray[np.float64]
-FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 SIGNIFICANT_DIGITS = 5
 # A constant as large as this means "no limit" and not a number to be tuned; none grows beyond it.
 HUGE = 1e30
