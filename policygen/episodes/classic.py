@@ -1,6 +1,6 @@
-"""Gymnasium's classic control for many copies at once, to the last bit what single environments compute.
+"""Classic control for many copies at once, to the last bit what single environments compute.
 
-The equations are those of `gymnasium.envs.classic_control`, with the constants of the environment at hand. So that no
+The equations are those of `gymnasium.envs.classic_control`, and of our pendulum under a load, with the constants of the environment at hand. So that no
 bit differs, numbers are added and multiplied in the same order and precision, and squares and cosines are taken by the
 same functions: the C library's `pow`, which for one number in a thousand is not the number times itself.
 """
@@ -20,7 +20,8 @@ from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.tasks.worlds.dynamics import Array, Stepped
+from policygen.tasks.worlds.dynamics import Array, Noise, Stepped
+from policygen.tasks.worlds.pendulum import PendulumTorqueEnv
 
 Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
@@ -45,10 +46,13 @@ class ClassicCopies:
     def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
         single: Any = env.unwrapped
         self._env, self._advance = single, _WORLDS[type(single)]
-        rows, states = [], []
+        self._deviation = float(getattr(single, "noise", 0.0))
+        rows, states, generators = [], [], []
         for seed in seeds:
             rows.append(single.reset(seed=int(seed))[0])
             states.append(np.asarray(single.state, np.float64))
+            generators.append(single.np_random)
+        self._noise = Noise(generators, rows[0].size)
         self.first, self._state = np.stack(rows), np.stack(states, axis=1)
 
     def step(self, actions: npt.NDArray[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_], bool, dict[str, Any]]:
@@ -58,11 +62,15 @@ class ClassicCopies:
         """
         after = self._advance(self._env, self._state, actions)
         self._state = after.state
-        return after.observations, after.rewards, after.ended, False, {}
+        observations = after.observations
+        if self._deviation:
+            observations = observations + self._deviation * self._noise()
+        return observations, after.rewards, after.ended, False, {}
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
         """Go on with these copies only."""
         self._state = np.ascontiguousarray(self._state[:, which])
+        self._noise.keep(which)
 
     def close(self) -> None:
         """Nothing is held but the environment that was given."""
@@ -168,17 +176,18 @@ def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) 
 
 
 def _pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
-    """`PendulumEnv.step`."""
-    angle, speed = state
+    """`PendulumEnv.step`, and that of a pendulum under a load, the third number of its state."""
+    angle, speed = state[:2]
     torque = _clipped(actions, -env.max_torque, env.max_torque)[:, 0]
+    pull = torque + state[2] if len(state) > 2 else torque
     upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
     effort = np.array([one**2 for one in torque], torque.dtype)  # in its own precision, which `float_power` is not
     costs = _squared(upright) + 0.1 * _squared(speed) + 0.001 * effort
-    speed = speed + (3 * env.g / (2 * env.l) * np.sin(angle) + 3.0 / (env.m * env.l**2) * torque) * env.dt
+    speed = speed + (3 * env.g / (2 * env.l) * np.sin(angle) + 3.0 / (env.m * env.l**2) * pull) * env.dt
     speed = _clipped(speed, -env.max_speed, env.max_speed)
     angle = angle + speed * env.dt
     observations = _rows(np.cos(angle), np.sin(angle), speed).T
-    return Stepped(_rows(angle, speed), observations, -costs, np.zeros(len(costs), np.bool_))
+    return Stepped(_rows(angle, speed, *state[2:]), observations, -costs, np.zeros(len(costs), np.bool_))
 
 
 _WORLDS: dict[type, Advance] = {
@@ -186,4 +195,5 @@ _WORLDS: dict[type, Advance] = {
     MountainCarEnv: _mountain_car,
     Continuous_MountainCarEnv: _continuous_mountain_car,
     PendulumEnv: _pendulum,
+    PendulumTorqueEnv: _pendulum,
 }

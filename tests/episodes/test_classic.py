@@ -34,6 +34,8 @@ def pushes(env: gym.Env[Any, Any], count: int, rng: np.random.Generator) -> np.n
         ("MountainCarContinuous-v0", {"goal_velocity": 0.02}),
         ("Pendulum-v1", {}),
         ("Pendulum-v1", {"g": 3.7}),
+        ("policygen/PendulumTorque-v0", {}),
+        ("policygen/PendulumTorque-v0", {"most_load": 0.5, "noise": 0.0}),
     ],
 )
 def test_copies_step_as_single_environments_bit_for_bit(gym_id: str, kwargs: dict[str, Any]) -> None:
@@ -74,6 +76,7 @@ def test_wrapped_and_other_environments_have_no_such_form() -> None:
         ("mountaincar-continuous", "force = 30*velocity"),
         ("acrobot", "minus = -rate1\nzero = 0\nplus = rate1"),
         ("pendulum", "torque = -8*sin - 2*rate"),
+        ("pendulum-torque", "torque = -8*sin - 2*rate"),
     ],
 )
 def test_episodes_of_classic_control_are_those_of_single_environments(

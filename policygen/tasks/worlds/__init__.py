@@ -9,7 +9,7 @@ from __future__ import annotations
 import gymnasium as gym
 
 
-def _register(name: str, module: str, steps: int, threshold: float, *, vector: bool = False) -> None:
+def _register(name: str, module: str, steps: int, threshold: float | None, *, vector: bool = False) -> None:
     """Once only: registering an id again is a warning."""
     home = f"{__name__}.{module}"
     if f"policygen/{name}-v0" not in gym.registry:
@@ -26,3 +26,4 @@ _register("Nim", "nim", 10, 1.0)
 _register("Maze", "maze", 100, 0.96)
 _register("Navigation", "navigation", 1_000, 4_200.0, vector=True)
 _register("Pong", "pong", 1_000, 3.0, vector=True)
+_register("PendulumTorque", "pendulum", 200, None)

@@ -34,6 +34,28 @@ class Stepped:
     ended: npt.NDArray[np.bool_]
 
 
+class Noise:
+    """Standard normal numbers that each of some generators gives next, `width` a step."""
+
+    def __init__(self, generators: Sequence[np.random.Generator], width: int) -> None:
+        self._generators = generators
+        self._ahead, self._drawn = np.empty((len(generators), 0, width)), 0
+
+    def __call__(self) -> Array:
+        """The noise of this step, shape (n, width)."""
+        if self._drawn == self._ahead.shape[1]:
+            size = (_AHEAD, self._ahead.shape[2])
+            self._ahead, self._drawn = np.stack([one.standard_normal(size) for one in self._generators]), 0
+        self._drawn += 1
+        noise: Array = self._ahead[:, self._drawn - 1]
+        return noise
+
+    def keep(self, which: npt.NDArray[np.bool_]) -> None:
+        """Go on with these generators only."""
+        self._generators = [one for one, kept in zip(self._generators, which, strict=True) if kept]
+        self._ahead = self._ahead[which]
+
+
 class Dynamics(ABC):
     """How a world begins and goes on, for n copies at once.
 
@@ -134,7 +156,7 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
         ]
         begun = [self.dynamics.start(random) for random in self._random]
         self.state = np.stack([state for state, _ in begun], axis=1)
-        self._noise, self._drawn = np.empty((self.num_envs, 0, self.dynamics.noise)), 0
+        self._noise = Noise(self._random, self.dynamics.noise)
         self._steps = np.zeros(self.num_envs, np.int64)
         self._done = np.zeros(self.num_envs, np.bool_)
         return np.stack([observation for _, observation in begun]).astype(np.float32), {}
@@ -151,7 +173,7 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
         """
         if not self._random:
             raise gym.error.ResetNeeded("call reset() before step()")
-        after = self.dynamics.advance(self.state, np.asarray(actions), self._next_noise())
+        after = self.dynamics.advance(self.state, np.asarray(actions), self._noise())
         observations, rewards, terminated = after.observations.astype(np.float32), after.rewards, after.ended
         self.state = after.state
         self._steps += 1
@@ -165,7 +187,8 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
         """Go on with these copies only; the others' episodes are over or not wanted."""
-        self.state, self._noise = np.ascontiguousarray(self.state[:, which]), self._noise[which]
+        self.state = np.ascontiguousarray(self.state[:, which])
+        self._noise.keep(which)
         self._steps, self._done = self._steps[which], self._done[which]
         self._random = [random for random, kept in zip(self._random, which, strict=True) if kept]
         self._resize(len(self._random))
@@ -174,14 +197,3 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
         self.num_envs = copies
         self.observation_space = batch_space(self.single_observation_space, copies)
         self.action_space = batch_space(self.single_action_space, copies)
-
-    def _next_noise(self) -> Array:
-        """The noise of this step, shape (n, noise): what each copy's own generator gives next."""
-        if not self.dynamics.noise:
-            return np.empty((self.num_envs, 0))
-        if self._drawn == self._noise.shape[1]:
-            self._noise = np.stack([random.standard_normal((_AHEAD, self.dynamics.noise)) for random in self._random])
-            self._drawn = 0
-        self._drawn += 1
-        noise: Array = self._noise[:, self._drawn - 1]
-        return noise
