@@ -1,8 +1,9 @@
 """Classic control for many copies at once, to the last bit what single environments compute.
 
-The equations are those of `gymnasium.envs.classic_control`, and of our pendulum under a load, with the constants of the environment at hand. So that no
-bit differs, numbers are added and multiplied in the same order and precision, and squares and cosines are taken by the
-same functions: the C library's `pow`, which for one number in a thousand is not the number times itself.
+The equations are those of `gymnasium.envs.classic_control` and of our pendulum under a load, with the constants of the
+environment at hand. So that no bit differs, numbers are added and multiplied in the same order and precision, and
+squares and cosines are taken by the same functions: the C library's `pow`, which for one number in a thousand is not
+the number times itself.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class PendulumTorqueEnv(PendulumEnv):
     ## Arguments
 
     * `g`: the acceleration of gravity, 10 by default.
-    * `most_load`: the largest load in N m, 1.5 by default. It must be below the motor's 2: a quarter of the motor is then
-      left to right the rod with, when the load is at its largest.
+    * `most_load`: the largest load in N m, 1.5 by default. It must be below the motor's 2; of 1.5 the
+      motor has a quarter of its torque left to right the rod with.
     * `noise`: standard deviation of each reading, 0.05 by default.
     """
 
@@ -68,7 +68,9 @@ class PendulumTorqueEnv(PendulumEnv):
             raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; there are human and rgb_array")
         super().__init__(render_mode, g)
         if not 0 <= most_load < self.max_torque:
-            raise ValueError(f"most_load is {most_load:g}; the motor holds loads from 0 to less than {self.max_torque:g}")
+            raise ValueError(
+                f"most_load is {most_load:g}; the motor holds loads from 0 to less than {self.max_torque:g}"
+            )
         if not 0 <= noise < np.inf:
             raise ValueError(f"noise is {noise:g}; a standard deviation is not negative")
         self.most_load, self.noise = most_load, noise
