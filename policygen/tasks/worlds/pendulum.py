@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.envs.classic_control.pendulum import PendulumEnv, angle_normalize
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from policygen.tasks.worlds.dynamics import Array
 
@@ -61,6 +61,8 @@ class PendulumTorqueEnv(PendulumEnv):
     * `noise`: standard deviation of each reading, 0.05 by default.
     """
 
+    state: Any  # angle, rate and load, float64 of shape (3,); None before the first episode
+
     def __init__(
         self, render_mode: str | None = None, g: float = 10.0, most_load: float = 1.5, noise: float = 0.05
     ) -> None:
@@ -74,9 +76,10 @@ class PendulumTorqueEnv(PendulumEnv):
         if not 0 <= noise < np.inf:
             raise ValueError(f"noise is {noise:g}; a standard deviation is not negative")
         self.most_load, self.noise = most_load, noise
-        high = self.observation_space.high + np.float32(_FAR * noise)
+        space: Any = self.observation_space
+        high = space.high + np.float32(_FAR * noise)
         self.observation_space = gym.spaces.Box(-high, high)
-        self.state: Array | None = None  # angle, rate and load
+        self.state = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -97,17 +100,17 @@ class PendulumTorqueEnv(PendulumEnv):
         angle, rate, load = self.state
         torque = np.clip(u, -self.max_torque, self.max_torque)[0]
         self.last_u = torque  # what `render` shows
-        costs = angle_normalize(angle) ** 2 + 0.1 * rate**2 + 0.001 * (torque**2)
+        upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
+        costs = upright**2 + 0.1 * rate**2 + 0.001 * (torque**2)
         pull = 3 * self.g / (2 * self.l) * np.sin(angle) + 3.0 / (self.m * self.l**2) * (torque + load)
         rate = np.clip(rate + pull * self.dt, -self.max_speed, self.max_speed)
         self.state = np.array([angle + rate * self.dt, rate, load])
         if self.render_mode == "human":
-            self.render()
+            self.render()  # type: ignore[no-untyped-call]
         return self._read(), -float(costs), False, False, {}
 
     def _get_obs(self) -> Array:
         """What there is to read: in double precision, because noise is still to be added."""
-        assert self.state is not None
         angle, rate = self.state[:2]
         return np.array([np.cos(angle), np.sin(angle), rate])
 
