@@ -31,10 +31,11 @@ MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does 
 STILL = 0.02  # of an observation's range over the episode, within which it counts as unchanged
 STILL_OF_LIMITS = 0.01  # the same of what the task says is possible, where that is less than MOST_RANGE
 MOST_RANGE = 1e3
-MOST_WATCHED = 4  # of these, that say how high and upright a body is and how fast it moves, and are always shown
+MOST_WATCHED = 6  # of these, that say how high and upright a body is and how fast it moves, and are always shown
 _WATCHED = re.compile(
     r"\bheight\b|\blean\b|\bspeed\b|\bvx\b|\bz[- ]coordinate of the (torso|front)|"
-    r"(?<!r )\bangle of the (torso|front tip)|\bvelocity of the x[- ]coordinate"
+    r"(?<!r )\bangle of the (torso|front tip|hull)|\bvelocity of the (x[- ]coordinate|tip along the x)|"
+    r"\bx[- ]coordinate velocity|\borientation of the torso"
 )
 
 

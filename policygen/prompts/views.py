@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policygen.runs.state import Attempt
 from policygen.tasks.spaces import Actuator, Observation
@@ -12,11 +13,15 @@ from policygen.tasks.task import Optimum, Task
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """What templates may know of a task; the fields are those of `Task`."""
+    """What templates may know of a task; the fields are those of `Task`.
+
+    `observed` has the observations with neighbours of one meaning as one, by all their names.
+    """
 
     name: str
     gym_id: str
     observations: tuple[Observation, ...]
+    observed: tuple[Observation, ...]
     actuators: tuple[Actuator, ...]
     action_space: str
     max_steps: int
@@ -37,6 +42,7 @@ def task_view(task: Task) -> TaskView:
         name=task.name,
         gym_id=task.gym_id,
         observations=task.observations,
+        observed=_together(task.observations),
         actuators=task.actuators,
         action_space=task.action_space,
         max_steps=task.max_steps,
@@ -50,6 +56,11 @@ def task_view(task: Task) -> TaskView:
         observation_names=task.observation_names,
         quantity_names=task.quantity_names,
     )
+
+
+def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:
+    groups = [list(group) for _, group in itertools.groupby(observations, lambda o: (o.about or o.name, o.unit))]
+    return tuple(replace(group[0], name=", ".join(o.name for o in group)) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ def task_from_gym(gym_id: str) -> Task:
         grid, remarks = _fitted_grid(env, found)
         assumed.extend(remarks)
         continuous = kind == "box" or (grid is None or len(grid.dimensions) < len(found))
+        about = prose(sections, arguments, told)
         return Task(
             name=slug(gym_id),
             gym_id=gym_id,
@@ -84,11 +85,11 @@ def task_from_gym(gym_id: str) -> Task:
             action_space=kind,
             max_steps=limit or DEFAULT_MAX_STEPS,
             grid=grid,
-            about=prose(sections, arguments, told),
+            about=about,
             facts=(
                 *([remark] if encoding else []),
-                *said_of_arguments(arguments, env),
-                *simulator_facts(env, [actuator.name for actuator in actuators]),
+                *said_of_arguments(arguments, env, about),
+                *simulator_facts(env, [actuator.name for actuator in actuators], arguments),
             ),
             solved=env.spec.reward_threshold if env.spec else None,
             run=(("policy", "linear" if continuous else "table"),),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 # The sections that a controller designer needs, in the order in which they are told: what is cut is cut at the end.
@@ -101,8 +103,8 @@ def prose(sections: Sequence[Section], arguments: Mapping[str, Any], told: Seque
             if not section.title.lower().startswith(wanted):
                 continue
             text = _readable(section.text, arguments)
-            if wanted in told:
-                text = _notes(text)
+            if wanted in told:  # what a list of actions adds to their names is nothing
+                text = _notes(text) if wanted == "observation" else ""
             if text:
                 kept.append(f"{section.title}: {text}" if "\n" not in text else f"{section.title}:\n{text}")
     return "\n\n".join(kept)[:_LONGEST_PROSE].strip()
@@ -110,18 +112,22 @@ def prose(sections: Sequence[Section], arguments: Mapping[str, Any], told: Seque
 
 def _notes(text: str) -> str:
     """What prose on observations or actions adds to their names: not which type and parts the space has."""
-    paragraphs = [
-        paragraph
-        for paragraph in text.split("\n\n")
-        if not re.search(r"Box\(|ndarray|elements|shape|action space|during construction|^\s*[-*]? ?\d+:", paragraph)
-    ]
+    paragraphs = [paragraph for paragraph in text.split("\n\n") if not _ON_THE_SPACE.search(paragraph)]
     return "\n\n".join(paragraphs)[:_LONGEST_SIDE_PROSE].rstrip()
 
 
+_ON_THE_SPACE = re.compile(
+    r"Box\(|ndarray|elements|shape|action space|during construction|^\s*[-*]? ?\d+:|-dimensional vector"
+    r"|State consists of|discrete states|body parts are|^Note:$"
+)
 _NOT_WORTH_READING = re.compile(
     r"gymnasium\.farama|Adapted from|inspiration from|mujoco-py|during construction|rgb|render|Pixel art"
     r"|heuristic|multivariate|`info` contains|`info` also|exclude_current_positions_from_observation`? is set"
     r"|number of independent state|on `v[234]`|described in Example|by Sutton and Barto|This MDP first appeared"
+    r"|is based on the (?:work|one)|corresponds to the .* described in|^\s*From \"|^\s*by Tom|Pontryagin|^\s*> "
+    r"|engine at full throttle or turn|environment has discrete actions|two environment versions|action_mask"
+    r"|this reward would be positive|A reward for moving forward|A negative reward to penalize|frame_skip|frametime"
+    r"|so that the .* stand up|is called \"Ant\"|^\s*See `|The number of possible observations is dependent"
     r"|By default, |The observation space consists|total reward returned is|quaternions|read more about|returned as|!\["
 )
 
@@ -131,7 +137,7 @@ def _readable(text: str, arguments: Mapping[str, Any]) -> str:
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", _without_links(text)):
         lines = [line for line in paragraph.split("\n") if not _NOT_WORTH_READING.search(line)]
-        kept = [plain(line) for line in lines if not _of_another_argument(line, arguments)]
+        kept = [plain(_in_force(line, arguments)) for line in lines if not _of_another_argument(line, arguments)]
         if any(line.strip() for line in kept):
             paragraphs.append("\n".join(kept).strip("\n"))
     return re.sub(r"\n{3,}", "\n\n", textwrap.dedent("\n\n".join(paragraphs))).strip("\n")
@@ -143,6 +149,33 @@ def _of_another_argument(line: str, arguments: Mapping[str, Any]) -> bool:
     return any(isinstance(arguments.get(name), bool) and str(arguments[name]) != value for name, value in stated)
 
 
+def _in_force(line: str, arguments: Mapping[str, Any]) -> str:
+    """The line with the values that arguments have in place of their defaults."""
+
+    def value(match: re.Match[str]) -> str:
+        known = isinstance(arguments.get(match[1]), int | float | tuple | list)
+        return f"{match[1]} = {written(arguments[match[1]])}" if known and written(arguments[match[1]]) else match[0]
+
+    line = re.sub(r"`(\w+)`(?: argument)? \(defaults? (?:is|to) [^()]*\)", value, line)
+    return re.sub(r"If `?(\w+) is True`? \((?:which is )?the default\), the", "The", line)
+
+
+def written(value: Any) -> str:
+    """A number, truth value, word, or a few of them; nothing for anything else."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int | float):
+        if not math.isfinite(value):
+            return str(value)
+        share = Fraction(value).limit_denominator(12)
+        exact = float(share) == float(value) and share.denominator in (3, 6, 7, 9, 11, 12)
+        return str(share) if exact else f"{value:.6g}"
+    if isinstance(value, list | tuple) and 0 < len(value) <= 6:
+        parts = [written(item) for item in value]
+        return f"({', '.join(parts)})" if all(parts) else ""
+    return ""
+
+
 def _without_links(text: str) -> str:
     text = re.sub(r"\[<a[^>]*>.*?</a>\]", "", text, flags=re.DOTALL)
     text = re.sub(r"<a[^>]*>(.*?)</a>", r"\1", text, flags=re.DOTALL)
@@ -152,6 +185,7 @@ def _without_links(text: str) -> str:
 
 # LaTeX and markup, and what they say.
 _MARKUP: tuple[tuple[str, str], ...] = (
+    (r"\s*\(see [^()]*\)", ""),
     (r"\s*\(`?observation\[[^()]*\)|\s*\(if +`exclude[^()]*\)", ""),
     (r"\\mathcal\{U\}_\{\[-?([^,]+?)(?:\s*(?:\\times|imes)\s*[I1]_\{?\d+\}?)?,[^\]]*\]\}", r"uniform noise up to \1"),
     (r"\\mathcal\{N\}\(0_\{\d+\},\s*([^\s^]+)\^2[^)]*\)", r"normal noise of standard deviation \1"),

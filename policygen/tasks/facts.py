@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -20,12 +20,12 @@ _LONGEST_LIST = 6  # of numbers that still counts as a constant
 # Constants about pictures, windows and colours, and Gymnasium's own.
 _PICTURE = re.compile(
     r"render|screen|viewport|window|surf|image|img|colou?r|font|icon|pixel|label|background|cell_size"
-    r"|(pos|offset|gap|top|origin)$|^spec$|metadata",
+    r"|(pos|offset|gap|top|origin|orientation)$|^spec$|metadata|^nS$|^nA$|^reward_range$|^start_state_index$",
     re.IGNORECASE,
 )
 
 
-def simulator_facts(env: gym.Env[Any, Any], actions: Sequence[str] = ()) -> tuple[str, ...]:
+def simulator_facts(env: gym.Env[Any, Any], actions: Sequence[str] = (), told: Collection[str] = ()) -> tuple[str, ...]:
     """Sentences about the system, in SI units, most useful first, of at most `MOST_CHARACTERS` in all.
 
     A MuJoCo model tells its time step, actuators, joints, bodies and floor; any other environment the constants it and
@@ -33,12 +33,13 @@ def simulator_facts(env: gym.Env[Any, Any], actions: Sequence[str] = ()) -> tupl
 
     Args:
         actions: what the task calls the components of an action, in order; `action[i]` where they are missing.
+        told: names of constants that are told elsewhere.
 
     Returns:
         Nothing where there is nothing to tell or the simulator cannot be read: facts are a courtesy, not a requirement.
     """
     try:
-        return _model_facts(env, actions) if has_model(env) else _constants(env)
+        return _model_facts(env, actions) if has_model(env) else _constants(env, told)
     except Exception:  # foreign code: a simulator that fails here will say so where it matters, when it is played
         return ()
 
@@ -67,7 +68,7 @@ def _shortened(lines: Sequence[str], most: int = MOST_CHARACTERS) -> tuple[str, 
     return (*kept, f"(Shortened: {len(lines) - len(kept)} more lines are left out.)")
 
 
-def _constants(env: gym.Env[Any, Any]) -> tuple[str, ...]:
+def _constants(env: gym.Env[Any, Any], told: Collection[str]) -> tuple[str, ...]:
     """One line `NAME = value, ...`: what the environment and its module are written with and episodes do not change."""
     before = _written(env)
     unchanged = dict(before)
@@ -84,6 +85,8 @@ def _constants(env: gym.Env[Any, Any]) -> tuple[str, ...]:
             unchanged = {name: value for name, value in unchanged.items() if now.get(name) == value}
             if terminated or truncated:
                 break
+    told = {*told, *_named_actions(env, unchanged)}
+    unchanged = {name: value for name, value in unchanged.items() if name not in told}
     if not unchanged:
         return ()
     head, words = "Constants of the simulator: ", [f"{name} = {text}" for name, text in unchanged.items()]
@@ -95,6 +98,13 @@ def _constants(env: gym.Env[Any, Any]) -> tuple[str, ...]:
             return (f"{head}{', '.join(kept)} (shortened: {len(words) - len(kept)} more).",)
         kept.append(word)
     return (f"{head}{', '.join(kept)}.",)
+
+
+def _named_actions(env: gym.Env[Any, Any], constants: Mapping[str, str]) -> list[str]:
+    """Constants that number the actions: `LEFT = 0, DOWN = 1`."""
+    named = [name for name, value in constants.items() if name.isupper() and value.isdigit()]
+    count = getattr(env.action_space, "n", 0)
+    return named if sorted(constants[name] for name in named) == sorted(map(str, range(count))) else []
 
 
 def _written(env: gym.Env[Any, Any]) -> dict[str, str]:

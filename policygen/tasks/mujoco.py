@@ -160,7 +160,8 @@ def _motion(machine: _Machine, joint: int) -> str:
         return f"turns freely ({name})"
     axis = machine.data.xaxis[joint]
     if kind == "slide":
-        return f"along {_direction(axis)} ({name})"
+        place = _number(round(float(machine.data.qpos[machine.model.jnt_qposadr[joint]]), 3))
+        return f"along {_direction(axis)} ({name}, {place} in this pose)"
     return f"turns about {_direction(axis)} ({name}; positive {_sense(axis)})"
 
 
@@ -279,7 +280,7 @@ def _joint_name(model: Any, joint: int) -> str:
 
 
 def _body_name(model: Any, body: int) -> str:
-    return str(model.body(body).name or f"#{body}")
+    return str(model.body(body).name or f"body{body}")  # as its observations are called
 
 
 def _bodies(machine: _Machine) -> list[str]:

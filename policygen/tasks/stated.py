@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from policygen.tasks.documentation import Section
+from policygen.tasks.documentation import Section, written
 from policygen.tasks.spaces import Observation
 
 # Arguments about pictures and files, and those whose values the time step tells.
@@ -39,38 +40,48 @@ def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
     }
 
 
-def said_of_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any]) -> list[str]:
-    """One sentence with the arguments in force, and the map of an environment that has one in letters."""
+def said_of_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], about: str = "") -> list[str]:
+    """One sentence with the arguments in force, what actions come out as, and the map of an environment in letters.
+
+    Args:
+        about: prose that says the values of some arguments already.
+    """
     off = {word for name, value in arguments.items() if value is False for word in name.split("_")} - {"is", "enable"}
     pairs = [
         f"{name} = {text}"
         for name, value in arguments.items()
         # The probability of rain where it never rains says nothing.
-        if (text := _written(value)) and (isinstance(value, bool) or not off & set(name.split("_")))
+        if (text := written(value))
+        and f"{name} = {text}" not in about
+        and (isinstance(value, bool) or not off & set(name.split("_")))
     ]
     said = [f"Arguments in force: {', '.join(pairs)}."] if pairs else []
     rows = getattr(env.unwrapped, "desc", None)
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind == "S" and rows.dtype.itemsize == 1:
         lines = [b"".join(row).decode("ascii", "replace") for row in rows]
         if not any(set(line) & set("|+") for line in lines):  # what is drawn with walls stands in the documentation
-            said.append(f"The map, row by row from the top: {' '.join(lines)}.")
-    return said
+            letters = set("".join(lines))
+            legend = " (S start, F frozen, H hole, G goal)" if letters <= set("SFHG") else ""
+            said.append(f"The map, row by row from the top{legend}: {' '.join(lines)}.")
+    return said + _chances(env)
 
 
-def _written(value: Any) -> str:
-    """A number, truth value, word, or a few of them; nothing for anything else."""
-    if isinstance(value, bool | str):
-        return str(value)
-    if isinstance(value, int | float):
-        if not math.isfinite(value):
-            return str(value)
-        share = Fraction(value).limit_denominator(12)
-        exact = float(share) == float(value) and share.denominator in (3, 6, 7, 9, 11, 12)
-        return str(share) if exact else f"{value:.6g}"
-    if isinstance(value, list | tuple) and 0 < len(value) <= 6:
-        parts = [_written(item) for item in value]
-        return f"({', '.join(parts)})" if all(parts) else ""
-    return ""
+def _chances(env: gym.Env[Any, Any]) -> list[str]:
+    """A sentence on how likely the outcomes of an action are, where that is known and a matter of chance."""
+    known = getattr(env.unwrapped, "P", None)
+    if not isinstance(known, dict) or not all(isinstance(actions, dict) for actions in known.values()):
+        return []
+    outcomes = Counter(
+        tuple(sorted(Fraction(float(chance)).limit_denominator(1000) for chance, *_ in results))
+        for actions in known.values()
+        for results in actions.values()
+    )
+    usual = outcomes.most_common(1)[0][0] if outcomes else ()
+    if len(usual) < 2:
+        return []
+    if len(set(usual)) == 1:
+        return [f"An action has {len(usual)} outcomes of probability {usual[0]} each."]
+    return [f"The outcomes of an action have probabilities {', '.join(map(str, usual[::-1]))}."]
 
 
 def clipped(observation: Observation, env: gym.Env[Any, Any]) -> Observation:
@@ -78,7 +89,9 @@ def clipped(observation: Observation, env: gym.Env[Any, Any]) -> Observation:
     if math.isfinite(observation.low) and math.isfinite(observation.high):
         if observation.integer:
             return observation
-        limits = f"{observation.low:.4g} to {observation.high:.4g}"
+        if observation.about.startswith("1 while"):
+            return observation
+        limits = f"{observation.low + 0.0:.4g} to {observation.high:.4g}"
     else:
         bounds = _clips(env).get("qfrc_constraint" if "constraint" in observation.about else "qvel")
         moves = "velocity" in observation.about or "constraint" in observation.about

@@ -94,6 +94,7 @@ def named_observations(
 def _meaning(text: str, row: Mapping[str, str]) -> str:
     """What a row says, with the model's name for it, by which the facts of the simulator call it."""
     said, model = plain(text), _model_name(row)
+    said += ", part of a unit quaternion" * ("-orientation" in said)
     return f"{said} ({model})" if model and model not in said else said
 
 
@@ -105,6 +106,8 @@ def _model_name(row: Mapping[str, str]) -> str:
 def _unit(row: Mapping[str, str]) -> str:
     text = next((value for key, value in row.items() if key.startswith(("type", "unit"))), "")
     unit = next((unit for unit in _UNITS if f"({unit})" in text), "")
+    if "-orientation" in row.get("observation", ""):  # of a quaternion, which a table calls an angle
+        return ""
     # One table calls the speeds of joints angles.
     return "rad/s" if unit == "rad" and "velocity" in row.get("observation", "").lower() else unit
 
@@ -164,6 +167,9 @@ _PARTS = {
 }
 
 
+_PART_UNITS = {"cfrc_ext": ": contact torque in N m and force in N"}
+
+
 def _parts_of_a_model(found: Sequence[Observation], env: gym.Env[Any, Any]) -> list[Observation]:
     """Names for what MuJoCo environments observe of every body, after positions and velocities; none if unclear."""
     base: Any = env.unwrapped
@@ -175,7 +181,11 @@ def _parts_of_a_model(found: Sequence[Observation], env: gym.Env[Any, Any]) -> l
     for part, size in structure.items():
         if part in _PARTS:
             word, ends = _PARTS[part]
-            some = [(slug(f"{body}_{word}_{end}"), f"{part} of body {body}") for body in bodies for end in ends]
+            some = [
+                (slug(f"{body}_{word}_{end}"), f"{part} of body {body}{_PART_UNITS.get(part, '')}")
+                for body in bodies
+                for end in ends
+            ]
             named += some[:size] if len(some) == size else []
         elif part == "qfrc_actuator" and size:
             first = base.model.nv - size

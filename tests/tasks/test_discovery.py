@@ -247,7 +247,7 @@ def test_units_limits_and_clipping_stand_beside_the_names():
     assert load_task("Acrobot-v1").observations[4].about.endswith("-12.57 to 12.57")
     ant = load_task("Ant-v5").observations
     assert len({o.name for o in ant}) == 105
-    assert ant[27].about == "cfrc_ext of body torso, clipped to -1 to 1"
+    assert ant[27].about == "cfrc_ext of body torso: contact torque in N m and force in N, clipped to -1 to 1"
 
 
 @pytest.mark.parametrize("gym_id", ["Walker2d-v5", "Acrobot-v1", "Blackjack-v1", "FrozenLake-v1", "Taxi-v4"])
@@ -261,7 +261,23 @@ def test_prose_is_short_and_plain(gym_id):
 
 def test_text_maps_keep_their_spaces_and_letters_are_told_row_by_row():
     assert "    |R: | : :G|\n    | : | : : |" in load_task("Taxi-v4").about
-    assert "The map, row by row from the top: SFFF FHFH FFFH HFFG." in load_task("FrozenLake-v1").facts
+    assert any("SFFF FHFH FFFH HFFG." in fact for fact in load_task("FrozenLake-v1").facts)
+
+
+def test_what_is_told_of_an_environment_holds_for_it_as_it_is_made_and_stands_there_once():
+    lake = " ".join(load_task("FrozenLake8x8-v1").facts)
+    assert "3 outcomes of probability 1/3 each" in lake
+    assert "G goal" in lake
+    assert "LEFT = 0" not in lake
+    assert not any("outcomes" in fact for fact in load_task("CliffWalking-v1").facts)
+    lander = load_task("LunarLander-v3")
+    assert " ".join(lander.facts).count("gravity = -10") == 1
+    assert "wind_power" not in " ".join(lander.facts)
+    for words in ("Pontryagin", "8-dimensional", "1: fire left"):
+        assert words not in lander.about
+    cheetah = load_task("HalfCheetah-v5")
+    assert "frame_skip" not in cheetah.about
+    assert (cheetah.about + " ".join(cheetah.facts)).count("ctrl_cost_weight") == 1
 
 
 def test_arguments_in_force_are_facts_and_others_are_left_out():
