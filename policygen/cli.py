@@ -131,6 +131,12 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Offer observations as n_NAME, minus their running mean and over their spread (linear policies).",
         ),
         click.option(
+            "--memory",
+            is_flag=True,
+            default=None,
+            help="Let builtin's linear policies remember: a clock and integrals to weigh.",
+        ),
+        click.option(
             "--example",
             metavar="RUN|best.json",
             help="Show the model a policy found on another task; RUN may be `latest`. builtin ignores it.",

@@ -10,7 +10,8 @@ process drawn from the posterior of the counts, in which an untried action may t
 sampling; Osband, Russo and Van Roy 2013, arXiv 1306.0940). Even attempts use what is known: the mean of the counts.
 
 Linear: an evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) on
-weights over observations scaled to unit spread, with the mirror image of every failed step tried next.
+weights over observations scaled to unit spread, with the mirror image of every failed step tried next. Where memory is
+asked for (`--memory`), a clock and integrals are weighed, too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number, to_text
 from policygen.quantities.tree import Name
+from policygen.roles import memory
 from policygen.roles.proposer import Proposal, read
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
@@ -101,6 +103,8 @@ class PlainSearch:
         """
         if self._config.policy == "table" and task.grid is None:
             raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
+        if self._config.memory and (taken := {*memory.names(_inputs(task))} & {*task.quantity_names}):
+            raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
 
     def propose(self, prompt: Prompt, context: Context, correspondence: Correspondence) -> Proposal:
         """The next policy of the search, read from its reply like any other."""
@@ -241,33 +245,47 @@ def _nearest(choices: npt.NDArray[np.float64], actions: npt.NDArray[Any]) -> npt
 _FIRST_STEP = 1.0
 _RANDOM_STARTS = 4
 _NEARBY = 0.1
+_FASTER = 0.5  # change of the logarithm of a clock's rate, beside a weight's of 1
+
+
+def _inputs(task: Task) -> Sequence[str]:
+    return task.inputs or task.observation_names
 
 
 def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
-    inputs = context.task.inputs or context.task.observation_names
+    inputs = _inputs(context.task)
+    terms = [PREFIX + name for name in inputs]
+    if context.memory:
+        terms += memory.terms(inputs)
     scored = [a for a in context.attempts if isinstance(a.policy, LinearPolicy) and a.score is not None]
     best = context.best.policy if context.best is not None else None
-    shape = (len(inputs) + 1, len(output_names(context.task)))
+    shape = (len(terms) + 1, len(output_names(context.task)))
+    rate, faster = memory.rate_of(best), 0.0
     if context.tuning is not None:
         # The numbers are the refinement's business: give it the plain structure first, then the neighbourhood.
-        start = _weights(best, inputs) if isinstance(best, LinearPolicy) else np.zeros(shape)
+        start = _weights(best, terms) if isinstance(best, LinearPolicy) else np.zeros(shape)
         matrix = start + _NEARBY * rng.normal(size=shape) if best is not None else start
+        faster = _NEARBY if best is not None else 0.0
         note = "A linear map over standardised quantities, for the numerical search to tune."
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
-        matrix = rng.normal(size=shape)
+        matrix, faster = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
     else:
-        parent = _weights(best, inputs)
-        step = _step_size(context)
+        parent = _weights(best, terms)
+        step = faster = _step_size(context)
         last = scored[-1].policy
         if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
-            matrix = 2 * parent - _weights(last, inputs)
+            matrix, faster = 2 * parent - _weights(last, terms), 0.0
+            rate *= rate / memory.rate_of(last)
             note = "The mirror image of the last step, which did not help."
         else:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
     matrix[:, ~_free_outputs(context)] = 0.0
-    return note, _standardised_policy(context, inputs, matrix)
+    remembered: list[str] = []
+    if context.memory:
+        remembered = memory.lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
+    return note, _standardised_policy(context, inputs, remembered, terms, matrix)
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
@@ -278,9 +296,8 @@ def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
     return np.array(free)
 
 
-def _weights(policy: LinearPolicy, inputs: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Weights over the standardised inputs and, last, the bias: shape (inputs + 1, outputs). Other terms count as 0."""
-    names = [PREFIX + name for name in inputs]
+def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Weights of the terms `names` and, last, the bias: shape (terms + 1, outputs). Other terms count as 0."""
     weights = np.zeros((len(names), len(policy.equations)))
     for term, row in zip(policy.terms, policy.weights, strict=True):
         if isinstance(term, Name) and term.name in names:
@@ -297,19 +314,26 @@ def _step_size(context: Context) -> float:
     return float(np.clip(step, 0.02, 4.0))
 
 
-def _standardised_policy(context: Context, inputs: Sequence[str], matrix: npt.NDArray[np.float64]) -> str:
+def _standardised_policy(
+    context: Context,
+    inputs: Sequence[str],
+    remembered: Sequence[str],
+    terms: Sequence[str],
+    matrix: npt.NDArray[np.float64],
+) -> str:
     """Equations over `n_NAME = (NAME - mean) / spread`, the mean and spread those of random actions.
 
     They are written into the policy as features (see `normalise`), and stay the same for a whole run, so that weights
-    keep their meaning.
+    keep their meaning. `remembered` are the definitions that follow them.
     """
     task = context.task
     first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
     first = first or [e.trajectory.observations for e in context.buffer]
     lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
+    lines += remembered
     for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
-        terms = [f"{_digits(weight)}*{PREFIX}{name}" for weight, name in zip(column, inputs, strict=False)]
-        lines.append(f"{output} = {' + '.join([*terms, _digits(column[-1])])}".replace("+ -", "- "))
+        weighed = [f"{_digits(weight)}*{name}" for weight, name in zip(column, terms, strict=False)]
+        lines.append(f"{output} = {' + '.join([*weighed, _digits(column[-1])])}".replace("+ -", "- "))
     return "\n".join(lines)
 
 

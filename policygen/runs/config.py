@@ -93,6 +93,7 @@ class RunConfig(BaseModel):
         False,
         description="offer observations as n_NAME, minus their running mean and over their spread (linear policies)",
     )
+    memory: bool = Field(False, description="builtin's linear policies get a clock and integrals to weigh")
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     jobs: int | None = Field(None, ge=1, description="processes that play episodes (default: all cores)")
     step_timeout: float = Field(STEP_TIMEOUT, gt=0, description="seconds that one step of the environment may take")
@@ -175,6 +176,10 @@ def effective_config(
     config = RunConfig(**merged).with_address_from(address_from)
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
+    if config.memory and (config.policy != "linear" or config.llm.partition(":")[0] not in ("builtin", "replay")):
+        raise UsageError(
+            "--memory is for the linear policies of builtin; a language model writes `prev(...)` where it needs memory"
+        )
     if config.refine.method == "coordinate" and config.policy == "linear":
         raise UsageError(f"--refine {config.refine} is for tables; a linear policy is tuned by cma, ars or auto")
     return config

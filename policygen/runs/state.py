@@ -226,6 +226,7 @@ class Search:
             tuning_of(number, self.task, config.policy, config, self.attempts[-1].episodes if self.attempts else 0),
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             self.example,
+            config.memory,
         )
 
 
@@ -236,7 +237,8 @@ class Context:
     `best_score` is the one to be shown: exact, or on episodes that did not choose the best policy. The buffer is the
     run's own: read it at once, do not keep it. `tuning` says what the numerical search that tunes the proposal may do.
     `definitions` say what `n_NAME` stands for, over all that the buffer holds; empty unless the run normalises. They
-    depend on nothing else, so that a resumed run reads recorded replies as they were read.
+    depend on nothing else, so that a resumed run reads recorded replies as they were read. `memory` asks `builtin` for
+    policies that remember.
     """
 
     task: Task
@@ -250,6 +252,7 @@ class Context:
     tuning: Tuning | None = None
     definitions: tuple[Definition, ...] = ()
     example: Example | None = None
+    memory: bool = False
 
     @property
     def incumbent(self) -> Policy | None:

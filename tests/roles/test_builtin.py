@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from support import attempts_of, in_a_process, transcript_of
 
 import policygen
-from policygen.errors import ProviderError
+from policygen.errors import ProviderError, UsageError
 from policygen.llm.messages import Message, Prompt
 from policygen.policies.parse import parse
 from policygen.roles.builtin import Builtin
+from policygen.roles.memory import rate_of
+from policygen.search.refine.tunable import Tunable
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -102,3 +106,53 @@ def test_it_does_not_try_the_same_table_twice_on_what_it_knows() -> None:
     result = policygen.run("cartpole", iterations=10, seed=4)
     tables = [str(a["policy"]) for a in attempts_of(result.folder)[1:]]
     assert len(set(tables)) == len(tables)
+
+
+SHORT: dict[str, Any] = {
+    **{"policy": "linear", "iterations": 5, "seed": 1},
+    **{"episodes": 4, "warmup_episodes": 4, "final_episodes": 4},
+}
+
+
+@pytest.mark.parametrize("refine", ["none", "cma:80"])
+def test_with_memory_its_policies_weigh_a_clock_and_integrals(refine: str) -> None:
+    result = policygen.run("cartpole", memory=True, refine=refine, **SHORT)
+    assert result.summary.failed_attempts == 0
+    policies = [attempt.policy for attempt in load_run(result.folder).search.attempts[1:]]
+    for policy in policies:
+        assert policy is not None
+        assert {"clock", "sum_angle", "sum_spin"} <= set(policy.remembers)
+    texts = [policy.to_text() for policy in policies if policy is not None]
+    weights = texts[-1].splitlines()[-1]
+    assert all(f"*{name}" in weights for name in ("n_angle", "clock_sin1", "clock_cos2", "sum_position"))
+    clocks = {text.split("let clock = ")[1].splitlines()[0] for text in texts}
+    assert len(clocks) > 1  # the rate is searched, too
+
+
+def test_tuning_moves_the_rate_of_the_clock_by_its_own_size() -> None:
+    result = policygen.run("cartpole", memory=True, **{**SHORT, "iterations": 1})
+    assert result.policy is not None
+    tunable = Tunable(result.policy, floor=2.5)
+    features = [place for place in tunable.places if place.startswith("let ")]
+    assert features == ["let clock"]
+    rate = rate_of(result.policy)
+    moved = tunable.at(np.full(tunable.size, 0.1))
+    assert rate_of(moved) == pytest.approx(1.1 * rate, rel=1e-3)
+
+
+def test_without_memory_it_answers_as_if_there_were_none() -> None:
+    result = policygen.run("cartpole", **SHORT)
+    assert result.policy is not None
+    assert not result.policy.remembers
+    names = [name for name, _ in result.policy.lets]
+    assert names == ["n_angle", "n_position", "n_spin", "n_velocity"]
+
+
+def test_names_that_memory_needs_must_be_free(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "envs" / "cartpole.toml").read_text()
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "clocked.toml").write_text(
+        text.replace('name = "cartpole"', 'name = "clocked"').replace('"spin"', '"clock"').replace("spin", "clock")
+    )
+    with pytest.raises(UsageError, match=r"^--memory defines `clock`, which task clocked has already; rename it there$"):
+        policygen.run(str(tmp_path / "envs" / "clocked.toml"), memory=True, **SHORT)

@@ -98,6 +98,14 @@ def test_normalised_quantities_are_for_linear_policies_wherever_the_kind_comes_f
     assert not effective_config(LAKE, "frozenlake", options={"policy": "linear"}).normalise
 
 
+def test_memory_is_for_the_linear_policies_of_builtin():
+    for asked in ({"memory": True}, {"memory": True, "policy": "linear", "llm": "openai:gpt-5-mini"}):
+        with pytest.raises(UsageError, match=r"^--memory is for the linear policies of builtin; a language model writes"):
+            effective_config(LAKE, "frozenlake", options=asked)
+    for llm in ("builtin", "replay:results/some"):
+        assert effective_config(LAKE, "frozenlake", options={"memory": True, "policy": "linear", "llm": llm}).memory
+
+
 def test_every_setting_is_described_and_the_record_is_frozen():
     assert all(field.description for field in RunConfig.model_fields.values())
     with pytest.raises(ValueError, match="frozen"):

@@ -122,6 +122,14 @@ STORIES = {
     ),
     "table": Story("cartpole", (), {"iterations": 5, "seed": 3, "final_episodes": 5}),
     "linear": Story("cartpole", (), {"policy": "linear", "iterations": 3, "candidates": 2, "final_episodes": 5}),
+    "memory": Story(
+        "cartpole",
+        (),
+        {
+            **{"policy": "linear", "memory": True, "iterations": 3, "refine": "cma:60"},
+            **{"episodes": 5, "warmup_episodes": 5, "final_episodes": 5},
+        },
+    ),
 }
 
 

@@ -70,8 +70,8 @@ class Tunable:
     def __init__(self, policy: Policy, floor: float = 0.0) -> None:
         self.policy = policy
         self.floor = floor
-        # What standardises quantities for the equations to weigh is fixed; with a floor, that is every feature.
-        self._moving = {name for name, node in policy.lets if floor == 0.0 and not is_definition(name, node)}
+        # What standardises quantities for the equations to weigh is fixed.
+        self._moving = {name for name, node in policy.lets if not is_definition(name, node)}
         named: list[tuple[str, Node]] = [(f"let {n}", node) for n, node in policy.lets if n in self._moving]
         edges: list[float] = []
         levels: list[float] = []
@@ -88,7 +88,9 @@ class Tunable:
         in_nodes = [value for _, node in named for value in constants(node)]
         places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
         self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
-        sizes = np.maximum(np.abs(self._values), floor)
+        # The floor is one of weights; a feature's constants, such as the rate of a clock, have sizes of their own.
+        weighing = np.array([not place.startswith("let ") for place in places], np.bool_)
+        sizes = np.maximum(np.abs(self._values), np.where(weighing, floor, 0.0))
         # A zero edge or level has no size of its own: the others of its kind lend it theirs.
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
