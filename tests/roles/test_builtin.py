@@ -154,5 +154,7 @@ def test_names_that_memory_needs_must_be_free(tmp_path: Path) -> None:
     (tmp_path / "envs" / "clocked.toml").write_text(
         text.replace('name = "cartpole"', 'name = "clocked"').replace('"spin"', '"clock"').replace("spin", "clock")
     )
-    with pytest.raises(UsageError, match=r"^--memory defines `clock`, which task clocked has already; rename it there$"):
+    with pytest.raises(
+        UsageError, match=r"^--memory defines `clock`, which task clocked has already; rename it there$"
+    ):
         policygen.run(str(tmp_path / "envs" / "clocked.toml"), memory=True, **SHORT)

@@ -100,7 +100,9 @@ def test_normalised_quantities_are_for_linear_policies_wherever_the_kind_comes_f
 
 def test_memory_is_for_the_linear_policies_of_builtin():
     for asked in ({"memory": True}, {"memory": True, "policy": "linear", "llm": "openai:gpt-5-mini"}):
-        with pytest.raises(UsageError, match=r"^--memory is for the linear policies of builtin; a language model writes"):
+        with pytest.raises(
+            UsageError, match=r"^--memory is for the linear policies of builtin; a language model writes"
+        ):
             effective_config(LAKE, "frozenlake", options=asked)
     for llm in ("builtin", "replay:results/some"):
         assert effective_config(LAKE, "frozenlake", options={"memory": True, "policy": "linear", "llm": llm}).memory
