@@ -112,12 +112,13 @@ def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     else:
         table.add_row("proposals", run.proposer.introduction)
     counted = [attempt for attempt in done if attempt.number > 0]
-    left = f", about {_duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
-    table.add_row("time", f"{_duration(elapsed)}{left}")
+    left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
+    table.add_row("time", f"{duration(elapsed)}{left}")
     return table
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as people say them: `2 h 05 min`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

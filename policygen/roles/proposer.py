@@ -162,7 +162,7 @@ class LanguageModel:
             BudgetExhausted: it cannot.
         """
         allowance = ledger.reply_allowance(prompt)
-        if self._config.max_usd is not None:
+        if ledger.holds_cost:
             ledger.check_cost(self._cost(ledger.expected_tokens(prompt), allowance))
         return allowance
 

@@ -59,6 +59,11 @@ class Ledger:
         """A careful estimate of a prompt's tokens, corrected by what the server has reported so far."""
         return round(prompt.estimated_tokens * self._estimate_ratio)
 
+    @property
+    def holds_cost(self) -> bool:
+        """Whether requests must be refused that may cost too much."""
+        return self.config.max_usd is not None
+
     def check_cost(self, most: float | None) -> None:
         """Refuse a call that may cost `most` USD where that exceeds what is left.
 

@@ -135,17 +135,19 @@ def effective_config(
     name: str,
     *,
     base: RunConfig | None = None,
+    suite: Mapping[str, Any] | None = None,
     file: Path | None = None,
     assignments: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The settings of a run, later sources over earlier ones: task file, config file, `--set`, options.
+    """The settings of a run, later sources over earlier ones: task file, suite, config file, `--set`, options.
 
     Where knowledge is withheld (`ablate`), an example that only the task file names is withheld as well: an example is
     knowledge too. One that the user names is shown whole, names and all.
 
     Args:
         base: settings of an earlier run, to start from instead of the task file's.
+        suite: the protocol of the suite that the task is run in.
 
     Raises:
         UsageError: an unknown key or a value out of range, with the source it came from; or settings that contradict
@@ -160,6 +162,7 @@ def effective_config(
         if "base_url" in dict(task.run):
             address_from = f"the [run] table of {name}"
     of_the_task = merged.pop("example", None) if base is None else None
+    _merge(merged, suite or {}, "the suite")
     if file is not None:
         settings = _read(file)
         _merge(merged, settings, file.name)

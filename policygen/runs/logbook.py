@@ -72,15 +72,21 @@ class Logbook:
     # --- writing
 
     @classmethod
-    def create(cls, out: Path, task: Task, config: RunConfig, example: Example | None = None) -> Logbook:
-        """A new folder `<task>-<provider>-<time>-s<seed>` under `out`, with the settings, task and example in it.
+    def create(
+        cls, out: Path, task: Task, config: RunConfig, example: Example | None = None, *, name: str = ""
+    ) -> Logbook:
+        """A new folder under `out`, with the settings, task and example in it.
+
+        Args:
+            name: of the folder, which may be there with the rests of a run that never began; by default
+                `<task>-<provider>-<time>-s<seed>`.
 
         Raises:
             LogbookError: it cannot be written.
         """
         provider = read_spec(config.llm).name
         stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
-        logbook = cls(_new_folder(out, stem))
+        logbook = cls(_named_folder(out / name) if name else _new_folder(out, stem))
         try:
             logbook.hold()
             logbook._write_json("task.json", "task", task_to_record(task))
@@ -309,6 +315,16 @@ class Logbook:
 def _file_name(name: str) -> str:
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:_LONGEST_NAME]
     return kept or "unnamed"
+
+
+def _named_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LogbookError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
+    if (folder / "config.toml").exists():
+        raise LogbookError(f"{folder} is a run already; go on with it: policygen resume {folder}")
+    return folder
 
 
 def _new_folder(out: Path, stem: str) -> Path:

@@ -103,8 +103,11 @@ class Run:
         self.logbook.release()
 
 
-def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = None) -> Run:
+def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = None, *, name: str = "") -> Run:
     """A new run in a new folder under `out`.
+
+    Args:
+        name: of the folder; by default one made of the task, the provider, the time and the seed.
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
@@ -125,7 +128,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
         example = read_example(source)
         config = config.model_copy(update={"example": str(source)})
     search = new_search(task, config, example)
-    return Run(config, proposer, Logbook.create(out, task, config, example), search, Ledger(config))
+    return Run(config, proposer, Logbook.create(out, task, config, example, name=name), search, Ledger(config))
 
 
 def summarise(run: Run, seconds: float) -> Summary:

@@ -6,19 +6,28 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from policygen import __version__
+from policygen.cli.experiments import resume_sweep, sweep
+from policygen.cli.options import (
+    BASE_URL,
+    PATH,
+    RunPath,
+    assignment,
+    budget_options,
+    fail,
+    run_settings,
+    say,
+    trust_option,
+)
 from policygen.errors import PolicygenError, UsageError
-from policygen.files import find_run
-from policygen.outgoing import shown
 
 GROUPS = {
-    "Search for a policy": ("run", "resume"),
+    "Search for a policy": ("run", "resume", "sweep"),
     "Look at what was found": ("show", "eval", "plot"),
     "Prepare": ("tasks", "prompt", "doctor", "bench"),
 }
@@ -41,55 +50,30 @@ def main() -> None:
     try:
         code = commands.main(prog_name="policygen", standalone_mode=False)
     except click.exceptions.Abort:
-        code = _fail("interrupted", 130)
+        code = fail("interrupted", 130)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = error.exit_code
     except click.ClickException as error:
-        code = _fail(error.format_message(), error.exit_code)
+        code = fail(error.format_message(), error.exit_code)
     except UsageError as error:
-        code = _fail(str(error), 2)
+        code = fail(str(error), 2)
     except PolicygenError as error:
-        code = _fail(str(error), 1)
+        code = fail(str(error), 1)
     except KeyboardInterrupt:
-        code = _fail("interrupted", 130)
+        code = fail("interrupted", 130)
     except OSError as error:
         if error.filename is not None:
             raise
         # Standard output cannot be written, and what waits in its buffer must not fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _fail(f"the output cannot be written: {error.strerror}", 1)
+        code = fail(f"the output cannot be written: {error.strerror}", 1)
     sys.exit(code or 0)
-
-
-def say(text: object, *, err: bool = False) -> None:
-    """Print, with secrets hidden and control characters made visible."""
-    click.echo(shown(text), err=err)
-
-
-def _fail(message: str, code: int) -> int:
-    say(f"Error: {message}", err=True)
-    return code
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     if issubclass(category, UserWarning):
         say(f"Warning: {message}", err=True)
-
-
-class RunPath(click.Path):
-    """A path, or `latest`: the newest run folder in results/."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        """The path that is meant."""
-        return find_run(str(value))
-
-
-PATH = click.Path(path_type=Path)
-BASE_URL = click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1.")
 
 
 class RunCommand(click.Command):
@@ -110,69 +94,6 @@ def commands() -> None:
 
     Start with `policygen run cartpole`: it needs no key. With a key: `policygen run cartpole --llm openai:gpt-5-mini`.
     """
-
-
-def assignment(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option `--set`."""
-    return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
-
-
-def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `run` and `prompt` share."""
-    for option in (
-        assignment("Any setting (see `run --help`); may be repeated."),
-        click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
-        click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
-        click.option("--template", help="Improve template: a name in templates/ or a path."),
-        click.option(
-            "--normalise",
-            is_flag=True,
-            default=None,
-            help="Offer observations as n_NAME, minus their running mean and over their spread (linear policies).",
-        ),
-        click.option(
-            "--memory",
-            is_flag=True,
-            default=None,
-            help="Let builtin's linear policies remember: a clock and integrals to weigh.",
-        ),
-        click.option(
-            "--example",
-            metavar="RUN|best.json",
-            help="Show the model a policy found on another task; RUN may be `latest`. builtin ignores it.",
-        ),
-        click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
-        click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
-        click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
-        click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
-        BASE_URL,
-        click.option("--llm", help="Provider and model (default: builtin, which is not a language model)."),
-    ):
-        command = option(command)
-    return command
-
-
-def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The budgets of a run."""
-    for option in (
-        click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
-        click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
-        click.option("--max-tokens", type=int, help="Most tokens, in and out."),
-        click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
-        click.option("--patience", type=int, help="Stop after so many attempts without a new best."),
-        click.option("--iterations", type=int, help="Rounds of asking (default 20)."),
-    ):
-        command = option(command)
-    return command
-
-
-def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option by which a user vouches for a file that came from elsewhere."""
-    return click.option(
-        "--trust",
-        is_flag=True,
-        help="The files are yours, or you know them: they may name a module to import, and a server that gets the key.",
-    )(command)
 
 
 @commands.command(cls=RunCommand)
@@ -207,19 +128,30 @@ def run(
     _carry_out(begun)
 
 
+commands.add_command(sweep)
+
+
 @commands.command()
-@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
 @assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
 @budget_options
+@click.option("--workers", type=click.IntRange(1), help="Processes that carry out runs of a sweep (default 1).")
 @trust_option
-def resume(run_folder: Path, assignments: tuple[str, ...], trust: bool, **budgets: Any) -> None:
-    """Go on with the interrupted run in folder RUN, as if it had not been interrupted.
+def resume(run_folder: Path, assignments: tuple[str, ...], workers: int | None, trust: bool, **budgets: Any) -> None:
+    """Go on with the interrupted run in folder RUN, as if it had not been interrupted, or with a sweep.
 
-    With a larger budget a finished run goes on, too, as if it had been asked for at first.
+    With a larger budget a finished run goes on, too, as if it had been asked for at first. A sweep's budget is that of
+    all its runs.
     """
     from policygen.reports.missing import make_missing
     from policygen.search.resume import resume as resume_run
+    from policygen.sweeps.plan import is_sweep
 
+    if is_sweep(run_folder):
+        resume_sweep(run_folder, assignments, budgets, workers=workers or 1, trust=trust)
+        return
+    if workers is not None:
+        raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
     if not assignments and (made := make_missing(run_folder)):
         say(f"the run was finished but for {', '.join(made)}; now it is whole")
@@ -248,7 +180,7 @@ def _carry_out(begun: Any) -> None:
         if isinstance(error, KeyboardInterrupt):
             say(f"\nInterrupted. {hint}", err=True)
             raise SystemExit(130) from None
-        raise SystemExit(_fail(f"{error}\n{hint}", 1)) from None
+        raise SystemExit(fail(f"{error}\n{hint}", 1)) from None
     say(f"\nstopped: {summary.stopped}")
     best = begun.search.best
     if best is None or best.policy is None:

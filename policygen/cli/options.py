@@ -1,0 +1,101 @@
+"""What the commands share: how they speak, the paths they take, and options that several have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from policygen.files import find_run
+from policygen.outgoing import shown
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print, with secrets hidden and control characters made visible."""
+    click.echo(shown(text), err=err)
+
+
+def fail(message: str, code: int) -> int:
+    """Say what went wrong; returns the exit code."""
+    say(f"Error: {message}", err=True)
+    return code
+
+
+class RunPath(click.Path):
+    """A path, or `latest`: the newest run folder in results/."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path that is meant."""
+        return find_run(str(value))
+
+
+PATH = click.Path(path_type=Path)
+BASE_URL = click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1.")
+
+
+def assignment(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--set`."""
+    return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
+
+
+def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that `run` and `prompt` share."""
+    for option in (
+        assignment("Any setting (see `run --help`); may be repeated."),
+        click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
+        click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
+        click.option("--template", help="Improve template: a name in templates/ or a path."),
+        click.option(
+            "--normalise",
+            is_flag=True,
+            default=None,
+            help="Offer observations as n_NAME, minus their running mean and over their spread (linear policies).",
+        ),
+        click.option(
+            "--memory",
+            is_flag=True,
+            default=None,
+            help="Let builtin's linear policies remember: a clock and integrals to weigh.",
+        ),
+        click.option(
+            "--example",
+            metavar="RUN|best.json",
+            help="Show the model a policy found on another task; RUN may be `latest`. builtin ignores it.",
+        ),
+        click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
+        click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
+        click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
+        click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
+        BASE_URL,
+        click.option("--llm", help="Provider and model (default: builtin, which is not a language model)."),
+    ):
+        command = option(command)
+    return command
+
+
+def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The budgets of a run."""
+    for option in (
+        click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
+        click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
+        click.option("--max-tokens", type=int, help="Most tokens, in and out."),
+        click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
+        click.option("--patience", type=int, help="Stop after so many attempts without a new best."),
+        click.option("--iterations", type=int, help="Rounds of asking (default 20)."),
+    ):
+        command = option(command)
+    return command
+
+
+def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option by which a user vouches for a file that came from elsewhere."""
+    return click.option(
+        "--trust",
+        is_flag=True,
+        help="The files are yours, or you know them: they may name a module to import, and a server that gets the key.",
+    )(command)

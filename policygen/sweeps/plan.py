@@ -1,0 +1,233 @@
+"""What a sweep is to run: cells, the products they come from, and the manifest in the sweep's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from policygen.errors import LogbookError, UsageError, explain
+from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
+from policygen.sweeps.suites import find_suite, load_suite
+
+MANIFEST = "sweep.toml"
+_REMEDY = "restore it from a copy, or begin the sweep again with the same --out: finished runs are kept"
+_LARGEST = 16 * 2**20
+_MOST_SEEDS = 100_000
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Entry(_Frozen):
+    """A task of a sweep, with what its suite says of it."""
+
+    task: str
+    suite: str = ""
+    run: dict[str, Any] = {}
+    max_steps: int | None = Field(default=None, ge=1)
+
+
+class Product(_Frozen):
+    """What one command asked for: every task with every model, template and seed.
+
+    A template of "" is the one that the kind of policy has.
+    """
+
+    tasks: tuple[Entry, ...] = Field(min_length=1)
+    llms: tuple[str, ...] = Field(min_length=1)
+    templates: tuple[str, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field(min_length=1)
+
+
+class Limits(_Frozen):
+    """What all runs of a sweep may spend together on language models; None is no limit."""
+
+    max_calls: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_usd: float | None = Field(default=None, ge=0)
+
+    def more(self, other: Limits) -> Limits:
+        """These limits, with those of `other` that are stated in their place."""
+        return Limits(**{**self.model_dump(), **other.model_dump(exclude_none=True)})
+
+
+class Plan(_Frozen):
+    """A sweep: its products, the settings (`NAME=VALUE`) of all its runs, and its limits."""
+
+    products: tuple[Product, ...] = Field(min_length=1)
+    settings: tuple[str, ...] = ()
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of a sweep; `key` names its folder."""
+
+    key: str
+    entry: Entry
+    llm: str
+    template: str
+    seed: int
+
+    @property
+    def row(self) -> str:
+        """The cell without its seed, in words."""
+        return ", ".join(filter(None, (self.entry.task, self.llm, self.template)))
+
+
+def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[str], seeds: Sequence[int]) -> Product:
+    """What a command asks for: `names` are tasks and suites; a task that is named twice is run once.
+
+    Raises:
+        UsageError: a suite is malformed.
+    """
+    entries: dict[str, Entry] = {}
+    for name in names:
+        for entry in _entries(name):
+            entries.setdefault(entry.task, entry)
+    return Product(
+        tasks=tuple(entries.values()),
+        llms=tuple(dict.fromkeys(llms)) or ("builtin",),
+        templates=tuple(dict.fromkeys(templates)) or ("",),
+        seeds=tuple(dict.fromkeys(seeds)),
+    )
+
+
+def _entries(name: str) -> Iterator[Entry]:
+    if find_suite(name) is None:
+        yield Entry(task=name)
+        return
+    suite = load_suite(name)
+    for task in suite.tasks:
+        yield Entry(task=task, suite=suite.name, run=dict(suite.run), max_steps=suite.max_steps.get(task))
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Seeds as they are written: `10` is 0 to 9, `100..109` both ends included, `1,5,7` a list (also of ranges).
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    wrong = UsageError(f"--seeds {text}: write how many, as in 10, a range, as in 100..109, or a list, as in 1,5,7")
+    if text.isdecimal():
+        count = int(text)
+        if not 1 <= count <= _MOST_SEEDS:
+            raise UsageError(f"--seeds {text}: at least one and at most {_MOST_SEEDS:,} seeds, please")
+        return tuple(range(count))
+    seeds: list[int] = []
+    for part in filter(None, text.split(",")):
+        found = re.fullmatch(r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*)?", part)
+        if found is None:
+            raise wrong
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not first <= last < first + _MOST_SEEDS:
+            raise wrong
+        seeds += range(first, last + 1)
+    if not seeds:
+        raise wrong
+    return tuple(dict.fromkeys(seeds))
+
+
+def cells_of(plan: Plan) -> list[Cell]:
+    """All cells, each once, in the order of the products: all tasks under the first seed, then under the next.
+
+    Raises:
+        UsageError: two products want the same cell under different protocols.
+    """
+    found: dict[str, Cell] = {}
+    for product in plan.products:
+        axes = (product.seeds, product.llms, product.templates, product.tasks)
+        for seed, llm, template, entry in itertools.product(*axes):
+            cell = Cell(_key(entry.task, llm, template, seed), entry, llm, template, seed)
+            earlier = found.setdefault(cell.key, cell)
+            if (earlier.entry.run, earlier.entry.max_steps) != (entry.run, entry.max_steps):
+                raise UsageError(
+                    f"{entry.task} is in the sweep already, {_from(earlier.entry)}, and not {_from(entry)}; "
+                    "choose another --out"
+                )
+    return list(found.values())
+
+
+def _from(entry: Entry) -> str:
+    return f"as suite {entry.suite} runs it" if entry.suite else "as it is run by itself"
+
+
+def _key(task: str, llm: str, template: str, seed: int) -> str:
+    """The name of a cell's folder: readable, and another one for every other cell."""
+    parts = [task, llm.replace(":", "-", 1), *filter(None, [template])]
+    plain = [re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("._-")[:60] for part in parts]
+    if plain != parts:  # something could not be written as it is: tell it apart by a digest
+        plain.append(hashlib.sha256("\n".join(parts).encode()).hexdigest()[:6])
+    return "-".join([*filter(None, plain), f"s{seed}"])
+
+
+# --- the manifest ----------------------------------------------------------------------------------------------------
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is a sweep's."""
+    return (folder / MANIFEST).is_file()
+
+
+def read_plan(folder: Path) -> Plan:
+    """What the manifest of a sweep says.
+
+    Raises:
+        LogbookError: it is missing or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        record = tomllib.loads(read_plain(path, _LARGEST).decode())
+    except FileNotFoundError:
+        raise LogbookError(f"{folder} is not a sweep's folder (it has no {MANIFEST})") from None
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, error, _REMEDY) from None
+    check_mark(record, path, "sweep", _REMEDY)
+    try:
+        return Plan.model_validate({key: value for key, value in record.items() if key != "format"})
+    except ValidationError as error:
+        raise damaged(path, explain(error), _REMEDY) from None
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write the manifest.
+
+    Raises:
+        LogbookError: it cannot be written.
+    """
+    record: Mapping[str, Any] = {**mark("sweep"), **plan.model_dump(mode="json", exclude_none=True)}
+    write_atomically(folder / MANIFEST, tomli_w.dumps(record))
+
+
+def extended(plan: Plan, asked: Plan, folder: Path) -> Plan:
+    """A sweep that is asked for again, perhaps with more tasks, models, templates or seeds, or larger limits.
+
+    Raises:
+        UsageError: its runs have other settings.
+    """
+    if set(plan.settings) != set(asked.settings):
+        raise UsageError(
+            f"{folder} is a sweep with other settings ({', '.join(plan.settings) or 'none'}); choose another --out"
+        )
+    products = plan.products if asked.products[0] in plan.products else (*plan.products, *asked.products)
+    return Plan(products=products, settings=plan.settings, limits=plan.limits.more(asked.limits))
+
+
+def cell_folders(folder: Path) -> list[Path]:
+    """The run folders of a sweep that were begun, in the order of its cells.
+
+    Raises:
+        LogbookError: it is not a sweep's folder, or its manifest is damaged.
+    """
+    keys = [cell.key for cell in cells_of(read_plan(folder))]
+    return [folder / key for key in keys if (folder / key / "config.toml").is_file()]

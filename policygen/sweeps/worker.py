@@ -1,0 +1,234 @@
+"""One cell of a sweep carried out, and the process that carries out one after the other."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal
+
+from policygen.errors import PolicygenError
+from policygen.roles.appoint import appoint
+from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.listeners import Listener, Watched
+from policygen.runs.logbook import Logbook
+from policygen.runs.records import Summary
+from policygen.runs.state import Attempt
+from policygen.search.resume import resume
+from policygen.search.run import Run, carry_out, start
+from policygen.sweeps.plan import Cell, Limits
+from policygen.sweeps.purse import Purse, PurseEmpty, SharedLedger
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
+
+State = Literal["finished", "failed", "interrupted", "out of budget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A cell to carry out in a sweep's folder.
+
+    Attributes:
+        settings: `NAME=VALUE` of all runs; what `again` names goes to runs that were begun before as well.
+        trust: see `policygen.tasks.load.load_task`.
+    """
+
+    cell: Cell
+    folder: Path
+    settings: tuple[str, ...]
+    limits: Limits
+    again: tuple[str, ...] = ()
+    trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a cell is: attempts so far, those planned, and the best score."""
+
+    key: str
+    attempt: int
+    planned: int
+    best: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence about a cell: a warning, or what it waits for."""
+
+    key: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a cell: its final score where it has one, or why it did not end, in a sentence."""
+
+    key: str
+    state: State
+    sentence: str = ""
+    score: float | None = None
+    seconds: float = 0.0
+
+
+Event = Progress | Note | Outcome
+Tell = Callable[[Event], None]
+
+
+def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> tuple[Task, RunConfig]:
+    """The task and the settings of a cell's run.
+
+    Raises:
+        UsageError: the task cannot be loaded, or a setting is wrong.
+    """
+    task = _task(cell.entry.task, trust)
+    if cell.entry.max_steps is not None:
+        task = replace(task, max_steps=cell.entry.max_steps)
+    options = {"llm": cell.llm, "template": cell.template or None, "seed": cell.seed}
+    config = effective_config(task, cell.entry.task, suite=cell.entry.run, assignments=settings, options=options)
+    return task, config
+
+
+@functools.lru_cache(maxsize=64)
+def _task(name: str, trust: bool) -> Task:
+    return load_task(name, trust=trust)
+
+
+def begin(order: Order) -> Run:
+    """The run of a cell, new or as it was left; it spends from the sweep's purse, if it asks a language model.
+
+    Raises:
+        PolicygenError: it cannot be begun or resumed.
+    """
+    cell, folder = order.cell, order.folder / order.cell.key
+    if (folder / "config.toml").exists():
+        run = resume(folder, assignments=order.again, trust=order.trust)
+    else:
+        task, config = config_of(cell, (*order.settings, *order.again), trust=order.trust)
+        run = start(task, config, order.folder, name=cell.key)
+    try:
+        if run.proposer.is_language_model:
+            if order.limits.max_usd is not None and run.config.max_usd is None:
+                limited = run.config.model_copy(update={"max_usd": order.limits.max_usd})
+                appoint(run.provider, limited).check(run.task)  # refuses a price that is not known
+            run.ledger = SharedLedger(run.ledger, Purse(order.folder, order.limits), cell.key)
+    except BaseException:
+        run.logbook.release()
+        raise
+    return run
+
+
+def carry_out_cell(order: Order, tell: Tell) -> Outcome:
+    """Carry out one cell to its end, or to where it cannot go on; whatever happens becomes the outcome."""
+    key, started = order.cell.key, time.perf_counter()
+
+    def outcome(state: State, sentence: str = "", score: float | None = None) -> Outcome:
+        return Outcome(key, state, sentence, score, time.perf_counter() - started)
+
+    try:
+        run = begin(order)
+        run.on_wait = lambda sentence: tell(Note(key, sentence))
+        try:
+            summary = carry_out(run, (_Telling(key, tell),))
+        finally:
+            if isinstance(run.ledger, SharedLedger):
+                run.ledger.settle()
+    except KeyboardInterrupt:
+        return outcome("interrupted")
+    except PurseEmpty as error:
+        return outcome("out of budget", str(error))
+    except PolicygenError as error:
+        return outcome("failed", str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return outcome("failed", f"{type(error).__name__}: {error}".removesuffix(": "))
+    if summary.final is None:
+        return outcome("failed", "no policy was found")
+    return outcome("finished", score=summary.final.mean)
+
+
+def finished(folder: Path) -> Summary | None:
+    """The summary of a cell's run, if it has come to its end.
+
+    Raises:
+        LogbookError: it is damaged.
+    """
+    return Logbook(folder).summary() if (folder / "config.toml").exists() else None
+
+
+class _Telling(Listener):
+    """Tells how far a run is."""
+
+    def __init__(self, key: str, tell: Tell) -> None:
+        self._key = key
+        self._tell = tell
+        self._run: Watched | None = None
+
+    def started(self, run: Watched) -> None:
+        """Remember the run, and say where it stands."""
+        self._run = run
+        self._say(max(0, len(run.search.attempts) - 1))
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Say what the attempt brought."""
+        self._say(attempt.number)
+
+    def _say(self, number: int) -> None:
+        if self._run is not None:
+            planned = self._run.config.iterations * self._run.config.candidates
+            best = self._run.search.reported_score
+            self._tell(Progress(self._key, number, planned, best.mean if best is not None else None))
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def work(connection: Connection, log: Path, environment: dict[str, str]) -> None:
+    """Carry out the orders that come over a connection, until there are no more or the process is to end.
+
+    Interrupts are the parent's to give: it sends SIGTERM, which breaks a run off as Ctrl-C would. What environments
+    print goes to the file `log`.
+    """
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _break_off)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    key = ""
+
+    def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            connection.send(Note(key, f"Warning: {message}"))
+
+    warnings.showwarning = warn
+    try:
+        while (order := connection.recv()) is not None:
+            key = order.cell.key
+            outcome = carry_out_cell(order, connection.send)
+            connection.send(outcome)
+            if outcome.state == "interrupted":
+                return
+    except (EOFError, KeyboardInterrupt, OSError):
+        pass  # nobody listens any more, or the parent wants an end
+
+
+def _break_off(number: int, frame: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is being written must be written whole
+    raise KeyboardInterrupt
+
+
+def _end_with_the_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

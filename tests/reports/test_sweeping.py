@@ -1,0 +1,57 @@
+"""What a sweep shows: a table with progress and time left, lines elsewhere, and what to do next."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from policygen.reports.sweeping import SweepTerminal, closing_words
+from policygen.sweeps.conduct import open_sweep
+from policygen.sweeps.plan import Plan, product_of
+from policygen.sweeps.worker import Note, Outcome, Progress
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def drawn(terminal: SweepTerminal) -> list[str]:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(terminal._table())
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]  # type: ignore[attr-defined]
+
+
+def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = open_sweep(Path("swept"), Plan(products=(product_of(["nim", "cartpole"], [], [], [1, 2]),)))
+    terminal = SweepTerminal(sweep, live=False)
+    sweep.running["cartpole-builtin-s1"] = Progress("cartpole-builtin-s1", 3, 20, 412.25)
+    sweep.skipped["nim-builtin-s1"] = 0.5
+    sweep.outcomes["nim-builtin-s2"] = finished = Outcome("nim-builtin-s2", "finished", "", 1.0, 75.0)
+    rows = drawn(terminal)
+    assert rows[1].split() == ["nim,", "builtin", "2/2", "0.75"]
+    assert rows[2].split() == ["cartpole,", "builtin", "0/2", "seed", "1:", "3/20,", "412.2"]
+    assert rows[3].split()[:2] == ["all", "2/4"]
+    assert "left" in rows[3]
+    terminal(finished)
+    terminal(Note("cartpole-builtin-s1", "waiting 2 s \x1b[31m"))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("   2/4  nim-builtin-s2: 1  (1 min 15 s), about ")
+    assert second == "cartpole-builtin-s1: waiting 2 s \\x1b[31m"
+    sweep.release()
+
+
+def test_the_last_words_name_what_failed_and_the_way_on() -> None:
+    sweep = open_sweep(Path("swept"), Plan(products=(product_of(["nim"], [], [], [1, 2, 3]),)))
+    sweep.outcomes["nim-builtin-s1"] = Outcome("nim-builtin-s1", "finished", "", 1.0)
+    sweep.outcomes["nim-builtin-s2"] = Outcome("nim-builtin-s2", "failed", "no server answers")
+    assert not sweep.whole
+    assert closing_words(sweep) == [
+        "1 of 3 runs finished, 1 failed, 1 are not finished",
+        "failed: nim-builtin-s2: no server answers",
+        "go on with: policygen resume swept",
+    ]
+    for seed in (2, 3):
+        sweep.outcomes[f"nim-builtin-s{seed}"] = Outcome(f"nim-builtin-s{seed}", "finished", "", 1.0)
+    assert closing_words(sweep) == ["3 of 3 runs finished", "compare them with: policygen compare swept"]
+    sweep.release()

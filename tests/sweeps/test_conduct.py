@@ -1,0 +1,288 @@
+"""Sweeps in real processes: each cell is the run it would be alone, and nothing is lost whatever ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, Scripted
+from support import (
+    ALWAYS_DOWN,
+    ALWAYS_RIGHT,
+    BEST_LAKE,
+    attempts_of,
+    command,
+    environment,
+    in_a_process,
+    lines_of,
+    outcome,
+    sentences,
+    summary_of,
+)
+
+import policygen
+from policygen.errors import LogbookError, UsageError
+from policygen.sweeps.conduct import Sweep, conduct, open_sweep
+from policygen.sweeps.plan import Limits, Plan, product_of, read_plan
+from policygen.sweeps.purse import spent_so_far
+
+pytestmark = pytest.mark.usefixtures("workplace")
+SMALL = ("iterations=3", "episodes=4", "warmup_episodes=4", "final_episodes=5")
+SETTINGS = {"iterations": 3, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
+
+
+def swept(*names: str, llms: tuple[str, ...] = (), seeds: tuple[int, ...] = (100, 101), workers: int = 1) -> Sweep:
+    """A sweep from start to finish."""
+    plan = Plan(products=(product_of(names, llms, [], seeds),), settings=SMALL)
+    sweep = open_sweep(Path("swept"), plan, workers=workers)
+    try:
+        conduct(sweep)
+    finally:
+        sweep.release()
+    return sweep
+
+
+def states(sweep: Sweep) -> dict[str, str]:
+    return {key: one.state for key, one in sweep.outcomes.items()}
+
+
+def test_each_cell_is_the_run_that_it_would_be_alone_whatever_the_number_of_workers() -> None:
+    sweep = swept("cartpole", "frozenlake", workers=2)
+    assert sweep.whole
+    assert set(states(sweep).values()) == {"finished"}
+    assert len(sweep.outcomes) == 4
+    for task in ("cartpole", "frozenlake"):
+        alone = policygen.run(task, seed=101, out="alone", **SETTINGS).folder
+        cell = Path("swept") / f"{task}-builtin-s101"
+        assert outcome(cell) == outcome(alone)
+        assert sweep.outcomes[cell.name].score == summary_of(alone)["final"]["mean"]
+    again = swept("cartpole", "frozenlake", "nim")
+    assert set(again.skipped) == set(sweep.outcomes)
+    assert set(states(again)) == {"nim-builtin-s100", "nim-builtin-s101"}
+    assert not list(Path("swept").glob("worker-*.log"))
+
+
+def test_a_suite_states_protocol_and_step_limit_and_the_user_wins() -> None:
+    Path("envs/suites").mkdir(parents=True)
+    Path("envs/suites/mine.toml").write_text(
+        'name = "mine"\ntasks = ["cartpole"]\n[run]\niterations = 2\nepisodes = 7\n[max_steps]\ncartpole = 9\n'
+    )
+    sweep = swept("mine", seeds=(1,))
+    assert sweep.whole
+    (cell,) = (Path("swept") / key for key in sweep.outcomes)
+    assert [len(attempt["played"]) for attempt in attempts_of(cell)] == [4, 4, 4, 4]
+    assert sweep.outcomes[cell.name].score == 9.0
+    assert {length for attempt in attempts_of(cell)[1:] for _, length, *_ in attempt["played"]} <= set(range(10))
+
+
+def started(*arguments: object, cwd: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command(*arguments), cwd=cwd, env=environment(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def waited_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def lines_in(pattern: str) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in Path("swept").glob(pattern))
+
+
+ARGUMENTS = ("sweep", "cartpole", "--seeds", "3..4", "--out", "swept", "--workers", 2)
+LONG = ("--set", "iterations=12", *(word for text in SMALL[1:] for word in ("--set", text)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, tmp_path: Path) -> None:
+    process = started(*ARGUMENTS, *LONG, cwd=tmp_path)
+    waited_for(lambda: lines_in("*/attempts.jsonl") >= 4)
+    os.kill(process.pid, number)
+    _, said = process.communicate(timeout=60)
+    if number != signal.SIGKILL:
+        assert process.returncode == 130
+        assert sentences(said.decode()) == [
+            "Interrupted. Nothing is lost; go on with: policygen resume swept",
+        ]
+    for _ in range(100):  # killed with its parent, a worker may take a moment to break off
+        done = in_a_process("resume", "swept", "--workers", 2, cwd=tmp_path)
+        if done.returncode == 0:
+            break
+        assert "in use" in done.stderr + done.stdout
+        time.sleep(0.2)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 runs finished" in done.stdout
+    alone = policygen.run("cartpole", seed=3, out="alone", **{**SETTINGS, "iterations": 12}).folder
+    assert outcome(Path("swept/cartpole-builtin-s3")) == outcome(alone)
+
+
+def test_one_process_at_a_time_conducts_a_sweep() -> None:
+    plan = Plan(products=(product_of(["nim"], [], [], [1]),), settings=SMALL)
+    first = open_sweep(Path("swept"), plan)
+    with pytest.raises(LogbookError, match="swept is in use"):
+        open_sweep(Path("swept"), plan)
+    first.release()
+    open_sweep(Path("swept")).release()
+
+
+DEADLY = """
+import os, signal
+import gymnasium as gym, numpy as np
+class Deadly(gym.Env):
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        self.steps += 1
+        if os.environ.get("DEADLY") == "1":
+            print("farewell", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.zeros(1, np.float32), 1.0, self.steps > 3, False, {}
+gym.register("Deadly-v0", Deadly)
+"""
+
+
+def test_a_cell_that_kills_its_process_fails_and_the_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    small = [word for text in SMALL for word in ("--set", text)]
+    path = f"{environment()['PYTHONPATH']}{os.pathsep}{tmp_path}"
+    # The first look at an environment without a task file plays it as well: there it must live.
+    done = in_a_process(
+        *("sweep", "deadly:Deadly-v0", "nim", "--seeds", "1", "--out", "swept", *small),
+        cwd=tmp_path, PYTHONPATH=path, DEADLY="0",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (folder,) = Path("swept").glob("deadly*")
+    for name in ("summary.json", "attempts.jsonl", "episodes.npz"):
+        (folder / name).unlink()
+    (Path("swept") / "nim-builtin-s0" / "summary.json").unlink()
+    done = in_a_process("resume", "swept", "--trust", cwd=tmp_path, PYTHONPATH=path, DEADLY="1")
+    assert done.returncode == 1
+    assert f"failed: {folder.name}: its process was ended by signal 9; what it printed is in" in done.stderr
+    assert "1 of 2 runs finished, 1 failed" in done.stderr
+    assert "farewell" in (Path("swept") / "worker-1.log").read_text()
+
+
+# --- language models -------------------------------------------------------------------------------------------------
+
+
+REPLIES = [ALWAYS_RIGHT, ALWAYS_DOWN, BEST_LAKE] * 4
+
+
+def test_a_failing_model_is_reported_at_the_end_and_its_runs_can_go_on(tmp_path: Path) -> None:
+    small = [word for text in SMALL for word in ("--set", text)]
+    with ChatServer([Scripted(status=401)] * 2 + REPLIES) as server:
+        address = ("--base-url", server.openai_url)
+        arguments = ("--llm", "builtin", "--llm", "compatible:m", "--seeds", 2, "--out", "swept", *small)
+        done = in_a_process("sweep", "frozenlake", *arguments, *address, cwd=tmp_path)
+        assert done.returncode == 1
+        lines = sentences(done.stderr)
+        assert lines[0].startswith("2 of 4 runs finished, 2 failed")
+        assert [line.split(":")[1].strip() for line in lines[1:3]] == [
+            *("frozenlake-compatible-m-s0", "frozenlake-compatible-m-s1"),
+        ]
+        assert lines[3] == "go on with: policygen resume swept"
+        assert "base_url" not in Path("swept/sweep.toml").read_text()
+        done = in_a_process("resume", "swept", "--set", f"base_url={server.openai_url}", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "2 of 4 runs finished, 2 were finished before" in done.stdout
+
+
+def test_the_calls_of_all_runs_together_stay_within_the_limit(tmp_path: Path) -> None:
+    workers = 2
+    small = [word for text in SMALL for word in ("--set", text)]
+    script = [Scripted(ALWAYS_RIGHT, tokens_in=2000, tokens_out=100)] * 12
+    with ChatServer(script) as server:
+        arguments = ("--llm", "compatible:m", "--seeds", 3, "--out", "swept", "--workers", workers, *small)
+        address = ("--base-url", server.openai_url)
+        done = in_a_process("sweep", "frozenlake", *arguments, *address, "--max-calls", 5, cwd=tmp_path)
+        assert done.returncode == 1
+        assert len(server.chats) == 5
+        assert "all 5 calls of the sweep (--max-calls) are used; go on with more: policygen resume swept" in done.stderr
+        assert sum(entry[0] for entry in spent_so_far(Path("swept")).values()) == 5
+        address = ("--set", f"base_url={server.openai_url}")
+        done = in_a_process("resume", "swept", *address, "--max-calls", 9, "--workers", workers, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert len(server.chats) == 9
+    assert "9 calls, 18,900 tokens, cost unknown" in done.stdout
+    assert read_plan(Path("swept")).limits == Limits(max_calls=9)
+    for folder in Path("swept").glob("*-s?"):
+        assert summary_of(folder)["stopped"] == "all 3 iterations are done"
+        assert len(lines_of(folder / "attempts.jsonl")) == 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "reason"),
+    [
+        (("--max-usd", 0.02), 1, "could exceed 0.02 USD of the sweep"),
+        (("--max-tokens", 6000), 1, "could exceed 6,000 tokens of the sweep"),
+    ],
+)
+def test_tokens_and_dollars_of_all_runs_together_stay_within_the_limit(
+    limit: tuple[str, float], asked: int, reason: str, tmp_path: Path
+) -> None:
+    small = [word for text in SMALL for word in ("--set", text)]
+    prices = ("--set", "price_in=1", "--set", "price_out=1")
+    with ChatServer([Scripted(ALWAYS_RIGHT, tokens_in=2000, tokens_out=1000)] * 9) as server:
+        arguments = ("--llm", "compatible:m", "--seeds", 2, "--out", "swept", *small, *prices)
+        done = in_a_process("sweep", "frozenlake", *arguments, "--base-url", server.openai_url, *limit, cwd=tmp_path)
+        assert done.returncode == 1
+        assert reason in done.stderr
+        assert asked <= len(server.chats) <= 6
+    spent = spent_so_far(Path("swept")).values()
+    assert sum(tokens for _, tokens, _ in spent) <= (6000 if "--max-tokens" in limit else 20_000)
+    assert sum(usd or 0.0 for _, _, usd in spent) <= 0.02
+
+
+def test_a_limit_that_cannot_be_held_is_a_sentence(tmp_path: Path) -> None:
+    with ChatServer(REPLIES) as server:
+        address = ("--llm", "compatible:m", "--base-url", server.openai_url, "--seeds", 1, "--out", "swept")
+        done = in_a_process("sweep", "frozenlake", *address, "--max-usd", 1, cwd=tmp_path)
+        assert done.returncode == 1
+        assert "the price of compatible:m is unknown" in done.stderr
+        assert not server.chats
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("cartpoll",), "there is no task `cartpoll`; did you mean cartpole"),
+        (("nim", "--set", "seed=3"), "--set seed: in a sweep that is said by --seeds"),
+        (("nim", "--set", "episodez=3"), "--set: there is no setting `episodez`; did you mean `episodes`?"),
+        (("nim", "--seeds", "x"), "--seeds x: write how many, as in 10"),
+        (("nim", "--max-usd", "-1"), "the options: `max_usd`"),
+        (("nim", "--llm", "magic:m"), "magic"),
+    ],
+)
+def test_a_mistake_is_one_sentence_before_anything_runs(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    done = in_a_process("sweep", *arguments, "--out", "swept", cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = sentences(done.stderr)
+    assert sentence in line
+    assert not Path("swept").exists()
+
+
+def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(tmp_path: Path) -> None:
+    swept("nim", seeds=(1,))
+    for more in (("--iterations", 9), ("--set", "episodes=9")):
+        done = in_a_process("resume", "swept", *more, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "a sweep that goes on can change --set prompt_tokens, jobs" in done.stderr
+    with pytest.raises(UsageError, match="at least one is needed"):
+        open_sweep(Path("swept"), workers=0)
