@@ -22,7 +22,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.episodes.vector import has_vector_form, play_many_vectorised, play_vectorised
 from policygen.errors import EnvironmentFault
-from policygen.tasks.environments import make_env, origin
+from policygen.tasks.environments import became_unstable, make_env, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, number_of
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
@@ -236,6 +236,7 @@ class _Episode:
                 for name, value in (self.terms or {}).items()
                 if math.isfinite(value)
             ),
+            became_unstable(self.env),
         )
 
 

@@ -29,6 +29,7 @@ class Trajectory:
         terminated: the environment ended the episode; `truncated`: the time limit did.
         terms: the sum of each of the reward's terms, where the environment tells them apart (`reward_...`,
             `..._penalty` and `..._cost` in `info`, as MuJoCo's do).
+        unstable: whether the simulation diverged on the way, as far as the environment tells.
     """
 
     observations: npt.NDArray[np.float32]
@@ -39,6 +40,7 @@ class Trajectory:
     terminated: bool
     truncated: bool
     terms: tuple[tuple[str, float], ...] = ()
+    unstable: bool = False
 
     @property
     def length(self) -> int:

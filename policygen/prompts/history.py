@@ -38,7 +38,8 @@ class AttemptView:
     many episodes of the same seeds (0 when exact), and the one-sided p-value; None, 0 and None without one. `verdict`
     says it in words. `idea` is the model's own sentence. A table is compared with the best policy; a linear policy, as
     proposed, with the parent. `same_as` is an earlier attempt that proposed exactly this. `undefined` has its features
-    and outputs that were no finite number, with the share of the steps. `refused` has more of the last refused ones.
+    and outputs that were no finite number, with the share of the steps; `unstable` counts the episodes in which the
+    simulation diverged. `refused` has more of the last refused ones.
     """
 
     number: int
@@ -60,6 +61,7 @@ class AttemptView:
     problem: str
     refinement: str
     undefined: Mapping[str, float]
+    unstable: int
     refused: RefusedView | None
 
 
@@ -169,6 +171,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 problem=str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
                 refinement=attempt.refinement,
                 undefined=dict(attempt.undefined),
+                unstable=attempt.unstable,
                 refused=_refused(attempt, parent, context)
                 if parent is not None and attempt.number in refused
                 else None,

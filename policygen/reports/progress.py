@@ -60,7 +60,13 @@ class Terminal(Listener):
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
     """One attempt in one line of plain text, without anything a terminal would obey."""
-    return shown(_attempt_line(run, attempt))
+    return shown(_attempt_line(run, attempt) + _instability(attempt))
+
+
+def _instability(attempt: Attempt) -> str:
+    if not attempt.unstable:
+        return ""
+    return f"; the simulation became unstable in {attempt.unstable} of {len(attempt.played)} episodes"
 
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:

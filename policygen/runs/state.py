@@ -76,6 +76,7 @@ class Attempt:
         proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how, `spread`
             how far each constant could still move (see `refine.Refined`), `tuning` from where it could go on.
         undefined: features and outputs that were no finite number, and in which share of the steps.
+        unstable: in how many of the episodes played for its score the simulation diverged, as far as that is told.
         calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
         usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
         episodes, env_steps: totals of the run after this attempt.
@@ -105,6 +106,7 @@ class Attempt:
     spread: tuple[tuple[str, float], ...] = ()
     tuning: TuningState | None = None
     undefined: tuple[tuple[str, float], ...] = ()
+    unstable: int = 0
     calls: int = 0
     repairs: int = 0
     tokens_in: int = 0

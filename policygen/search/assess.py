@@ -26,7 +26,14 @@ def assess_random_actions(arena: Arena) -> Assessment:
     """Attempt 0: what random actions score, and the first episodes for the buffer."""
     started = time.perf_counter()
     warm_up = arena.play_randomly()
-    attempt = Attempt(0, None, warm_up.score, tuple(map(Played.of, warm_up.trajectories)), verdict="random actions")
+    attempt = Attempt(
+        0,
+        None,
+        warm_up.score,
+        tuple(map(Played.of, warm_up.trajectories)),
+        verdict="random actions",
+        unstable=sum(t.unstable for t in warm_up.trajectories),
+    )
     return Assessment(arena.stamped(attempt, started), warm_up.trajectories)
 
 
@@ -93,6 +100,7 @@ def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena
         score=performance.score,
         played=tuple(map(Played.of, performance.trajectories)),
         undefined=policy.undefined([(t.observations[:-1], t.actions) for t in performance.trajectories]),
+        unstable=sum(t.unstable for t in performance.trajectories),
         accepted=contest.verdict.accepted,
         verdict=contest.verdict.words
         + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),

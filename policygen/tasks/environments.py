@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -46,17 +47,31 @@ _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d"}
 
 
-def _no_remarks_of_mujoco(gym_id: str) -> None:
-    """MuJoCo prints remarks on Gymnasium's own model files, which no user can change, whenever it loads one."""
-    spec = gym.registry.get(gym_id)
-    if spec is None or "mujoco" not in str(spec.entry_point):
+def _no_remarks_of_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:
+    """Keep MuJoCo from printing, and writing to MUJOCO_LOG.TXT, what is said of an attempt in a sentence.
+
+    It also remarks on Gymnasium's own model files, which no user can change, whenever it loads one.
+    """
+    spec = gym.registry.get(gym_id) if env is None else None
+    if "mujoco" not in (str(spec.entry_point) if spec is not None else "") and "mujoco" not in sys.modules:
         return
     with contextlib.suppress(ImportError):  # `make` says what is missing
         import mujoco
 
         if mujoco.get_mju_user_warning() is None:
-            # A diverging simulation shows in its observations, which are looked at anyway.
             mujoco.set_mju_user_warning(lambda remark: None)
+
+
+# MuJoCo's warnings of positions, velocities and accelerations that are no numbers, or huge (mjtWarning).
+_UNSTABLE = ("mjWARN_BADQPOS", "mjWARN_BADQVEL", "mjWARN_BADQACC")
+
+
+def became_unstable(env: gym.Env[Any, Any]) -> bool:
+    """Whether a MuJoCo simulation has become unstable since its last reset."""
+    mujoco, data = sys.modules.get("mujoco"), getattr(env.unwrapped, "data", None)
+    if mujoco is None or not isinstance(data, mujoco.MjData):
+        return False
+    return any(data.warning[int(getattr(mujoco.mjtWarning, kind))].number > 0 for kind in _UNSTABLE)
 
 
 def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:
@@ -70,14 +85,16 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         raise TaskError(
             f"`{gym_id}` is no Gymnasium id: write `Id-v0`, or `module:Id-v0` with the module that registers it"
         )
-    _no_remarks_of_mujoco(gym_id)
+    _no_remarks_of_mujoco(None, gym_id)
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:
         arguments["max_episode_steps"] = max_steps
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "a newer version exists" is the task file's business
-            return gym.make(gym_id, **arguments)
+            env = gym.make(gym_id, **arguments)
+        _no_remarks_of_mujoco(env, gym_id)
+        return env
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)
         fix = f'run: pip install "policygen[{extra}]"' if extra else f"install what it names: {error}"

@@ -139,3 +139,26 @@ def test_copies_take_no_step_after_the_end_of_an_episode(monkeypatch: pytest.Mon
         played = simulator.play(RandomActor(task, 0), range(80))
     assert len({t.length for t in played}) > 5
     assert Counting.steps == sum(t.length for t in played)
+
+
+def test_episodes_whose_simulation_diverges_are_marked() -> None:
+    mujoco_envs = pytest.importorskip("gymnasium.envs.mujoco.inverted_pendulum_v5")
+
+    class Diverging(mujoco_envs.InvertedPendulumEnv):  # type: ignore[name-defined,misc]
+        def reset(self, *, seed: int | None = None, **kwargs: Any) -> Any:
+            self.diverges = seed is not None and seed % 2
+            return super().reset(seed=seed, **kwargs)
+
+        def step(self, action: Any) -> Any:
+            if self.diverges:
+                self.data.qvel[:] = 1e12
+            return super().step(action)
+
+    gym.register("Diverging-v0", Diverging, max_episode_steps=20)
+    try:
+        task = policygen.load_task("Diverging-v0")
+        with Simulator(task) as simulator:
+            played = simulator.play(RandomActor(task, 0), range(6))
+        assert [t.unstable for t in played] == [False, True] * 3
+    finally:
+        del gym.registry["Diverging-v0"]

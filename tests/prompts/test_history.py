@@ -253,3 +253,11 @@ def test_a_policy_too_long_for_any_prompt_does_not_end_the_run(kind: str) -> Non
     assert "## Your turn" in request
     with pytest.raises(TemplateError, match="at its shortest"):
         render_prompt(context, config.model_copy(update={"prompt_tokens": 700}))
+
+
+def test_a_simulation_that_diverged_is_told_once_an_attempt() -> None:
+    context, config = searched("cartpole", "linear", Written(["left = 0\nright = angle"]), iterations=1)
+    first = dataclasses.replace(context.attempts[1], unstable=3)
+    told = dataclasses.replace(context, attempts=(context.attempts[0], first), best=first)
+    assert texts(render_prompt(told, config))[1].count("; the simulation became unstable in 3 of its episodes") == 1
+    assert "unstable" not in texts(render_prompt(context, config))[1]

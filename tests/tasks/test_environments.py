@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 
 from policygen.errors import TaskError
-from policygen.tasks.environments import make_env, origin
+from policygen.tasks.environments import became_unstable, make, make_env, origin
 from policygen.tasks.load import load_task
 
 
@@ -86,3 +86,20 @@ def test_what_cannot_be_made_is_answered_in_one_sentence(name, sentence):
     with pytest.raises(TaskError, match=sentence) as refusal:
         load_task(name)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_simulation_that_diverges_is_told_and_writes_no_log(tmp_path, monkeypatch, capfd):
+    pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
+    env = make("InvertedPendulum-v5", {})
+    env.reset(seed=0)
+    assert not became_unstable(env)
+    data = env.unwrapped.data
+    env.unwrapped.set_state(data.qpos, data.qvel + 1e12)
+    env.step(env.action_space.sample())
+    assert became_unstable(env)
+    env.reset(seed=0)
+    assert not became_unstable(env)
+    env.close()
+    assert not list(tmp_path.iterdir())
+    assert capfd.readouterr() == ("", "")
