@@ -14,7 +14,7 @@ from policygen.llm import Provider
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
 from policygen.reports.curves import LearningCurve
-from policygen.runs.config import effective_config
+from policygen.runs.config import LARGEST_SEED, MOST_EPISODES, effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
@@ -61,7 +61,7 @@ def run(
     Raises:
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
     """
-    loaded = task if isinstance(task, Task) else load_task(task)
+    loaded = task if isinstance(task, Task) else load_task(task, step_timeout=step_timeout_of(None, (), settings))
     spec = llm if isinstance(llm, str) else _spec_of(llm)
     config = effective_config(loaded, loaded.name, options={**settings, "llm": spec})
     begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm)
@@ -114,7 +114,9 @@ def score(policy: Policy, *, episodes: int = 100, seed: int = 0, trust: bool = F
     """
     if episodes < 2:
         raise UsageError(f"a score needs at least 2 episodes to say how sure it is, not {episodes}")
-    if seed < 0:
-        raise UsageError(f"a seed is 0 or more, not {seed}")
+    if episodes > MOST_EPISODES:
+        raise UsageError(f"a score has at most {MOST_EPISODES:,} episodes, not {episodes:,}")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(f"a seed is 0 to {LARGEST_SEED}, not {seed}")
     task = vouched(policy.task) if trust else policy.task
     return evaluate(policy, episode_seeds(seed, "evaluation", episodes), task=task)

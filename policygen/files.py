@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,8 @@ from policygen.errors import LogbookError, UsageError
 from policygen.outgoing import json_safe, redacted
 
 PACKAGE = Path(__file__).resolve().parent
-LARGEST_FILE = 256 * 2**20  # bytes of a file that is read at once, but for episodes
+LARGEST_FILE = 256 * 2**20  # bytes of a file or of a line that is read at once, but for episodes
+_LARGEST_TOML = 2**20  # bytes of a file that people write
 
 
 def resource_folders(kind: str) -> Iterator[Path]:
@@ -54,6 +56,26 @@ def list_resources(kind: str, suffix: str) -> dict[str, Path]:
             for path in sorted(folder.glob(f"*{suffix}")):
                 found.setdefault(path.stem, path)
     return found
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The keys of a TOML file that the user, or a file of the user's, names.
+
+    Raises:
+        UsageError: it cannot be read, is too large, or is not TOML; the message names it.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_LARGEST_TOML + 1)
+        if len(content) > _LARGEST_TOML:
+            raise UsageError(f"{path.name} has more than {_LARGEST_TOML // 2**20} MB, which no file of settings has")
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path.name} is not a UTF-8 text file") from None
+    except (ValueError, RecursionError) as error:  # also of numbers and of lists beyond what Python reads
+        raise UsageError(f"{path.name} is not valid TOML: {_fault(error)}") from None
 
 
 def find_run(name: str) -> Path:
@@ -221,7 +243,10 @@ def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[d
     fault: LogbookError | None = None
     try:
         with os.fdopen(descriptor, "rb") as file:
-            for number, line in enumerate(file, start=1):
+            lines = iter(lambda: file.readline(LARGEST_FILE), b"")
+            for number, line in enumerate(lines, start=1):
+                if len(line) == LARGEST_FILE:
+                    raise damaged(path, f"line {number} has {LARGEST_FILE:,} bytes or more", remedy or "shorten it")
                 if fault is not None and line.strip():
                     raise fault
                 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 
 KEY_VARIABLES = (
     "OPENAI_API_KEY",
@@ -64,3 +65,13 @@ def _escape(character: str) -> str:
 def _utf16(character: str) -> list[int]:
     code = ord(character)
     return [code] if code < 0x10000 else [0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)]
+
+
+class _LastWord:
+    """Who is told why a process has to be ended; None where it may not be: it is somebody's notebook or program."""
+
+    say: Callable[[str], None] | None = None
+
+
+LAST_WORD = _LastWord()
+"""Only the command line sets it."""

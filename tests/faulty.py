@@ -89,13 +89,22 @@ RESETS = {
     "reset-three": lambda env: (np.zeros(3), {}),
     "reset-exits": lambda env: raising(SystemExit("bye")),
 }
+
+
+def blocked(*_: Any) -> Any:
+    """Waits for itself, in compiled code that no signal interrupts."""
+    lock, system = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+    while True:
+        system.pthread_mutex_lock(lock)
+
+
 # What ends the process that plays.
 DEADLY = {
     "crashes": lambda env, *rest: ctypes.string_at(0),
     "leaves": lambda env, *rest: os._exit(0),
     "is-killed": lambda env, *rest: os.kill(os.getpid(), 9),
 }
-STEPPED |= DEADLY
+STEPPED |= DEADLY | {"blocks": blocked}
 
 for name in ("calm", *STEPPED, *RESETS):
     gym.register(f"Zoo-{name}-v0", Zoo, kwargs={"fault": name})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -25,6 +26,7 @@ from policygen.cli.options import (
     trust_option,
 )
 from policygen.errors import PolicygenError, UsageError
+from policygen.outgoing import LAST_WORD
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
@@ -47,6 +49,7 @@ class GroupedCommands(click.Group):
 def main() -> None:
     """Entry point: mistakes end in one sentence and a non-zero exit."""
     warnings.showwarning = _warn
+    LAST_WORD.say = lambda sentence: say(f"Error: {sentence}", err=True)
     try:
         code = commands.main(prog_name="policygen", standalone_mode=False)
     except click.exceptions.Abort:
@@ -68,6 +71,8 @@ def main() -> None:
         # Standard output cannot be written, and what waits in its buffer must not fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = fail(f"the output cannot be written: {error.strerror}", 1)
+    finally:
+        LAST_WORD.say = None
     sys.exit(code or 0)
 
 
@@ -111,13 +116,14 @@ def run(
     task: str, config_file: Path | None, assignments: tuple[str, ...], out: Path, trust: bool, **options: Any
 ) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
-    from policygen.runs.config import effective_config
+    from policygen.runs.config import effective_config, step_timeout_of
     from policygen.search.run import start
     from policygen.tasks.load import load_task
 
-    loaded = load_task(task, trust=trust)
+    limit = step_timeout_of(config_file, assignments, {})
+    loaded = load_task(task, trust=trust, step_timeout=limit)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
-    begun = start(loaded, config.with_address_from("") if trust else config, out)
+    begun = start(loaded, config.trusted() if trust else config, out)
     kind = f"{config.policy} policy"
     say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
     for sentence in begun.task.assumed:
@@ -170,13 +176,11 @@ def _carry_out(begun: Any) -> None:
     if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
         say(f"  {begun.provider.key_goes_to}")
     begun.on_wait = lambda sentence: say(sentence, err=True)
+    LAST_WORD.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun)}", err=True)
     try:
         summary = carry_out(begun, (Terminal(begun), LearningCurve()))
     except (KeyboardInterrupt, PolicygenError) as error:
-        chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
-        address = f" --set base_url={chosen}" if chosen else ""
-        address += " --trust" if ":" in begun.task.gym_id else ""  # the module was named by the user, or vouched for
-        hint = f"Nothing is lost; go on with: policygen resume {begun.folder}{address}"
+        hint = _way_on(begun)
         if isinstance(error, KeyboardInterrupt):
             say(f"\nInterrupted. {hint}", err=True)
             raise SystemExit(130) from None
@@ -193,6 +197,17 @@ def _carry_out(begun: Any) -> None:
     say(f"final score: {begun.final}{seeds}{remark}")
     say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
     say(f"results: {begun.folder}")
+
+
+def _way_on(begun: Any) -> str:
+    """How an interrupted run goes on."""
+    from policygen.llm.base import Keyed
+
+    chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
+    words = ["policygen", "resume", str(begun.folder), *(["--set", f"base_url={chosen}"] if chosen else [])]
+    # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
+    words += ["--trust"] * (":" in begun.task.gym_id or begun.config.llm.startswith("manual:"))
+    return f"Nothing is lost; go on with: {shlex.join(words)}"
 
 
 @commands.command()

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError
-from policygen.files import read_plain, write_atomically
+from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
 
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST = 8 * 2**30  # bytes of a file
+REMEDY = "delete it, and its episodes are played again"
 KEPT_EXTREMES = 16  # so many best and worst episodes outlive the bound
 _MOST_MADE = 32  # results of `once`
 _T = TypeVar("_T")
@@ -157,6 +158,7 @@ class ReplayBuffer:
         terms = list(dict.fromkeys(name for x in t for name, _ in x.terms))
         np.savez(
             data,
+            format=np.array(mark("episodes")["format"]),
             observations=_joined([x.observations for x in t]),
             actions=_joined([x.actions for x in t]),
             rewards=_joined([x.rewards for x in t]),
@@ -183,6 +185,8 @@ class ReplayBuffer:
             _refuse_inflated(content)
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
+            said = {"format": str(arrays["format"])} if "format" in arrays else {}
+            check_mark(said, path, "episodes", REMEDY)
             _check_arrays(arrays)
             steps = int(arrays["lengths"].sum())
             rows = steps + len(arrays["lengths"])
@@ -213,7 +217,7 @@ class ReplayBuffer:
         except LogbookError:
             raise
         except Exception as error:  # whatever a damaged archive makes of zipfile and numpy
-            raise LogbookError(f"{path} is damaged: {' '.join(str(error).split()) or type(error).__name__}") from None
+            raise damaged(path, str(error) or type(error).__name__, REMEDY) from None
         return buffer
 
 

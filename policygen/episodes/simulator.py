@@ -23,7 +23,7 @@ from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.episodes.vector import has_vector_form, play_many_vectorised, play_vectorised
 from policygen.errors import EnvironmentFault
 from policygen.tasks.environments import became_unstable, make_env, origin
-from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, number_of
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, misshapen, number_of
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -130,7 +130,7 @@ class Simulator(Closable):
             # An actor may take its time.
             return object() if deciding else (len(waiting), sum(len(episode.rewards) for episode in running))
 
-        with Watchdog(self._limits[0], progress, expendable=self._limits[1]):
+        with Watchdog(self._limits[0], progress, self._first(), expendable=self._limits[1]):
             running += [self._begun(i, *waiting.pop()) for i in range(min(len(seeds), COPIES))]
             decider = actor.begin(len(seeds))
             rows = np.arange(len(running))
@@ -143,7 +143,7 @@ class Simulator(Closable):
                         observation, reward, terminated, truncated, info = episode.env.step(action)
                         row = flatten(layout, observation)
                         if row.shape != width:
-                            raise EnvironmentFault(_misshapen(row, width[0]))
+                            raise misshapen(row, width[0])
                         episode.observations.append(row.copy())
                         episode.actions.append(action)
                         episode.rewards.append(number_of(reward))
@@ -171,7 +171,7 @@ class Simulator(Closable):
             observation, _ = env.reset(seed=int(seed))
             row = flatten(layout_of(env.observation_space), observation)
             if row.shape != (len(self.task.observations),):
-                raise EnvironmentFault(_misshapen(row, len(self.task.observations)))
+                raise misshapen(row, len(self.task.observations))
         except BaseException as error:
             raise fault(error, env, self.task.gym_id, "reset") from error
         return _Episode(env, index, int(seed), [row.copy()])
@@ -238,10 +238,6 @@ class _Episode:
             ),
             became_unstable(self.env),
         )
-
-
-def _misshapen(row: npt.NDArray[Any], expected: int) -> str:
-    return f"an observation has {row.size} numbers instead of {expected}"
 
 
 def _unfinite(observations: Sequence[npt.NDArray[Any]], rewards: Sequence[float]) -> str:

@@ -20,7 +20,8 @@ class LLMOptions:
     """How to reach and ask a model.
 
     `base_url` is the server's address (None: the provider's own), and `base_url_from` the file that chose it, or
-    nothing where the user did: no key is sent to an address out of a file. `temperature` None leaves it to the model,
+    nothing where the user did: no key is sent to an address out of a file. `provider_from` is likewise the file that
+    chose the provider: no folder that a file names is written to. `temperature` None leaves it to the model,
     `max_output_tokens` bounds one reply (thinking included), `timeout_seconds` bounds one request, `max_retries` counts
     the repetitions of a request that failed for a passing reason. `price_in` and `price_out`, in USD per million
     tokens, replace the price list and are given together.
@@ -30,6 +31,7 @@ class LLMOptions:
 
     base_url: str | None = None
     base_url_from: str = ""
+    provider_from: str = ""
     temperature: float | None = None
     max_output_tokens: int = 8192
     timeout_seconds: float = 300.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,9 +65,10 @@ def check_destination(key: Key | None, options: LLMOptions, own: str = "") -> No
         return
     if own and _origin(options.base_url) == _origin(own):
         return
+    address = shlex.quote(f"base_url={options.base_url}")
     raise UsageError(
         f"{options.base_url_from} would send the key in {key.name} to {options.base_url}: a file may not choose where "
-        f"a key goes; if you know this server, say so with --set base_url={options.base_url} or --trust, "
+        f"a key goes; if you know this server, say so with --set {address} or --trust, "
         f"else take base_url out of the file"
     )
 

@@ -6,7 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from policygen.errors import ProviderError, UsageError
+from policygen.errors import LogbookError, ProviderError, UsageError
+from policygen.files import read_plain, write_atomically
 from policygen.llm.base import Diagnosis, LLMOptions, split_thinking
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
@@ -27,6 +28,11 @@ class Manual:
 
     def __init__(self, folder: str, options: LLMOptions) -> None:
         self.spec = f"manual:{folder}" if folder else "manual"
+        if folder and options.provider_from:
+            raise UsageError(
+                f"{options.provider_from} would write prompts into {folder}: a file may not choose where; if you know "
+                "the file, add --trust, else name the folder yourself with --llm manual:DIR"
+            )
         self._folder = Path(folder).expanduser() if folder else None
         self._number = 0
         if self._folder and self._folder.exists() and not self._folder.is_dir():
@@ -42,7 +48,7 @@ class Manual:
         else:
             try:
                 text = self._from_files(self._folder, prompt)
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, UnicodeDecodeError, LogbookError) as error:
                 raise ProviderError(f"prompts and replies cannot go through {self._folder}: {error}") from None
         thought = split_thinking(text)
         return Reply(text=thought.text, model=self.model, reasoning=thought.reasoning, truncated=thought.unclosed)
@@ -61,11 +67,9 @@ class Manual:
             self._number += 1
             question = folder / f"prompt-{self._number:03d}.md"
             if not question.exists():
-                partial = question.with_suffix(".tmp")
-                partial.write_bytes(content)
-                partial.replace(question)  # a person or a script that watches the folder sees whole prompts only
+                write_atomically(question, content)  # a person or a script that watches it sees whole prompts only
                 break
-            if question.read_bytes() == content:
+            if read_plain(question) == content:
                 break
         return _when_complete(folder / f"reply-{self._number:03d}.md", question)
 
@@ -76,7 +80,7 @@ def _when_complete(answer: Path, question: Path) -> str:
     while True:
         now = (answer.stat().st_size, answer.stat().st_mtime_ns) if answer.exists() else None
         if now is not None and now == before:
-            text = answer.read_text(encoding="utf-8-sig")
+            text = read_plain(answer).decode("utf-8-sig")
             if text.strip():
                 return text
         elif now is None and not announced:

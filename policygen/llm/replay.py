@@ -13,7 +13,7 @@ from policygen.llm.base import Diagnosis, LLMOptions
 from policygen.llm.messages import Prompt, Reply
 
 _TRANSCRIPT = "transcript.jsonl"
-_LARGEST = 4 * 2**30  # bytes
+_LARGEST = 2 * 2**30  # bytes
 _FIELDS = tuple(field.name for field in fields(Reply))
 
 

@@ -35,6 +35,7 @@ Actions = npt.NDArray[Any]
 
 FORMAT = "policygen-policy/1"
 BEST = "best.json"  # the best policy of a run, in its folder
+_LARGEST = 2**28  # characters of a saved policy
 # Every kind of policy by its name; a class enters itself when it is defined.
 KINDS: dict[str, type[Policy]] = {}
 
@@ -275,7 +276,10 @@ class Policy(ABC):
             path = os.path.join(path, BEST)
         try:
             with open(path, encoding="utf-8") as file:
-                record = json.load(file)
+                text = file.read(_LARGEST + 1)
+            if len(text) > _LARGEST:
+                raise PolicyError(f"{path} is not a saved policy (it has more than {_LARGEST:,} characters)")
+            record = json.loads(text)
         except OSError as error:
             raise PolicyError(f"cannot read {path}: {error.strerror}") from None
         except (ValueError, RecursionError):

@@ -33,6 +33,7 @@ _RC: dict[Any, Any] = {
     "legend.fontsize": 9,
     "legend.frameon": False,
     "savefig.dpi": 150,
+    "text.parse_math": False,  # a dollar sign in a name is one, and nothing here is a formula
     "svg.hashsalt": "policygen",  # the same picture is the same file
 }
 

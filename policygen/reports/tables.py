@@ -177,7 +177,12 @@ def _markdown(text: str) -> str:
 
 
 def _as_csv(frame: pd.DataFrame) -> str:
-    return str(frame.to_csv(index=False))
+    return str(frame.map(_as_cell).to_csv(index=False))
+
+
+def _as_cell(value: Any) -> Any:
+    """A value as a spreadsheet shows it: a text that it would take for a formula begins with an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def _as_latex(frame: pd.DataFrame) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pydantic import (
 )
 
 from policygen.errors import UsageError, explain
+from policygen.files import read_toml
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
 
@@ -62,6 +64,13 @@ def read_refinement(value: Any) -> Refinement:
     return Refinement(name, int(budget) if budget else None)  # type: ignore[arg-type]
 
 
+# Beyond these a setting asks for more memory or processes than machines have, in a stranger's file or by a slip.
+MOST_EPISODES = 1_000_000
+_MOST_PROCESSES = 1_024
+_LONGEST = 1e7  # seconds
+LARGEST_SEED = 2**63 - 1
+
+
 class RunConfig(BaseModel):
     """The settings of one run. Every field can be given by `--set NAME=VALUE`, a config file or the task's `[run]`."""
 
@@ -72,12 +81,14 @@ class RunConfig(BaseModel):
     policy: PolicyKind = Field("table", description="kind of policy")
     iterations: int = Field(20, ge=1, description="rounds of asking")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
-    episodes: int = Field(20, ge=2, description="episodes per score while searching")
-    warmup_episodes: int = Field(20, ge=0, description="episodes of random actions before the first prompt")
-    final_episodes: int = Field(100, ge=2, description="fresh episodes of the final score")
-    seed: int = Field(0, ge=0, description="seed of every random draw")
+    episodes: int = Field(20, ge=2, le=MOST_EPISODES, description="episodes per score while searching")
+    warmup_episodes: int = Field(
+        20, ge=0, le=MOST_EPISODES, description="episodes of random actions before the first prompt"
+    )
+    final_episodes: int = Field(100, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
     stop_at: float | None = Field(
-        None, description="stop when the best score reaches this (default: the known optimum)"
+        None, ge=-math.inf, description="stop when the best score reaches this (default: the known optimum)"
     )
     patience: int | None = Field(None, ge=1, description="attempts without a new best after which the run stops")
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
@@ -95,27 +106,47 @@ class RunConfig(BaseModel):
     )
     memory: bool = Field(False, description="builtin's linear policies get a clock and integrals to weigh")
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
-    jobs: int | None = Field(None, ge=1, description="processes that play episodes (default: all cores)")
-    step_timeout: float = Field(STEP_TIMEOUT, gt=0, description="seconds that one step of the environment may take")
+    jobs: int | None = Field(
+        None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (default: all cores)"
+    )
+    step_timeout: float = Field(
+        STEP_TIMEOUT, ge=0.001, le=_LONGEST, description="seconds that one step of the environment may take"
+    )
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
     max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature (default: the model's own)")
     base_url: str | None = Field(None, description="address of a compatible or local server")
-    timeout_seconds: float = Field(300, gt=0, description="longest wait for one reply")
+    timeout_seconds: float = Field(300, gt=0, le=_LONGEST, description="longest wait for one reply")
     price_in: float | None = Field(None, ge=0, description="USD per million prompt tokens, where not known")
     price_out: float | None = Field(None, ge=0, description="USD per million reply tokens, where not known")
     max_calls: int | None = Field(None, ge=0, description="requests to the model, failures and repairs included")
     max_tokens: int | None = Field(None, ge=1, description="tokens in and out")
     max_usd: float | None = Field(None, ge=0, description="cost")
     max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
-    buffer_steps: int = Field(1_000_000, ge=1_000, description="transitions the replay buffer holds")
+    buffer_steps: int = Field(1_000_000, ge=1_000, le=2**40, description="transitions the replay buffer holds")
     _address_from: str = PrivateAttr("")
+    _provider_from: str = PrivateAttr("")
 
     @property
     def address_from(self) -> str:
         """The file that chose `base_url`, or nothing where the user did: a key goes to no address out of a file."""
         return self._address_from if self.base_url is not None else ""
+
+    @property
+    def provider_from(self) -> str:
+        """The file that chose `llm`, or nothing where the user did: what a file names is not written to."""
+        return self._provider_from
+
+    def with_provider_from(self, file: str) -> RunConfig:
+        """The same settings, with their `llm` chosen by `file`; nothing makes it the user's own."""
+        copy = self.model_copy()
+        copy._provider_from = file
+        return copy
+
+    def trusted(self) -> RunConfig:
+        """The same settings as if the user had typed them."""
+        return self.with_address_from("").with_provider_from("")
 
     def with_address_from(self, file: str) -> RunConfig:
         """The same settings, with their `base_url` chosen by `file`; nothing makes it the user's own."""
@@ -154,29 +185,36 @@ def effective_config(
             each other.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
-    address_from = ""
+    address_from = provider_from = ""
     if base is not None:
         merged, address_from = base.model_dump(exclude_none=True), base.address_from
+        provider_from = base.provider_from
     else:
         _merge(merged, dict(task.run), f"task {task.name}, [run]")
         if "base_url" in dict(task.run):
             address_from = f"the [run] table of {name}"
+        if "llm" in dict(task.run):
+            provider_from = f"the [run] table of {name}"
     of_the_task = merged.pop("example", None) if base is None else None
     _merge(merged, suite or {}, "the suite")
     if file is not None:
-        settings = _read(file)
+        settings = read_toml(file)
         _merge(merged, settings, file.name)
         if "base_url" in settings:
             address_from = str(file)
+        if "llm" in settings:
+            provider_from = str(file)
     assigned: dict[str, Any] = dict(_assignment(text) for text in assignments)
     _merge(merged, assigned, "--set")
     given = {key: value for key, value in (options or {}).items() if value is not None}
     _merge(merged, given, "the options")
     if "base_url" in assigned or "base_url" in given:
         address_from = ""
+    if "llm" in assigned or "llm" in given:
+        provider_from = ""
     if of_the_task is not None and merged.get("ablate") != "knowledge":
         merged.setdefault("example", of_the_task)
-    config = RunConfig(**merged).with_address_from(address_from)
+    config = RunConfig(**merged).with_address_from(address_from).with_provider_from(provider_from)
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
     if config.memory and (config.policy != "linear" or config.llm.partition(":")[0] not in ("builtin", "replay")):
@@ -186,6 +224,19 @@ def effective_config(
     if config.refine.method == "coordinate" and config.policy == "linear":
         raise UsageError(f"--refine {config.refine} is for tables; a linear policy is tuned by cma, ars or auto")
     return config
+
+
+def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> float:
+    """The setting of that name, for the time in which the task is not known yet; what is wrong with it is said later.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    stated = {**(read_toml(file) if file is not None else {}), **dict(map(_assignment, assignments)), **options}
+    try:
+        return RunConfig(**{"task": "", "step_timeout": stated.get("step_timeout", STEP_TIMEOUT)}).step_timeout
+    except ValidationError:
+        return STEP_TIMEOUT
 
 
 # What a resumed run may change: no score made so far depends on it ...
@@ -235,20 +286,11 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
         raise UsageError(f"{source}: {explain(error)}") from None
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file.name} is not valid TOML: {error}") from None
-
-
 def _assignment(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set {text}: write --set NAME=VALUE")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return key.strip(), value.strip()

@@ -140,6 +140,7 @@ def llm_options(config: RunConfig) -> LLMOptions:
     return LLMOptions(
         base_url=config.base_url,
         base_url_from=config.address_from,
+        provider_from=config.provider_from,
         temperature=config.temperature,
         max_output_tokens=config.max_output_tokens,
         timeout_seconds=config.timeout_seconds,

@@ -115,7 +115,7 @@ class Logbook:
             self._lock = None
 
     def _write_json(self, name: str, kind: str, record: dict[str, Any], indent: int = 1) -> None:
-        content = json.dumps({**mark(kind), **record}, indent=indent, ensure_ascii=False)
+        content = json.dumps({**mark(kind), **record}, indent=indent, ensure_ascii=False, allow_nan=kind != "summary")
         write_atomically(self.folder / name, content)
 
     def write_settings(self, config: RunConfig) -> None:
@@ -201,7 +201,7 @@ class Logbook:
         check_mark(settings, path, "run", _RESTORE)
         settings = {key: value for key, value in settings.items() if key not in ("versions", "format")}
         try:
-            return RunConfig(**settings).with_address_from(str(path))
+            return RunConfig(**settings).with_address_from(str(path)).with_provider_from(str(path))
         except ValidationError as error:
             raise damaged(path, explain(error), _RESTORE) from None
         except (PolicygenError, TypeError, ValueError) as error:
@@ -305,10 +305,7 @@ class Logbook:
             LogbookError: it is damaged.
         """
         path = self.folder / "episodes.npz"
-        try:
-            return ReplayBuffer.load(path, capacity) if path.exists() or path.is_symlink() else ReplayBuffer(capacity)
-        except LogbookError as error:
-            raise LogbookError(f"{error}; delete it, and its episodes are played again") from None
+        return ReplayBuffer.load(path, capacity) if path.exists() or path.is_symlink() else ReplayBuffer(capacity)
 
 
 # A task, a provider, whatever a file calls them, as a part of a file's name.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import Field, TypeAdapter, ValidationError, create_model
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from policygen.episodes.score import Score
 from policygen.errors import LogbookError, PolicyError, explain
@@ -82,13 +84,17 @@ def attempt_from_record(record: dict[str, Any], task: Task) -> Attempt:
     return Attempt(**values)
 
 
+# JSON has no word for what is no number.
+_Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+
+
 @dataclass(frozen=True, slots=True)
 class FinalScore:
     """A score without its single returns, as a summary says it: on `episodes` episodes with these `seeds`, or exact."""
 
-    mean: float
-    std: float = 0.0
-    ci95: tuple[float, float] | None = None
+    mean: _Number
+    std: _Number = 0.0
+    ci95: tuple[_Number, _Number] | None = None
     episodes: int = 0
     exact: bool = False
     engine: str = ""
@@ -154,12 +160,12 @@ class Summary:
     finished: bool = True
 
 
-_SUMMARY = TypeAdapter(Summary)
+_SUMMARY = TypeAdapter(Summary)  # its JSON has null for what is no number
 
 
 def summary_to_record(summary: Summary) -> dict[str, Any]:
     """The saved form: plain JSON values."""
-    record: dict[str, Any] = _SUMMARY.dump_python(summary, mode="json")
+    record: dict[str, Any] = json.loads(_SUMMARY.dump_json(summary))
     return record
 
 

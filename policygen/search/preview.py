@@ -14,7 +14,7 @@ from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.runs.budget import Ledger
-from policygen.runs.config import effective_config
+from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.correspondence import llm_options
 from policygen.runs.reading import read_example
 from policygen.search.arena import Arena
@@ -67,7 +67,8 @@ def preview(
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:
-        task = load_task(name, trust=trust)
+        limit = step_timeout_of(config_file, assignments, {})
+        task = load_task(name, trust=trust, step_timeout=limit)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
         search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)

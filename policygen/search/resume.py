@@ -68,7 +68,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
         )
     check_extension(before, config)
     # Before anything is played or written.
-    provider = provider or connect(config.llm, llm_options(config.with_address_from("") if trust else config))
+    provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     loaded = _loaded(logbook, trust, config if more else None)
     loaded.config = loaded.ledger.config = config
     loaded.proposer = appoint(provider, config)

@@ -127,7 +127,7 @@ def _check(plan: Plan, again: tuple[str, ...], trust: bool) -> None:
         if cell.row not in seen:
             seen.add(cell.row)
             config = config_of(cell, (*plan.settings, *again), trust=trust)[1]
-            connect(config.llm, llm_options(config.with_address_from("") if trust else config))
+            connect(config.llm, llm_options(config.trusted() if trust else config))
 
 
 def conduct(sweep: Sweep, tell: Callable[[Event], None] = lambda event: None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from policygen.errors import UsageError, explain
-from policygen.files import find_resource, list_resources
+from policygen.files import find_resource, list_resources, read_toml
 from policygen.runs.config import RunConfig
 
 FOLDER = "envs/suites"
@@ -129,11 +128,9 @@ def suite_from_file(path: Path) -> Suite:
         UsageError: it is malformed; the message says where.
     """
     try:
-        stated = _SuiteFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"suite {path.name} is not valid TOML: {error}") from None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        stated = _SuiteFile.model_validate(read_toml(path))
+    except UsageError as error:
+        raise UsageError(f"suite {error}") from None
     except ValidationError as error:
         raise UsageError(f"suite {path.name}: {explain(error)}") from None
     _check(stated, path)

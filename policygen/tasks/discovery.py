@@ -14,11 +14,12 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import TaskError
+from policygen.errors import EnvironmentFault, TaskError
 from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.documentation import prose, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
+from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, fault, misshapen
 from policygen.tasks.spaces import Observation, actuators_of, flat_names, flatten, layout_of, slug
 from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
@@ -32,13 +33,21 @@ _LARGEST_STATE_SPACE = 2_000
 _MOST_NUMBERS = 400  # observed
 
 
-def task_from_gym(gym_id: str) -> Task:
+def task_from_gym(gym_id: str, step_timeout: float = STEP_TIMEOUT) -> Task:
     """A task for an environment nobody described: names from its documentation, bins from warm-up episodes.
+
+    Args:
+        step_timeout: seconds that making it, and each of its steps, may take.
 
     Raises:
         TaskError: Gymnasium cannot make it, or its spaces are not supported.
+        EnvironmentFault: it fails or does not answer while random actions are played.
     """
-    env = make(gym_id, {})
+    try:
+        with Watchdog(step_timeout, lambda: None):
+            env = make(gym_id, {})
+    except TooLong as error:
+        raise TaskError(f"{gym_id} cannot be made: {error}") from None
     try:
         kind, actuators = actuators_of(env.action_space)
         found = flat_names(env.observation_space)
@@ -72,7 +81,7 @@ def task_from_gym(gym_id: str) -> Task:
         limit = env.spec.max_episode_steps if env.spec else None
         if limit is None:
             assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
-        grid, remarks = _fitted_grid(env, found)
+        grid, remarks = _fitted_grid(env, found, step_timeout)
         assumed.extend(remarks)
         continuous = kind == "box" or (grid is None or len(grid.dimensions) < len(found))
         about = prose(sections, arguments, told)
@@ -89,7 +98,7 @@ def task_from_gym(gym_id: str) -> Task:
             facts=(
                 *([remark] if encoding else []),
                 *said_of_arguments(arguments, env, about),
-                *simulator_facts(env, [actuator.name for actuator in actuators], arguments),
+                *simulator_facts(env, [actuator.name for actuator in actuators], arguments, step_timeout),
             ),
             solved=env.spec.reward_threshold if env.spec else None,
             run=(("policy", "linear" if continuous else "table"),),
@@ -124,13 +133,15 @@ def _successor(gym_id: str) -> list[str]:
     return [f"{gym_id} is out of date; its successor is {name}-v{max(newer)}"]
 
 
-def _fitted_grid(env: gym.Env[Any, Any], found: Sequence[Observation]) -> tuple[Grid | None, list[str]]:
+def _fitted_grid(
+    env: gym.Env[Any, Any], found: Sequence[Observation], step_timeout: float
+) -> tuple[Grid | None, list[str]]:
     """Bins at the quantiles of what random actions visit; whole numbers get one bin a value while there are few."""
     counts = [_values(o) for o in found]
     if math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(map(_one_bin_a_value, found)))
         return grid, [f"one table row per state ({grid.size} cells)"]
-    rows = _warm_up(env)
+    rows = _warm_up(env, len(found), step_timeout)
     spread = rows.std(axis=0)
     moving = [i for i in range(len(found)) if spread[i] > 1e-9]
     if not moving:
@@ -179,31 +190,51 @@ def _most_values(counts: Sequence[float]) -> float:
     return max((most for most in counts if most < math.inf and cells(most) <= _LARGEST_STATE_SPACE), default=0)
 
 
-def _warm_up(env: gym.Env[Any, Any]) -> npt.NDArray[np.float64]:
-    """Observations of random actions from fixed seeds: shape (steps, d); of a slow environment fewer.
+def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> npt.NDArray[np.float64]:
+    """Observations of random actions from fixed seeds: shape (steps, width); of a slow environment fewer.
+
+    Raises:
+        EnvironmentFault: it fails, does not answer, or observes something else than it says.
 
     Warns:
         UserWarning: the time was up first.
     """
+    name = env.spec.id if env.spec else "the environment"
     begun = time.monotonic()
     env.action_space.seed(0)
     layout = layout_of(env.observation_space)
     rows: list[npt.NDArray[Any]] = []
-    episode = 0
-    while len(rows) < _WARM_UP_STEPS:
-        observation, _ = env.reset(seed=episode)
-        episode += 1
-        for _ in range(DEFAULT_MAX_STEPS):
-            rows.append(flatten(layout, observation))
-            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            if time.monotonic() - begun > WARM_UP_SECONDS and len(rows) > 1:
-                name = env.spec.id if env.spec else "the environment"
-                warnings.warn(
-                    f"{name} is slow: its bins come from {len(rows):,} steps of random actions, all that "
-                    f"{WARM_UP_SECONDS:g} s sufficed for, and may be others next time; a task file fixes them",
-                    stacklevel=2,
-                )
-                return np.asarray(rows, dtype=np.float64)
-            if terminated or truncated or len(rows) >= _WARM_UP_STEPS:
-                break
-    return np.asarray(rows, dtype=np.float64)
+    episode, doing, slow = 0, "reset", False
+
+    def keep(observation: Any) -> None:
+        row = flatten(layout, observation)
+        if row.shape != (width,):
+            raise misshapen(row, width)
+        if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
+            raise EnvironmentFault(f"an observation holds what is no number: {str(row.tolist())[:60]}")
+        rows.append(row.astype(np.float64))
+
+    try:
+        with Watchdog(step_timeout, lambda: (episode, len(rows), doing), env):
+            while len(rows) < _WARM_UP_STEPS:
+                doing = "reset"
+                observation, _ = env.reset(seed=episode)
+                episode += 1
+                for _ in range(DEFAULT_MAX_STEPS):
+                    keep(observation)
+                    doing = "step"
+                    observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+                    slow = time.monotonic() - begun > WARM_UP_SECONDS and len(rows) > 1
+                    if terminated or truncated or slow or len(rows) >= _WARM_UP_STEPS:
+                        break
+                if slow:
+                    break
+    except BaseException as error:
+        raise fault(error, env, name, doing) from error
+    if slow:
+        warnings.warn(
+            f"{name} is slow: its bins come from {len(rows):,} steps of random actions, all that "
+            f"{WARM_UP_SECONDS:g} s sufficed for, and may be others next time; a task file fixes them",
+            stacklevel=2,
+        )
+    return np.asarray(rows)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import re
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog
 from policygen.tasks.mujoco import has_model, model_facts
 
 MOST_CHARACTERS = 5_000  # of all sentences together
 _EPISODES, _STEPS = 3, 40  # played to tell constants from state
+_SECONDS = 10.0  # that a slow environment is played for it
 _LONGEST_LIST = 6  # of numbers that still counts as a constant
 
 # Constants about pictures, windows and colours, and Gymnasium's own.
@@ -25,7 +28,12 @@ _PICTURE = re.compile(
 )
 
 
-def simulator_facts(env: gym.Env[Any, Any], actions: Sequence[str] = (), told: Collection[str] = ()) -> tuple[str, ...]:
+def simulator_facts(
+    env: gym.Env[Any, Any],
+    actions: Sequence[str] = (),
+    told: Collection[str] = (),
+    step_timeout: float = STEP_TIMEOUT,
+) -> tuple[str, ...]:
     """Sentences about the system, in SI units, most useful first, of at most `MOST_CHARACTERS` in all.
 
     A MuJoCo model tells its time step, actuators, joints, bodies and floor; any other environment the constants it and
@@ -34,13 +42,18 @@ def simulator_facts(env: gym.Env[Any, Any], actions: Sequence[str] = (), told: C
     Args:
         actions: what the task calls the components of an action, in order; `action[i]` where they are missing.
         told: names of constants that are told elsewhere.
+        step_timeout: seconds that one step may take.
 
     Returns:
         Nothing where there is nothing to tell or the simulator cannot be read: facts are a courtesy, not a requirement.
     """
     try:
-        return _model_facts(env, actions) if has_model(env) else _constants(env, told)
-    except Exception:  # foreign code: a simulator that fails here will say so where it matters, when it is played
+        if not has_model(env):
+            return _constants(env, told, step_timeout)
+        with Watchdog(step_timeout, lambda: None, env):
+            return _model_facts(env, actions)
+    # Foreign code: a simulator that fails here will say so where it matters, when it is played.
+    except (Exception, SystemExit, TooLong):
         return ()
 
 
@@ -68,22 +81,27 @@ def _shortened(lines: Sequence[str], most: int = MOST_CHARACTERS) -> tuple[str, 
     return (*kept, f"(Shortened: {len(lines) - len(kept)} more lines are left out.)")
 
 
-def _constants(env: gym.Env[Any, Any], told: Collection[str]) -> tuple[str, ...]:
+def _constants(env: gym.Env[Any, Any], told: Collection[str], step_timeout: float) -> tuple[str, ...]:
     """One line `NAME = value, ...`: what the environment and its module are written with and episodes do not change."""
     before = _written(env)
     unchanged = dict(before)
     env.action_space.seed(0)
-    for episode in range(_EPISODES):
-        env.reset(seed=episode)
-        for _ in range(_STEPS):
-            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            now = _written(env)
-            # An attribute that only appears with the first reset is kept from then on, if it stays what it was.
-            if episode == 0:
-                unchanged.update({name: value for name, value in now.items() if name not in before})
-                before.update(now)
-            unchanged = {name: value for name, value in unchanged.items() if now.get(name) == value}
-            if terminated or truncated:
+    begun, steps = time.monotonic(), 0
+    with Watchdog(step_timeout, lambda: steps, env):
+        for episode in range(_EPISODES):
+            env.reset(seed=episode)
+            for _ in range(_STEPS):
+                _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+                steps += 1
+                now = _written(env)
+                # An attribute that only appears with the first reset is kept from then on, if it stays what it was.
+                if episode == 0:
+                    unchanged.update({name: value for name, value in now.items() if name not in before})
+                    before.update(now)
+                unchanged = {name: value for name, value in unchanged.items() if now.get(name) == value}
+                if terminated or truncated or time.monotonic() - begun > _SECONDS:
+                    break
+            if time.monotonic() - begun > _SECONDS:
                 break
     told = {*told, *_named_actions(env, unchanged)}
     unchanged = {name: value for name, value in unchanged.items() if name not in told}

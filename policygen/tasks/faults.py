@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -19,8 +19,10 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.errors import EnvironmentFault
+from policygen.outgoing import LAST_WORD
 
 STEP_TIMEOUT = 120.0  # seconds that one step may take, unless told otherwise
+_UNINTERRUPTED = 3  # time limits after which code that cannot be interrupted is ended with its process
 _LONGEST = 300  # characters of a foreign message
 _TICKS = 4  # looks at the clock within one time limit
 _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
@@ -38,6 +40,11 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str)
         raise error
     place = _place(error, env, doing)
     return EnvironmentFault(f"{gym_id} failed in `{doing}`{f' ({place})' if place else ''}: {_said(error)}")
+
+
+def misshapen(row: Any, expected: int) -> EnvironmentFault:
+    """An observation that has another number of numbers than the task says."""
+    return EnvironmentFault(f"an observation has {np.size(row)} numbers instead of {expected}")
 
 
 def number_of(reward: Any) -> float:
@@ -66,7 +73,7 @@ def _said(error: BaseException) -> str:
         text = " ".join(str(error).split())
     except Exception:  # even that is foreign code
         text = ""
-    if not isinstance(error, EnvironmentFault | _TooLong):
+    if not isinstance(error, EnvironmentFault | TooLong):
         text = f"{type(error).__name__}{f': {text}' if text else ''}"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
@@ -81,12 +88,19 @@ def _shown(value: Any) -> str:
 def _place(error: BaseException, env: gym.Env[Any, Any], doing: str) -> str:
     """The environment's own last line on the way to the exception, else where its method begins."""
     with suppress(Exception):  # whatever the environment says of itself is foreign, too
-        files = _files_of(env)
-        for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-            if frame.f_code.co_filename in files:
-                return f"{_short(frame.f_code.co_filename)}, line {line}"
+        if place := _last_place(reversed(list(traceback.walk_tb(error.__traceback__))), env):
+            return place
         code = inspect.unwrap(getattr(type(env.unwrapped), doing)).__code__
         return f"{_short(code.co_filename)}, line {code.co_firstlineno}"
+    return ""
+
+
+def _last_place(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
+    """The file and line of the first of the frames that is the environment's own."""
+    files = _files_of(env)
+    for frame, line in frames:
+        if frame.f_code.co_filename in files:
+            return f"{_short(frame.f_code.co_filename)}, line {line}"
     return ""
 
 
@@ -109,7 +123,7 @@ def _short(file: str) -> str:
     return Path(file).name
 
 
-class _TooLong(BaseException):  # an environment that catches every Exception must not catch this
+class TooLong(BaseException):  # an environment that catches every Exception must not catch this
     """A step took longer than it may."""
 
 
@@ -118,17 +132,27 @@ class Watchdog:
 
     It costs the steps nothing: a timer of the system looks at `progress` now and then. Timers interrupt the main thread
     only; elsewhere, and where somebody else uses the timer already, nothing is watched. Code that never returns to
-    Python cannot be interrupted at all, but the process that it runs in can be ended.
+    Python cannot be interrupted at all, but the process that it runs in can be ended, after three times the limit.
 
     Args:
         progress: anything that differs from one step to the next.
-        expendable: whether to end the process where an exception does not help (after three times the limit).
+        env: what is watched, for a sentence that names the place.
+        expendable: whether the process may be ended without a word; else only one with a `LAST_WORD`.
     """
 
-    def __init__(self, seconds: float, progress: Callable[[], object], *, expendable: bool = False) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        progress: Callable[[], object],
+        env: gym.Env[Any, Any] | None = None,
+        *,
+        expendable: bool = False,
+    ) -> None:
         self.seconds = seconds
         self._progress = progress
+        self._env = env
         self._expendable = expendable
+        self._over = threading.Event()
         self._seen: object = None
         self._quiet = 0
         self._on = False
@@ -145,6 +169,8 @@ class Watchdog:
             signal.setitimer(signal.ITIMER_REAL, self.seconds / _TICKS, self.seconds / _TICKS)
             self._on = True
             self._postpone_the_end()
+            if LAST_WORD.say is not None and not self._expendable:
+                threading.Thread(target=self._end_in_time, args=(LAST_WORD.say,), daemon=True).start()
         return self
 
     def __exit__(
@@ -153,7 +179,8 @@ class Watchdog:
         if self._on:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            if self._expendable:
+            self._over.set()
+            if self._expendable or LAST_WORD.say is not None:
                 faulthandler.cancel_dump_traceback_later()
 
     def _look(self, number: int, frame: FrameType | None) -> None:
@@ -164,11 +191,38 @@ class Watchdog:
             return
         self._quiet += 1
         if self._quiet >= _TICKS:
-            raise _TooLong(f"no answer within {self.seconds:g} s; more time: --set step_timeout=SECONDS")
+            raise TooLong(f"no answer within {self.seconds:g} s; more time: --set step_timeout=SECONDS")
 
     def _postpone_the_end(self) -> None:
         if self._expendable:
-            faulthandler.dump_traceback_later(3 * self.seconds, exit=True, file=_nowhere())
+            faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_nowhere())
+        elif LAST_WORD.say is not None:
+            # For code that also keeps Python's other threads waiting; nobody is left then to say it in a sentence.
+            faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
+
+    def _end_in_time(self, say: Callable[[str], None]) -> None:
+        """In a thread of its own: end the process where the main thread does not come back to Python."""
+        seen, quiet = self._progress(), 0
+        while not self._over.wait(self.seconds / _TICKS):
+            now = self._progress()
+            seen, quiet = now, quiet + 1 if now == seen else 0
+            if quiet >= _UNINTERRUPTED * _TICKS and not self._over.is_set():
+                place = self._stands_at()
+                say(
+                    f"the environment did not answer within {self.seconds:g} s and cannot be interrupted"
+                    f"{f' ({place})' if place else ''}: this process ends here"
+                )
+                os._exit(1)
+
+    def _stands_at(self) -> str:
+        """Which environment it is, and where it stands now."""
+        name = place = ""
+        with suppress(Exception):  # foreign code
+            frame = sys._current_frames()[threading.main_thread().ident or 0]
+            if self._env is not None:
+                name = self._env.spec.id if self._env.spec else type(self._env.unwrapped).__name__
+                place = _last_place(traceback.walk_stack(frame), self._env)
+        return ", ".join(filter(None, (name, place)))
 
 
 _open_files: list[Any] = []

@@ -11,26 +11,28 @@ import gymnasium as gym
 from policygen.errors import TaskError
 from policygen.files import find_resource, list_resources
 from policygen.tasks.discovery import task_from_gym
+from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import Task
 from policygen.tasks.taskfile import task_from_file
 
 
-def load_task(name: str, *, trust: bool = False) -> Task:
+def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
     """The task called `name`: a shipped or local task's name, a path to a task file, or a Gymnasium id.
 
     Args:
         trust: whether a task file that is not the package's may name modules to import and paths to read.
+        step_timeout: seconds that one step of an environment without a task file may take.
 
     Raises:
         TaskError: there is no such task, or its file is malformed; the message says what to write.
     """
     path = find_resource("envs", name, ".toml")
     if path is not None:
-        return task_from_file(path, trust=trust)
+        return task_from_file(path, trust=trust, step_timeout=step_timeout)
     if name.endswith(".toml") or ("/" in name and Path(name).suffix):
         raise TaskError(f"there is no task file {name}")
     if name in gym.registry or ":" in name or re.fullmatch(r".+-v\d+", name):
-        return task_from_gym(name)
+        return task_from_gym(name, step_timeout)
     known = sorted(list_resources("envs", ".toml"))
     near = difflib.get_close_matches(name, known + sorted(gym.registry), n=3)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""

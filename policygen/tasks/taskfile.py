@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from policygen.errors import TaskError, UsageError, explain
+from policygen.files import read_toml
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
+from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.mujoco import has_model
 from policygen.tasks.spaces import Actuator, actuators_of, flat_names, layout_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
@@ -37,12 +38,12 @@ class _ObservationEntry(_Strict):
 class _ActionEntry(_Strict):
     name: str = "action"
     labels: list[str] = []
-    levels: dict[str, float] = {}
+    levels: dict[str, FiniteFloat] = {}
     about: str = ""
 
 
 class _OptimumEntry(_Strict):
-    value: float
+    value: FiniteFloat
     source: str
 
 
@@ -55,9 +56,9 @@ class _TaskFile(_Strict):
     about: str = ""
     hints: list[str] = []
     facts: list[str] = []
-    max_steps: int | None = Field(default=None, gt=0)
+    max_steps: int | None = Field(default=None, gt=0, le=10_000_000)
     discount: float = Field(default=0.99, gt=0, le=1)
-    solved: float | None = None
+    solved: FiniteFloat | None = None
     optimum: _OptimumEntry | None = None
     observations: list[_ObservationEntry] = []
     actions: list[_ActionEntry] = []
@@ -67,35 +68,32 @@ class _TaskFile(_Strict):
     run: dict[str, Any] = {}
 
 
-def task_from_file(path: Path, *, trust: bool = False) -> Task:
+def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
     """Read a task file.
 
     Args:
         trust: whether the file may name modules to import and paths to read; those of the package may.
+        step_timeout: seconds that one step may take, where the environment is played for what its author left out.
 
     Raises:
         TaskError: it is malformed, does not fit its environment, or names what it may not; the message says what to do.
     """
     try:
-        stated = _TaskFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except tomllib.TOMLDecodeError as error:
-        raise TaskError(f"{path.name} is not valid TOML: {error}") from None
-    except UnicodeDecodeError:
-        raise TaskError(f"{path.name} is not a UTF-8 text file") from None
-    except OSError as error:
-        raise TaskError(f"cannot read {path}: {error.strerror}") from None
+        stated = _TaskFile.model_validate(read_toml(path))
+    except UsageError as error:
+        raise TaskError(str(error)) from None
     except ValidationError as error:
         raise TaskError(f"{path.name}: {explain(error)}") from None
     if not (trust or is_shipped(path)):
         check_names(stated.gym_id, stated.kwargs, path.name, path.parent)
     env = make(stated.gym_id, stated.kwargs)
     try:
-        return _complete(stated, env, path.name)
+        return _complete(stated, env, path.name, step_timeout)
     finally:
         env.close()
 
 
-def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
+def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeout: float) -> Task:
     """The task of a file, with what the environment itself knows filled in."""
     kind, actuators = actuators_of(env.action_space)
     found = flat_names(env.observation_space)
@@ -126,7 +124,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
         features=tuple(stated.features.items()),
         about=stated.about.strip(),
         hints=tuple(hint.strip() for hint in stated.hints),
-        facts=(*(fact.strip() for fact in stated.facts), *_read_facts(stated, env, actuators)),
+        facts=(*(fact.strip() for fact in stated.facts), *_read_facts(stated, env, actuators, step_timeout)),
         discount=stated.discount,
         solved=stated.solved if stated.solved is not None else threshold,
         optimum=Optimum(stated.optimum.value, stated.optimum.source) if stated.optimum else None,
@@ -138,11 +136,13 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str) -> Task:
     return task
 
 
-def _read_facts(stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator]) -> tuple[str, ...]:
+def _read_facts(
+    stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator], step_timeout: float
+) -> tuple[str, ...]:
     """What the simulator says: a model always, plain constants only where no author has stated those that matter."""
     if stated.about.strip() and not has_model(env):
         return ()
-    return simulator_facts(env, [actuator.name for actuator in actuators])
+    return simulator_facts(env, [actuator.name for actuator in actuators], step_timeout=step_timeout)
 
 
 def _stated_inputs(stated: Sequence[str], known: Sequence[str], where: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from policygen.tasks.task import Task
 
 ONES, ZEROS = fenced("action_0 = 0", "action_1 = 1"), fenced("action_0 = 1", "action_1 = 0")
 SETTINGS = {"episodes": 3, "warmup_episodes": 0, "final_episodes": 4, "iterations": 2, "policy": "linear"}
-INTERRUPTIBLE = [name for name in (*faulty.STEPPED, *faulty.RESETS) if name not in faulty.DEADLY]
+INTERRUPTIBLE = [name for name in (*faulty.STEPPED, *faulty.RESETS) if name not in (*faulty.DEADLY, "blocks")]
 
 
 def task_with(fault: str) -> Task:
@@ -106,7 +106,7 @@ def policy_of(task: Task, text: str) -> Policy:
     return policy
 
 
-@pytest.mark.parametrize("fault", ["raises", "exits", "hangs", "crashes", "is-killed"])
+@pytest.mark.parametrize("fault", ["raises", "exits", "hangs", "blocks", "crashes", "is-killed"])
 def test_worker_processes_serve_the_next_attempt(
     fault: str, tally: Callable[[str], Tally], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,7 +140,7 @@ def test_an_empty_buffer_is_saved_and_loaded(tmp_path):
 
 
 def saved(folder: Path) -> bytes:
-    filled([1, 2, 3]).save(folder / "good.npz")
+    filled([1.0, 2.0, 3.0]).save(folder / "good.npz")
     return (folder / "good.npz").read_bytes()
 
 
@@ -174,6 +174,8 @@ DAMAGED = {
     "steps missing": lambda folder: with_arrays(folder, rewards=np.zeros(5, np.float32)),
     "observations missing": lambda folder: with_arrays(folder, observations=np.zeros((3, 2), np.float32)),
     "seeds missing": lambda folder: with_arrays(folder, seeds=np.zeros(1, np.int64)),
+    "another mark": lambda folder: with_arrays(folder, format=np.array("something/1")),
+    "a mark of numbers": lambda folder: with_arrays(folder, format=np.zeros(3)),
     "objects": lambda folder: with_arrays(folder, seeds=np.array([{}, {}, {}], object)),
 }
 
@@ -212,3 +214,13 @@ def test_only_few_results_are_kept():
     for key in range(1_000):
         buffer.once(key, lambda key=key: key)
     assert len(buffer._made) <= 100
+
+
+def test_the_form_of_a_buffer_is_marked_and_one_from_before_there_were_marks_is_read(tmp_path):
+    with np.load(io.BytesIO(saved(tmp_path))) as stored:
+        assert str(stored["format"]) == "policygen-episodes/1"
+    (tmp_path / "before.npz").write_bytes(with_arrays(tmp_path, format=None))
+    assert len(ReplayBuffer.load(tmp_path / "before.npz")) == 3
+    (tmp_path / "later.npz").write_bytes(with_arrays(tmp_path, format=np.array("policygen-episodes/2")))
+    with pytest.raises(LogbookError, match=r"later\.npz was written by a later version of policygen"):
+        ReplayBuffer.load(tmp_path / "later.npz")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,11 @@ def test_a_password_in_an_address_is_not_stored_and_asked_for_again(keys: None) 
         list(resume(folder, assignments=[f"base_url={url}"]).attempts())
         assert len(server.chats) == 1
         assert all(b"pa55word" not in path.read_bytes() for path in folder.iterdir())
+
+
+def test_the_address_that_a_sentence_offers_to_paste_runs_nothing(keys: None, tmp_path: Path) -> None:
+    options = LLMOptions(base_url="http://elsewhere/$(touch${IFS}owned);x", base_url_from="a file")
+    with pytest.raises(UsageError, match="a file would send the key") as refused:
+        connect("openai:gpt-5-mini", options)
+    word = str(refused.value).partition("--set ")[2].partition(" or --trust")[0]
+    assert shlex.split(word) == [f"base_url={options.base_url}"]

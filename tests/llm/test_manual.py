@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,9 +14,12 @@ import pytest
 from services import Asked
 
 import policygen
-from policygen.errors import UsageError
+from policygen.errors import ProviderError, UsageError
 from policygen.llm import LLMOptions, connect
 from policygen.llm.messages import Message, Prompt
+from policygen.runs.config import effective_config
+from policygen.search.resume import resume
+from policygen.search.run import start
 
 TERMINAL = """
 from policygen.errors import ProviderError
@@ -116,3 +120,39 @@ def test_a_person_is_a_language_model_and_always_there(spec: str) -> None:
     assert provider.spec == spec
     assert provider.diagnose().ok
     assert not Path("chat").exists()
+
+
+def test_a_file_may_not_choose_the_folder_of_the_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "settings.toml"
+    file.write_text('llm = "manual:elsewhere"')
+    task = policygen.load_task("frozenlake")
+    config = effective_config(task, "frozenlake", file=file)
+    with pytest.raises(UsageError, match=r"settings\.toml would write prompts into elsewhere: .* add --trust"):
+        start(task, config, tmp_path / "out")
+    for known in (
+        config.trusted(),
+        effective_config(task, "frozenlake", file=file, options={"llm": "manual:elsewhere"}),
+    ):
+        folder = start(task, known, tmp_path / "out").folder
+        with pytest.raises(UsageError, match=r"config\.toml would write prompts into elsewhere"):
+            resume(folder)
+        resume(folder, trust=True).logbook.release()
+    stranger = dataclasses.replace(task, run=(("llm", "manual:elsewhere"),))
+    with pytest.raises(UsageError, match=r"the \[run\] table of frozenlake would write prompts"):
+        start(stranger, effective_config(stranger, "frozenlake"), tmp_path / "out")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links and pipes")
+def test_nothing_is_followed_out_of_the_folder_of_the_prompts(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "replies"
+    folder.mkdir()
+    (folder / "prompt-001.tmp").symlink_to(victim)
+    os.mkfifo(folder / "reply-001.md")
+    with pytest.raises(ProviderError, match="it is a link, a pipe or a device"):
+        Asked()(connect(f"manual:{folder}", LLMOptions()))
+    assert victim.read_text() == "precious"
+    assert (folder / "prompt-001.md").is_file()

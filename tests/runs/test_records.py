@@ -69,3 +69,13 @@ def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
     written = json.loads(json.dumps(attempt_to_record(attempt)))
     assert "task" not in written["policy"]
     assert attempt_from_record(written, task) == attempt
+
+
+def test_what_is_no_number_is_null_in_a_summary() -> None:
+    nothing = float("nan")
+    summary = Summary("lake", best_score=nothing, final=FinalScore(nothing, nothing, (nothing, float("inf"))))
+    written = json.loads(json.dumps(summary_to_record(summary), allow_nan=False))
+    assert (written["best_score"], written["final"]["mean"], written["final"]["ci95"]) == (None, None, [None, None])
+    read = summary_from_record(written)
+    assert read.final is not None
+    assert np.isnan(read.final.mean)

@@ -1,0 +1,111 @@
+"""Hostile TOML: task files, settings and suites of strangers end in a sentence, or are a task like any other."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tomli_w
+from attack.test_damage import Line, collected, exchanged, line
+from attacks import Tally, amount
+from support import CHECKOUT, summary_of, the_run
+
+import policygen
+from policygen.errors import UsageError
+from policygen.runs.config import RunConfig, effective_config
+from policygen.sweeps.suites import suite_from_file
+from policygen.tasks.taskfile import task_from_file
+
+__all__ = ["line"]  # a fixture
+pytestmark = pytest.mark.usefixtures("workplace")
+
+LAKE = 'name = "lake"\ngym_id = "FrozenLake-v1"\n'
+TEXTS = {
+    "nested lists": "a = " + "[" * 20_000,
+    "nested tables": "a = " + "{a=" * 5_000 + "1" + "}" * 5_000,
+    "a long dotted key": ".".join(["a"] * 50_000) + " = 1",
+    "many digits": "max_steps = " + "9" * 5_000,
+    "half a character": b"name = '\xff\xfe'",
+    "megabytes": "#" * 2**21,
+    "a table twice": "[run]\n[run]\n",
+    "steps beyond counting": LAKE + "max_steps = 99999999999999999999",
+    "no number to solve": LAKE + "solved = nan",
+    "no number at best": LAKE + "optimum = {value = inf, source = 'a'}",
+    "no number as a setting": LAKE + "[run]\nstep_timeout = inf",
+    "episodes beyond counting": LAKE + "[run]\nfinal_episodes = 1_000_000_000_000_000",
+    "processes beyond counting": LAKE + "[run]\njobs = 1_000_000",
+    "a seed beyond counting": LAKE + f"[run]\nseed = {2**70}",
+    "time beyond counting": LAKE + "[run]\ntimeout_seconds = 1e300",
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_a_hostile_text_is_a_sentence(what: str, tally: Callable[[str], Tally]) -> None:
+    held = tally("a hostile task, settings or suite file ends in a sentence")
+    text = TEXTS[what]
+    path = Path("hostile.toml")
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    def as_a_run() -> RunConfig:
+        return effective_config(task_from_file(path), "hostile.toml")
+
+    def as_settings() -> RunConfig:
+        return effective_config(policygen.load_task("cartpole"), "cartpole", file=path)
+
+    for read in (as_a_run, as_settings, lambda: suite_from_file(path)):
+        with held.one():
+            with pytest.raises(UsageError) as caught:
+                read()
+            assert "hostile" in str(caught.value) or "task lake, [run]" in str(caught.value)
+            assert len(str(caught.value)) < 1_000
+
+
+def test_a_mutated_task_file_ends_in_a_sentence(tally: Callable[[str], Tally], tmp_path: Path, line: Line) -> None:
+    held = tally("a mutated task file ends in a sentence or is a task")
+    shipped = [path for path in sorted((CHECKOUT / "envs").glob("*.toml")) if "gym_id" in path.read_text()]
+    failures: list[AssertionError] = []
+    for seed in range(amount(40, 800)):
+        rng = random.Random(seed)
+        chosen = rng.choice(shipped)
+        changed = tomllib.loads(chosen.read_text())
+        try:
+            for _ in range(rng.choice((1, 1, 2, 4))):
+                changed = exchanged(changed, rng)
+            text = tomli_w.dumps(changed if isinstance(changed, dict) else {})
+        except (TypeError, ValueError):  # what TOML cannot say
+            continue
+        path = tmp_path / "mutated.toml"
+        path.write_bytes(text.encode(errors="replace"))
+        with collected(failures), held.one():
+            where = f"seed {seed}: {chosen.name}"
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    code, said = line("tasks", path)
+            except BaseException as error:
+                raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+            assert "\x1b" not in said, where
+            assert bool(said.strip()) == bool(code), f"{where}: {said}"
+            assert len(said) < 4_000, where
+    assert not failures, f"{len(failures)} failures:\n" + "\n".join(str(failure)[:500] for failure in failures[:20])
+
+
+def test_a_name_that_is_a_formula_is_shown_as_it_is(line: Line) -> None:
+    name = "=1+$x_{$ \\input{a} <script>"
+    Path("lake.toml").write_text(f"name = '{name}'\ngym_id = 'FrozenLake-v1'\n")
+    code, _ = line("run", "lake.toml", "--iterations", 1, "--set", "warmup_episodes=2", "--jobs", 1)
+    assert code == 0
+    folder = the_run(Path("results"))
+    assert summary_of(folder)["task"] == name
+    assert (folder / "learning_curve.png").exists()
+    assert line("show", folder, "-o", "policy.svg")[0] == 0
+    for table in ("table.md", "table.csv", "table.tex", "table.html"):
+        assert line("plot", folder, "-o", "curves.svg", "--table", table)[0] == 0
+    assert "'=1+" in Path("table.csv").read_text()
+    assert "\\textbackslash input" in Path("table.tex").read_text()
+    for file in ("table.html", "policy.svg", "curves.svg"):
+        assert "<script>" not in Path(file).read_text()
