@@ -197,6 +197,8 @@ def effective_config(
             provider_from = f"the [run] table of {name}"
     of_the_task = merged.pop("example", None) if base is None else None
     _merge(merged, suite or {}, "the suite")
+    if "base_url" in (suite or {}):
+        address_from = "the [run] table of the suite"
     if file is not None:
         settings = read_toml(file)
         _merge(merged, settings, file.name)

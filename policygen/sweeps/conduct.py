@@ -20,7 +20,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.llm import connect, read_spec
 from policygen.runs.correspondence import llm_options
 from policygen.runs.lock import RunLock
-from policygen.sweeps.plan import Cell, Limits, Plan, cells_of, extended, is_sweep, read_plan, write_plan
+from policygen.sweeps.plan import Cell, Limits, Plan, cells_of, check_vouched, extended, is_sweep, read_plan, write_plan
 from policygen.sweeps.purse import Purse, spent_so_far
 from policygen.sweeps.worker import Event, Order, Outcome, Progress, config_of, finished, work
 
@@ -95,6 +95,8 @@ def open_sweep(
     """
     if workers < 1:
         raise UsageError(f"--workers {workers}: at least one is needed")
+    if asked is not None and not trust:
+        check_vouched(asked, asked, folder)
     if asked is not None and not is_sweep(folder):
         _check(asked, tuple(again), trust)
         try:
@@ -110,6 +112,8 @@ def open_sweep(
         if asked is not None and plan is not asked:
             plan = extended(plan, asked, folder)
             _check(asked, tuple(again), trust)
+        if not trust:
+            check_vouched(plan, asked, folder)
         if limits is not None:
             plan = plan.model_copy(update={"limits": plan.limits.more(limits)})
         cells = cells_of(plan)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from policygen.errors import LogbookError, UsageError, explain
 from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
 from policygen.sweeps.suites import find_suite, load_suite
+from policygen.tasks.trust import check_names
 
 MANIFEST = "sweep.toml"
 _REMEDY = "restore it from a copy, or begin the sweep again with the same --out: finished runs are kept"
@@ -171,6 +172,30 @@ def _key(task: str, llm: str, template: str, seed: int) -> str:
     return "-".join([*filter(None, plain), f"s{seed}"])
 
 
+def check_vouched(plan: Plan, typed: Plan | None, folder: Path) -> None:
+    """Refuse what only a suite's file or the manifest in `folder` names: modules to import, folders to write into.
+
+    Args:
+        typed: what the user has named on the command line.
+
+    Raises:
+        UsageError: there is such a name; the message says what to do.
+    """
+    products = typed.products if typed is not None else ()
+    tasks = {entry.task for product in products for entry in product.tasks if not entry.suite}
+    llms = {llm for product in products for llm in product.llms}
+    for product in plan.products:
+        for entry in product.tasks:
+            if entry.task not in tasks:
+                check_names(entry.task, {}, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
+        for llm in product.llms:
+            if llm not in llms and llm.startswith("manual:"):
+                raise UsageError(
+                    f"{folder / MANIFEST} would write prompts into {llm.removeprefix('manual:')}: a file may not "
+                    "choose where; if you know it, add --trust"
+                )
+
+
 # --- the manifest ----------------------------------------------------------------------------------------------------
 
 
@@ -194,9 +219,13 @@ def read_plan(folder: Path) -> Plan:
         raise damaged(path, error, _REMEDY) from None
     check_mark(record, path, "sweep", _REMEDY)
     try:
-        return Plan.model_validate({key: value for key, value in record.items() if key != "format"})
+        plan = Plan.model_validate({key: value for key, value in record.items() if key != "format"})
     except ValidationError as error:
         raise damaged(path, explain(error), _REMEDY) from None
+    # Settings pass for the user's own words, and an address is never among those that a sweep writes down.
+    if any(text.partition("=")[0].strip() in ("base_url", "llm", "task") for text in plan.settings):
+        raise damaged(path, "its settings name a server, a provider or a task", _REMEDY)
+    return plan
 
 
 def write_plan(folder: Path, plan: Plan) -> None:

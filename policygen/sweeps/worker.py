@@ -113,7 +113,7 @@ def begin(order: Order) -> Run:
         run = resume(folder, assignments=order.again, trust=order.trust)
     else:
         task, config = config_of(cell, (*order.settings, *order.again), trust=order.trust)
-        run = start(task, config, order.folder, name=cell.key)
+        run = start(task, config.trusted() if order.trust else config, order.folder, name=cell.key)
     try:
         if run.proposer.is_language_model:
             if order.limits.max_usd is not None and run.config.max_usd is None:

@@ -27,8 +27,9 @@ from support import (
 
 import policygen
 from policygen.errors import LogbookError, UsageError
+from policygen.runs.config import effective_config
 from policygen.sweeps.conduct import Sweep, conduct, open_sweep
-from policygen.sweeps.plan import Limits, Plan, product_of, read_plan
+from policygen.sweeps.plan import Limits, Plan, product_of, read_plan, write_plan
 from policygen.sweeps.purse import spent_so_far
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -286,3 +287,45 @@ def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(tmp_path: Path) -
         assert "a sweep that goes on can change --set prompt_tokens, jobs" in done.stderr
     with pytest.raises(UsageError, match="at least one is needed"):
         open_sweep(Path("swept"), workers=0)
+
+
+def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_gets_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
+    Path("stranger.py").write_text("from pathlib import Path\nPath('owned').touch()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    suites = Path("envs/suites")
+    suites.mkdir(parents=True)
+    address = "base_url = 'http://127.0.0.1:9/v1'"
+    (suites / "imports.toml").write_text("name = 'imports'\ntasks = ['stranger:Thing-v0']\n")
+    (suites / "sends.toml").write_text(f"name = 'sends'\ntasks = ['frozenlake']\n[run]\n{address}\n")
+    for suite, llm, refusal in (
+        ("imports", "builtin", "suite imports names the module `stranger`"),
+        ("sends", "openai:gpt-5-mini", r"`run.base_url`: a suite may state"),
+    ):
+        with pytest.raises(UsageError, match=refusal):
+            open_sweep(Path(suite), Plan(products=(product_of([suite], [llm], [], [0]),)))
+    manifests = {
+        "names the module `stranger`": Plan(products=(product_of(["stranger:Thing-v0"], [], [], [0]),)),
+        "would write prompts into elsewhere": Plan(
+            products=(product_of(["frozenlake"], ["manual:elsewhere"], [], [0]),)
+        ),
+        "its settings name a server": Plan(
+            products=(product_of(["frozenlake"], ["openai:gpt-5-mini"], [], [0]),), settings=("base_url=http://x/v1",)
+        ),
+    }
+    for number, (refusal, plan) in enumerate(manifests.items()):
+        folder = Path(f"theirs{number}")
+        folder.mkdir()
+        write_plan(folder, plan)
+        with pytest.raises((UsageError, LogbookError), match=refusal):
+            open_sweep(folder)
+        if number == 1:
+            open_sweep(folder, trust=True).release()
+    lake = policygen.load_task("frozenlake")
+    assert effective_config(
+        lake, "frozenlake", suite={"base_url": "http://x/v1"}
+    ).address_from  # so that it gets no key
+    assert not Path("owned").exists()
+    assert not Path("elsewhere").exists()
