@@ -28,6 +28,7 @@ from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.runs.state import Context
+from policygen.tasks.feet import foot_heights
 from policygen.tasks.task import Task, output_names
 
 MOST_STARTS = 8  # of episodes, told beside their returns
@@ -102,7 +103,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         )
     trajectories = [e.trajectory for e in own]
     usual = usual_of(trajectories, task, reader) if context.kind == "linear" else None
-    viewed = functools.partial(episode_view, task=task, reader=reader, best=incumbent, usual=usual)
+    beside = foot_heights(task) if usual is not None and config.ablate != "knowledge" else None
+    viewed = functools.partial(episode_view, task=task, reader=reader, best=incumbent, usual=usual, beside=beside)
     visits, seen = None, []
     if isinstance(reader, CellReader):
         kinds, counts = count_visits(context.buffer, reader)

@@ -23,6 +23,7 @@ from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rh
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Grid
 from policygen.quantities.tree import names_in
+from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
 
 OWN_COLUMNS = ("step", "cell", "action", "reward")  # of a trace; a feature of such a name is not traced
@@ -43,12 +44,13 @@ _WATCHED = re.compile(
 class EpisodeView:
     """One episode: its outcome, and a list per quantity with one entry per step.
 
-    `columns` has `step`, every observation and feature (of the task and of the best policy), `cell` (bins, in the order
-    of the grid) for tables, `action` in the task's words, each continuous actuator by its name, and `reward`. `traced`
-    names the observations and features worth a look, `outputs` the columns of the actions. `signals` has the range of
-    each quantity, and for linear policies its rhythm; `reference` is the signal that lags refer to. `terms` splits the
-    return, where the environment does. `failed`: ended early, and not at its goal. `still` says how far each
-    observation may move and count as unchanged.
+    `columns` has `step`, every observation and feature (of the task and of the best policy), `cell` (bins, in the
+    order of the grid) for tables, `action` in the task's words, each continuous actuator by its name, and `reward`.
+    `traced` names the observations and features worth a look, and `unobserved` those of them that no policy can
+    read, `outputs` the columns of the actions. `signals` has the range of each quantity, and for linear policies
+    its rhythm; `reference` is the signal that lags refer to. `terms` splits the return, where the environment does.
+    `failed`: ended early, and not at its goal. `still` says how far each observation may move and count as
+    unchanged.
     """
 
     attempt: int
@@ -59,6 +61,7 @@ class EpisodeView:
     still: Mapping[str, float]
     columns: Mapping[str, Sequence[Any]]
     traced: tuple[str, ...]
+    unobserved: tuple[str, ...]
     outputs: tuple[str, ...]
     signals: tuple[Signal, ...]
     reference: str
@@ -72,12 +75,20 @@ def episode_view(
     reader: Reader,
     best: Policy | None,
     usual: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    beside: Heights | None = None,
 ) -> EpisodeView:
-    """One episode as the quantities of `reader`; `usual` ranges, where given, ask for rhythms and the first anomaly."""
+    """One episode as the quantities of `reader`; `usual` ranges, where given, ask for rhythms and the first anomaly.
+
+    Args:
+        beside: what is worth seeing and not observed, by the observations; see `policygen.tasks.feet`.
+    """
     t = episode.trajectory
     arrays = _quantities(t, task, reader)
+    unobserved = dict(beside(t.observations[:-1])) if beside is not None else {}
+    unobserved = {name: values for name, values in unobserved.items() if name not in arrays and np.ptp(values) > 0}
     columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
-    columns.update((name, values.tolist()) for name, values in arrays.items())
+    columns.update((name, values.tolist()) for name, values in (arrays | unobserved).items())
     if isinstance(reader, CellReader):
         # An episode meets few different cells: one tuple for each of them, not one a step.
         cells, which = np.unique(reader.cells_along((t.observations[:-1], t.actions)), return_inverse=True)
@@ -90,9 +101,9 @@ def episode_view(
     if usual is None:
         found = ranges(arrays)
     else:
-        found, reference = rhythms(arrays, limits)
+        found, reference = rhythms(arrays | unobserved, limits)
         anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
-    traced = _worth_a_look(arrays, task, best)
+    traced = [*_worth_a_look(arrays, task, best), *unobserved]
     reached = reached_its_goal(t, task.solved)
     return EpisodeView(
         attempt=episode.attempt,
@@ -105,6 +116,7 @@ def episode_view(
         still=_still(arrays, task),
         columns=columns,
         traced=tuple(traced),
+        unobserved=tuple(unobserved),
         outputs=tuple(limits) if task.action_space == "box" else ("action",),
         signals=tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
         if usual is not None

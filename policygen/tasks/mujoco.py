@@ -329,7 +329,7 @@ def _floor(machine: _Machine) -> list[str]:
         bodies: dict[str, list[str]] = {}
         for geom in range(model.ngeom):
             body = int(model.geom_bodyid[geom])
-            if body == int(model.geom_bodyid[plane]) or not _touch(model, plane, geom):
+            if body == int(model.geom_bodyid[plane]) or not touches(model, plane, geom):
                 continue
             same = int(model.geom_priority[plane]) == int(model.geom_priority[geom])
             first = max((plane, geom), key=lambda g: int(model.geom_priority[g]))
@@ -349,7 +349,7 @@ def _floor(machine: _Machine) -> list[str]:
     return lines
 
 
-def _touch(model: Any, one: int, other: int) -> bool:
+def touches(model: Any, one: int, other: int) -> bool:
     """Whether two geoms collide by their bit masks."""
     return bool(
         int(model.geom_contype[one]) & int(model.geom_conaffinity[other])

@@ -209,6 +209,8 @@ def named_actuators(
         if not labels or {label.lower() for label in labels} & {name.lower() for name in taken}:
             return tuple(told), False
         about = "; ".join(f"{i}: {text}" for i, text in enumerate(texts or ()))
+        if not any(map(_says_more, texts or (), labels)):
+            about = ""
         return (replace(told[0], labels=tuple(labels), about=about),), True
     if any(actuator.is_choice for actuator in told):
         return tuple(told), False
@@ -224,6 +226,11 @@ def named_actuators(
     if len(set(names)) < len(names) or set(names) & {name.lower() for name in taken}:
         return tuple(told), False
     return tuple(replace(a, name=name, about=about) for a, (name, about) in zip(told, pairs, strict=True)), True
+
+
+def _says_more(text: str, label: str) -> bool:
+    """Whether a description holds more than its label and one more word, such as "Move" or "engine"."""
+    return "(" in text or len(set(re.findall(r"\w+", text.lower())) - set(label.split("_"))) > 1
 
 
 def _effort(row: Mapping[str, str]) -> str:

@@ -1,0 +1,99 @@
+"""How high a walking machine's feet are above the floor: what its own observations imply, and do not say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.tasks.environments import make_env
+from policygen.tasks.mujoco import has_model, touches
+from policygen.tasks.spaces import slug
+from policygen.tasks.task import Task
+
+MOST_FEET = 6  # beyond, what ends a limb is no foot
+UPWARDS = 0.9  # of a slide's axis, from which it lifts a body
+
+Columns = Mapping[str, npt.NDArray[np.float64]]
+Heights = Callable[[npt.NDArray[Any]], Columns]
+
+
+def foot_heights(task: Task) -> Heights | None:
+    """A function of observations, shape (T, d), to the lowest point of each foot above the floor in m, each (T,).
+
+    Feet are the ends of limbs that can touch the floor, of a MuJoCo model that moves up and down and observes its
+    joints' positions first, as Gymnasium's do. None for anything else.
+    """
+    try:
+        return _heights_of(task)
+    except Exception:  # foreign code: what is shown beside the observations is a courtesy
+        return None
+
+
+@lru_cache(maxsize=8)
+def _heights_of(task: Task) -> Heights | None:
+    env = make_env(task)
+    try:
+        base: Any = env.unwrapped
+        structure = getattr(base, "observation_structure", None)
+        if not has_model(env) or not isinstance(structure, dict) or not structure.get("qpos"):
+            return None
+        model, mujoco = base.model, sys.modules["mujoco"]
+    finally:
+        env.close()
+    skipped, count = int(structure.get("skipped_qpos", 0)), int(structure["qpos"])
+    feet = _feet(model, mujoco)
+    if skipped + count != model.nq or count > len(task.observations) or not 0 < len(feet) <= MOST_FEET:
+        return None
+    taken = {name.lower() for name in (*task.quantity_names, *(a.name for a in task.actuators))}
+    names = {body: slug(f"{model.body(body).name or f'body{body}'}_height") for body in feet}
+    data: Any = mujoco.MjData(model)
+
+    def heights(observations: npt.NDArray[Any]) -> Columns:
+        found = np.zeros((len(observations), len(feet)))
+        for row, observation in zip(found, observations, strict=True):
+            data.qpos[skipped:] = observation[:count]
+            mujoco.mj_kinematics(model, data)
+            row[:] = [min(_lowest(model, data, geom, mujoco) for geom in geoms) for geoms in feet.values()]
+        return {name: found[:, i] for i, name in enumerate(names.values()) if name.lower() not in taken}
+
+    return heights
+
+
+def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
+    """The geoms that can touch the floor, at height 0, of each body that ends a limb of what moves up and down."""
+    planes = [g for g in range(model.ngeom) if int(model.geom_type[g]) == int(mujoco.mjtGeom.mjGEOM_PLANE)]
+    lifted = any(
+        int(model.body_parentid[model.jnt_bodyid[j]]) == 0
+        and (
+            int(model.jnt_type[j]) == int(mujoco.mjtJoint.mjJNT_FREE)
+            or (int(model.jnt_type[j]) == int(mujoco.mjtJoint.mjJNT_SLIDE) and abs(model.jnt_axis[j][2]) > UPWARDS)
+        )
+        for j in range(model.njnt)
+    )
+    if not lifted or len(planes) != 1 or abs(float(model.geom_pos[planes[0]][2])) > 1e-6:
+        return {}
+    parents = {int(parent) for parent in model.body_parentid}
+    feet: dict[int, list[int]] = {}
+    for geom in range(model.ngeom):
+        body = int(model.geom_bodyid[geom])
+        if body and body not in parents and touches(model, planes[0], geom):
+            feet.setdefault(body, []).append(geom)
+    return feet
+
+
+def _lowest(model: Any, data: Any, geom: int, mujoco: Any) -> float:
+    """The height of a geom's lowest point."""
+    height, size, kind = float(data.geom_xpos[geom][2]), model.geom_size[geom], int(model.geom_type[geom])
+    vertical = np.abs(data.geom_xmat[geom][6:])  # of the geom's own axes
+    if kind == int(mujoco.mjtGeom.mjGEOM_SPHERE):
+        return height - float(size[0])
+    if kind == int(mujoco.mjtGeom.mjGEOM_CAPSULE):
+        return height - float(size[0] + vertical[2] * size[1])
+    if kind == int(mujoco.mjtGeom.mjGEOM_BOX):
+        return height - float(vertical @ size)
+    return height - float(model.geom_rbound[geom])
