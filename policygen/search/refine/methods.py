@@ -40,12 +40,15 @@ def refine(
     Returns:
         The tuned policy, or None where there is nothing to tune or too little budget for one generation.
     """
-    discrete_table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
-    if method_for(method, choices=discrete_table) == "coordinate":
-        return coordinate(policy, trials, rng_seed, mdp) if isinstance(policy, TablePolicy) else None
     tunable = Tunable(policy, state.floor if state is not None else floor)
+    table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
+    # The entries of a table over features and bins of its own are structure: its numbers are those of the features.
+    entries = table and (mdp is not None or tunable.size == 0)
+    chosen = method_for(method, choices=entries, constants=tunable.size)
+    if chosen == "coordinate":
+        return coordinate(policy, trials, rng_seed, mdp) if isinstance(policy, TablePolicy) else None
     if tunable.size == 0:
         return None
-    if method_for(method, choices=False, constants=tunable.size) == "cma":
+    if chosen == "cma":
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)

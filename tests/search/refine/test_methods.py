@@ -32,3 +32,12 @@ def test_too_small_a_budget_or_nothing_to_tune_plays_nothing() -> None:
     assert refine(policy_of(WEAK), "cma", Trials(player, seeds, 47), 1) is None
     assert refine(policy_of("left = 0\nright = angle"), "cma", Trials(player, seeds, 1_000), 1) is None
     assert player.episodes == 0
+
+
+def test_a_table_over_features_of_its_own_is_tuned_in_their_constants() -> None:
+    table = "let push = 0.3*angle + 0.1*spin\nbins push: 0.02\n| push | action |\n| 0 | left |\n| 1 | right |"
+    player = Player("cartpole")
+    refined = refine(policy_of(table), "auto", Trials(player, seeds, 480), 1)
+    assert refined is not None
+    assert refined.method == "cma"
+    assert set(dict(refined.spread)) == {"let push", "bins push"}
