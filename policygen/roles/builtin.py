@@ -28,7 +28,7 @@ from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.llm.retry import ask
-from policygen.policies.features import cell_reader
+from policygen.policies.features import CellReader, Lets, cell_reader
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
 from policygen.policies.table import TablePolicy
@@ -131,34 +131,34 @@ class PlainSearch:
 
 def _next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     incumbent = context.incumbent
-    grid = incumbent.grid if isinstance(incumbent, TablePolicy) else context.task.grid
+    grid, lets = (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (context.task.grid, ())
     if grid is None:
         raise ProviderError(
             f"task {context.task.name} has no grid, which a table needs; use --policy linear or add one"
         )
     tried = {a.policy.actions.tobytes() for a in context.attempts if isinstance(a.policy, TablePolicy)}
     if context.number % 2 == 0:
-        table = _planned_table(context, grid, rng, explore=False)
+        table = _planned_table(context, grid, lets, rng, explore=False)
         if table.actions.tobytes() not in tried:  # playing the same table again would teach nothing
             return f"Planned from {len(context.buffer)} episodes, on the mean of what they show.", table.to_text()
-    table = _planned_table(context, grid, rng, explore=True)
+    table = _planned_table(context, grid, lets, rng, explore=True)
     note = f"Planned from {len(context.buffer)} episodes, on one model that they allow, to explore."
     return note, table.to_text()
 
 
-def _planned_table(context: Context, grid: Grid, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
+def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
     """The table that is best in the counted process, or in a drawn one; unvisited cells do as their neighbours do."""
     from scipy.ndimage import distance_transform_edt
 
     choices = _joint_choices(context)
-    visits, values = _plan(context, grid, choices, rng if explore else None)
+    visits, values = _plan(context, cell_reader(context.task, grid, lets), choices, rng if explore else None)
     # Equally good actions are drawn at random, or an untouched corner would always see the same one.
     best = np.argmax(values + 1e-9 * rng.random(values.shape), axis=1)
     seen = visits.sum(axis=1).reshape(grid.shape) > 0
     if seen.any() and not seen.all():
         nearest = distance_transform_edt(~seen, return_distances=False, return_indices=True)
         best = best.reshape(grid.shape)[tuple(nearest)].reshape(-1)
-    return TablePolicy.from_actions(context.task, choices[best], grid)
+    return TablePolicy.from_actions(context.task, choices[best], grid, lets)
 
 
 def _joint_choices(context: Context) -> npt.NDArray[np.float64]:
@@ -175,7 +175,7 @@ def _joint_choices(context: Context) -> npt.NDArray[np.float64]:
 
 
 def _plan(
-    context: Context, grid: Grid, choices: npt.NDArray[np.float64], posterior: np.random.Generator | None
+    context: Context, reader: CellReader, choices: npt.NDArray[np.float64], posterior: np.random.Generator | None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Visits and action values of the counted decision process, or of one drawn from its `posterior`.
 
@@ -183,8 +183,7 @@ def _plan(
     """
     from scipy.sparse import csr_matrix
 
-    task = context.task
-    reader = cell_reader(task, grid)
+    task, grid = context.task, reader.grid
     end = grid.size
     froms, picks, rewards, afters = [], [], [], []
     highest, lowest = 0.0, 0.0

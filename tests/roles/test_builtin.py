@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import attempts_of, in_a_process, transcript_of
+from searched import searched
+from support import Written, attempts_of, fenced, in_a_process, transcript_of
 
 import policygen
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.messages import Message, Prompt
 from policygen.policies.parse import parse
+from policygen.policies.table import TablePolicy
+from policygen.prompts.render import render_prompt
 from policygen.roles.builtin import Builtin
 from policygen.roles.memory import rate_of
 from policygen.search.refine.tunable import Tunable
@@ -158,3 +161,13 @@ def test_names_that_memory_needs_must_be_free(tmp_path: Path) -> None:
         UsageError, match=r"^--memory defines `clock`, which task clocked has already; rename it there$"
     ):
         policygen.run(str(tmp_path / "envs" / "clocked.toml"), memory=True, **SHORT)
+
+
+def test_a_table_over_features_of_its_own_is_planned_on() -> None:
+    reply = fenced("let lean = angle + 0.3*spin", "bins lean: 0", "| lean | action |", "| 0 | left |", "| * | right |")
+    context, config = searched("cartpole", "table", Written([reply]), iterations=1)
+    answer = Builtin().complete(render_prompt(context, config), 1_000)
+    policy = parse(answer.text, context.task, "table", context.incumbent).policy
+    assert isinstance(policy, TablePolicy)
+    assert policy.grid.names == ("lean",)
+    assert [name for name, _ in policy.lets] == ["lean"]

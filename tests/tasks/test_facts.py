@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from support import facts_of
 
 from policygen.prompts.templates import render_template
 from policygen.reports.describe import describe_task
@@ -20,22 +21,9 @@ from policygen.tasks.facts import simulator_facts
 from policygen.tasks.load import load_task
 from policygen.tasks.taskfile import task_from_file
 
+pytestmark = pytest.mark.usefixtures("workplace")
 needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
 needs_box2d = pytest.mark.skipif(find_spec("Box2D") is None, reason="needs box2d")
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch, tmp_path):
-    """MuJoCo writes warnings about older model files into the working directory."""
-    monkeypatch.chdir(tmp_path)
-
-
-def facts_of(gym_id: str, *actions: str, **kwargs: Any) -> tuple[str, ...]:
-    env = gym.make(gym_id, **kwargs)
-    try:
-        return simulator_facts(env, actions)
-    finally:
-        env.close()
 
 
 def constants_of(gym_id: str) -> dict[str, str]:

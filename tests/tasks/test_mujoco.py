@@ -8,26 +8,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from support import facts_of
 
 from policygen.tasks import facts as reading
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.mujoco import has_model
 
-pytestmark = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch, tmp_path):
-    """MuJoCo writes warnings about older model files into the working directory."""
-    monkeypatch.chdir(tmp_path)
-
-
-def facts_of(gym_id: str, *actions: str, **kwargs: Any) -> tuple[str, ...]:
-    env = gym.make(gym_id, **kwargs)
-    try:
-        return simulator_facts(env, actions)
-    finally:
-        env.close()
+pytestmark = [
+    pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco"),
+    pytest.mark.usefixtures("workplace"),
+]
 
 
 def test_the_hopper_is_described_as_its_model_file_has_it():
