@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from policygen.episodes.envpool import pool_for
+from policygen.episodes.envpool import Pool, pool_for
 from policygen.episodes.simulator import Closable, Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
@@ -61,9 +61,7 @@ class Players(Closable):
         self.apart = False
         self.jobs = jobs or usable_cores()
         pool = pool_for(task, self.jobs) if use_pool else None
-        self._here = pool or Simulator(task, step_timeout)
-        # Few episodes of each of many policies: EnvPool would wait for one policy after the other, processes need not.
-        self._for_many = self if pool is None else Players(task, self.jobs, use_pool=False, step_timeout=step_timeout)
+        self._here: Pool | Simulator = pool or Simulator(task, step_timeout)
         self._seconds_per_episode: float | None = None
 
     @property
@@ -104,9 +102,7 @@ class Players(Closable):
         Raises:
             EnvironmentFault: the environment itself failed.
         """
-        if self._for_many is not self:
-            return self._for_many.play_many(actors, seeds)
-        if isinstance(self._here, Simulator) and self.engine == "vector":
+        if self.engine != "copies":
             return self._here.play_many(actors, seeds)
         unknown = self._seconds_per_episode is None and not self.apart
         if unknown and self._can_share((len(actors) - 1) * len(seeds)):
@@ -119,8 +115,6 @@ class Players(Closable):
     def close(self) -> None:
         """Close the environments of this process; idle workers end by themselves."""
         self._here.close()
-        if self._for_many is not self:
-            self._for_many.close()
 
     def _play_here(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         started = time.perf_counter()

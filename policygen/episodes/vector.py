@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,8 +12,8 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from policygen.episodes.classic import ClassicCopies, has_classic_form
-from policygen.episodes.trajectory import Actor, Decider, Indices, Rows, SideBySide, Trajectory, chunks
-from policygen.policies.alike import Alike, Unlike
+from policygen.episodes.together import play_together
+from policygen.episodes.trajectory import Actor, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
 from policygen.tasks.worlds.dynamics import DynamicsEnv, DynamicsVectorEnv
 
@@ -42,45 +42,7 @@ def play_many_vectorised(
     task: Task, env: gym.Env[Any, Any], actors: Sequence[Actor], seeds: Sequence[int]
 ) -> list[list[Trajectory]]:
     """Each of some actors on the same seeds, as many of them side by side as there is room for."""
-    if len(seeds) * 2 > VECTOR_COPIES:
-        return [play_vectorised(task, env, actor, seeds) for actor in actors]
-    played: list[list[Trajectory]] = []
-    for some in chunks(actors, VECTOR_COPIES // len(seeds)):
-        together = _play(task, env, _Together(some, len(seeds)), list(seeds) * len(some))
-        played += [together[i : i + len(seeds)] for i in range(0, len(together), len(seeds))]
-    return played
-
-
-@dataclass(frozen=True, slots=True)
-class _Together:
-    """Several actors as one: the first decides the first `each` episodes, the next the next."""
-
-    actors: Sequence[Actor]
-    each: int
-    portable: bool = True
-
-    def begin(self, episodes: int, /) -> Decider:
-        try:
-            return Alike(self.actors, self.each)
-        except Unlike:
-            pass
-        return _DecidingTogether([actor.begin(self.each) for actor in self.actors], self.each)
-
-
-@dataclass(frozen=True, slots=True)
-class _DecidingTogether:
-    deciders: Sequence[Decider]
-    each: int
-
-    def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
-        """The actions of `rows`, which are in ascending order."""
-        ends = np.searchsorted(rows, self.each * np.arange(1, len(self.deciders) + 1)).tolist()
-        chosen, start = [], 0
-        for i, (decider, end) in enumerate(zip(self.deciders, ends, strict=True)):
-            if end > start:
-                chosen.append(np.asarray(decider.decide(observations[start:end], rows[start:end] - i * self.each)))
-            start = end
-        return np.concatenate(chosen)
+    return play_together(partial(play_vectorised, task, env), actors, seeds, VECTOR_COPIES)
 
 
 def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:

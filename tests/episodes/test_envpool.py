@@ -9,9 +9,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from played import assert_equal, hopping, needs_envpool
+from played import assert_equal, hopping, needs_envpool, policy_for
 
-from policygen.episodes.envpool import POOLED, pool_for
+from policygen.episodes import envpool as module
+from policygen.episodes.envpool import BY_LAW, REFUSED, STEP_BY_STEP, Pool, pool_for
+from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
@@ -20,13 +22,14 @@ from policygen.tasks.load import load_task
 
 def test_without_envpool_or_its_environment_there_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pool_for(load_task("cartpole"), 2) is None
+    assert all(pool_for(load_task(gym_id), 2) is None for gym_id in REFUSED)
     assert pool_for(replace(load_task("Hopper-v5"), kwargs=(("ctrl_cost_weight", 0.5),)), 2) is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert pool_for(load_task("Hopper-v5"), 2) is None
 
 
 @needs_envpool
-@pytest.mark.parametrize("gym_id", POOLED)
+@pytest.mark.parametrize("gym_id", STEP_BY_STEP)
 def test_envpool_steps_as_gymnasium_does_from_equal_states(gym_id: str) -> None:
     task = replace(load_task(gym_id), max_steps=40)
     pool = pool_for(task, 2)
@@ -45,6 +48,144 @@ def test_envpool_steps_as_gymnasium_does_from_equal_states(gym_id: str) -> None:
             assert reward == pytest.approx(trajectory.rewards[i], abs=1e-3)
             assert terminated == (trajectory.terminated and i + 1 == trajectory.length)
     env.close()
+
+
+CLASSIC = {
+    "Acrobot-v1": lambda o: [np.arctan2(o[1], o[0]), np.arctan2(o[3], o[2]), o[4], o[5]],
+    "MountainCar-v0": lambda o: o,
+    "MountainCarContinuous-v0": lambda o: o,
+    "Pendulum-v1": lambda o: [np.arctan2(o[1], o[0]), o[2]],
+}
+
+
+def apart(gym_id: str) -> list[tuple[float, Trajectory, int]]:
+    """How far EnvPool's next observation and reward are from Gymnasium's of the same state, for every step of some."""
+    task = replace(load_task(gym_id), max_steps=150)
+    env: Any = gym.make(gym_id).unwrapped
+    found = []
+    for trajectory in Pool(task, 2).play(_Swinging(task, 0), list(range(6))):
+        for i in range(trajectory.length):
+            env.reset(seed=0)
+            env.state = np.array(CLASSIC[gym_id](trajectory.observations[i].astype(np.float64)))
+            observation, reward, terminated, _, _ = env.step(trajectory.actions[i])
+            assert terminated == (trajectory.terminated and i + 1 == trajectory.length)
+            away = max(np.abs(observation - trajectory.observations[i + 1]).max(), abs(reward - trajectory.rewards[i]))
+            found.append((float(away), trajectory, i))
+    return found
+
+
+class _Swinging(RandomActor):
+    """Actions that are held for a while, so that speeds get large."""
+
+    def begin(self, episodes: int, /) -> Any:
+        self._held, self._step = None, 0
+        return self
+
+    def decide(self, observations: Any, rows: Any, /) -> Any:
+        if self._held is None or self._step % 12 == 0:
+            self._held = super().decide(observations, range(10))
+        self._step += 1
+        return self._held[rows]
+
+
+@needs_envpool
+@pytest.mark.parametrize("gym_id", ["Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"])
+def test_classic_control_is_the_same_there_and_only_refused_because_it_is_faster_here(gym_id: str) -> None:
+    assert max(away for away, _, _ in apart(gym_id)) < 1e-5
+    assert "numpy plays it here" in REFUSED[gym_id]
+
+
+@needs_envpool
+def test_the_pendulum_of_envpool_differs_where_its_rate_is_cut() -> None:
+    found = apart("Pendulum-v1")
+    cut = [away for away, t, i in found if abs(t.observations[i + 1, 2]) == 8]
+    assert 1e-3 < max(cut) < 0.055
+    assert max(away for away, t, i in found if abs(t.observations[i + 1, 2]) < 8) < 1e-4
+
+
+LANDING = "none = 0.1\nleft = 0.5*x + vx - angle - spin\nright = angle + spin - 0.5*x - vx\nmain = -y - 2*vy"
+FALLING = "none = 1\nleft = 0\nright = 0\nmain = 0"
+STRIDING = (
+    "hip1_drive = 0.9*sin(6*hip2)\nknee1_drive = 0.4 - knee1\nhip2_drive = 0.9*sin(6*hip1)\nknee2_drive = 0.4 - knee2"
+)
+SLIDING = (
+    "hip1_drive = 0.5 - 2*hip1\nknee1_drive = 0.4 - 2*knee1\nhip2_drive = -0.1 - 2*hip2\nknee2_drive = 0.8 - 2*knee2"
+)
+# The same episodes with the rhythm of a clock.
+CLOCKED = "let phase = mod(prev(phase) + 0.4, 2*pi)\nlet beat = sin(phase)\n"
+REMEMBERING = {
+    "lunarlander": CLOCKED + LANDING + " + 0.1*beat + 0.1*prev(main)",
+    "bipedalwalker": CLOCKED + STRIDING + " + beat + 0.1*prev(hip1_drive)",
+}
+needs_box2d = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")
+
+
+@needs_envpool
+@needs_box2d
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("lunarlander", LANDING), ("lunarlander", FALLING), ("bipedalwalker", STRIDING), ("bipedalwalker", SLIDING)],
+)
+def test_box2d_agrees_with_gymnasium_statistically(name: str, text: str) -> None:
+    policy = policy_for(name, text)
+    policy = replace(policy, task=replace(policy.task, max_steps=150))
+    assert policy.task.gym_id in BY_LAW
+    pool = pool_for(policy.task, 2)
+    assert pool is not None
+    with Simulator(policy.task) as simulator:
+        seeds = episode_seeds(0, "engines", 60)
+        assert same_law(pool.play(policy, seeds), simulator.play(policy, seeds))
+
+
+@needs_envpool
+@needs_box2d
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_an_episode_in_envpool_depends_on_its_policy_and_seed_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = policy_for(name, REMEMBERING[name])
+    policy = replace(policy, task=replace(policy.task, max_steps=200))
+    pool = pool_for(policy.task, 2)
+    assert pool is not None
+    seeds = list(range(7))
+    together = pool.play(policy, seeds)
+    assert len({t.length for t in together}) > 1  # rows are compacted as episodes end
+    assert_equal([pool.play(policy, [seed])[0] for seed in seeds[:3]], together[:3])
+    monkeypatch.setattr(module, "COPIES", 3)
+    assert_equal(pool.play(policy, seeds), together)
+    assert not np.array_equal(together[0].observations[0], together[1].observations[0])
+
+
+@needs_envpool
+@pytest.mark.parametrize("name", ["hopper", *REMEMBERING])
+def test_what_is_remembered_in_envpool_is_what_a_controller_remembers(name: str) -> None:
+    """Starts differ from Gymnasium's, so the other engines are stood for by the controller that they all agree with."""
+    clocked = CLOCKED + "hip_torque = beat + prev(hip_torque)\nknee_torque = -knee\nankle_torque = 0.5*prev(lean, lean)"
+    policy = policy_for(name, REMEMBERING.get(name, clocked))
+    policy = replace(policy, task=replace(policy.task, max_steps=200))
+    pool = pool_for(policy.task, 2)
+    assert pool is not None
+    controller = policy.controller()
+    for trajectory in pool.play(policy, list(range(7))):
+        controller.reset()
+        acted = [controller(observation) for observation in trajectory.observations[:-1]]
+        assert np.array_equal(np.array(acted), trajectory.actions)
+
+
+@needs_envpool
+@pytest.mark.parametrize("remembers", [False, True])
+def test_many_policies_play_in_envpool_what_each_plays_alone(remembers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [
+        f"{CLOCKED if remembers else 'let beat = vx'}\nhip_torque = {k}*beat\nknee_torque = -{k}*knee\nankle_torque = 0"
+        for k in (0.1, 0.5, 1.0)
+    ]
+    policies = [policy_for("hopper", text) for text in texts]
+    seeds = episode_seeds(0, "engines", 3)
+    with Players(policies[0].task, jobs=2) as players:
+        assert players.engine == "envpool"
+        alone = [players.play(policy, seeds) for policy in policies]
+        for room in (128, 6, 4):  # all at once, two at a time, each by itself
+            monkeypatch.setattr(module, "COPIES", room)
+            for one, other in zip(players.play_many(policies, seeds), alone, strict=True):
+                assert_equal(one, other)
 
 
 @needs_envpool

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from loky import get_reusable_executor
-from played import CLUMSY, assert_equal, hopping, needs_envpool, policy_for
+from played import CLUMSY, assert_equal, hopping, policy_for
 from support import environment
 
 import policygen.episodes.players
@@ -108,17 +108,6 @@ def test_workers_and_copies_play_the_same_episodes(policy: Policy, monkeypatch: 
         expected = copies.play(policy, seeds)
         assert_equal(players.play(policy, seeds), expected)
     assert shared == [2]
-
-
-@needs_envpool
-def test_many_policies_are_played_by_processes_and_not_one_after_the_other_in_envpool() -> None:
-    policy = hopping()
-    seeds = episode_seeds(0, "engines", 3)
-    with Players(policy.task, jobs=2) as players, Simulator(policy.task) as simulator:
-        assert players.engine == "envpool"
-        alone = simulator.play(policy, seeds)
-        for played in players.play_many([policy] * 3, seeds):
-            assert_equal(played, alone)
 
 
 SCRIPT = """

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.envpool import REFUSED
 from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
@@ -164,6 +165,8 @@ def refinement(repeats: int, quick: bool) -> Iterator[Row | Missing]:
                 bar=faster(2.5 if box2d or name == "mountaincar-continuous" else 10),
             )
         yield scaled(row, _CANDIDATES / len(few), f"{len(few)} candidates")
+        if task.gym_id in REFUSED and installed("envpool"):
+            yield Missing(f"{name} in EnvPool", REFUSED[task.gym_id])
 
 
 def _one_after_the_other(task: Task, policies: Sequence[Policy], seeds: Sequence[int]) -> None:
