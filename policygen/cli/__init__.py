@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from policygen import __version__
-from policygen.cli.experiments import resume_sweep, sweep
+from policygen.cli.experiments import compare, resume_sweep, sweep
 from policygen.cli.options import (
     BASE_URL,
     PATH,
@@ -30,7 +30,7 @@ from policygen.outgoing import LAST_WORD
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
-    "Look at what was found": ("show", "eval", "plot"),
+    "Look at what was found": ("show", "eval", "plot", "compare"),
     "Prepare": ("tasks", "prompt", "doctor", "bench"),
 }
 
@@ -135,6 +135,7 @@ def run(
 
 
 commands.add_command(sweep)
+commands.add_command(compare)
 
 
 @commands.command()

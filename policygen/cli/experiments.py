@@ -1,4 +1,4 @@
-"""Commands for many runs: `sweep`, and `resume` of one."""
+"""Commands for many runs: `sweep`, `resume` of one, and `compare`."""
 
 from __future__ import annotations
 
@@ -103,3 +103,40 @@ def _conduct(begun: Sweep) -> None:
         say(line, err=not begun.whole)
     if not begun.whole:
         raise SystemExit(1)
+
+
+@click.command()
+@click.argument("sources", metavar="RUN|SWEEP|LABEL:TASK=FILE...", nargs=-1, required=True)
+@click.option(
+    "--by", help="What tells contenders apart: llm, template, task, policy, refine, ... (default: whatever does)."
+)
+@click.option(
+    "-o", "--output", "outputs", type=PATH, multiple=True, help="A .md, .csv, .tex, .html, .png, .pdf or .svg."
+)
+@click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
+@click.option("--columns", type=click.Choice(["1", "2"]), default="2", help="Width of the figure, as in a paper.")
+@click.option("--x", type=click.Choice(["episodes", "calls"]), default="episodes", help="What curves are drawn over.")
+def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
+    """Compare runs, sweeps and other programs' runs: how much better, how surely, and at what cost.
+
+    Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
+    ProPS's overall_log, or a CSV with a column `return` and one called `episodes` or `calls`.
+    """
+    from policygen.reports import style
+    from policygen.reports.compare import tables
+    from policygen.reports.compare.contenders import read_field
+    from policygen.reports.compare.figure import plot_comparison
+
+    for output in outputs:
+        style.check_suffix(output, (*tables.FORMATS, *style.FORMATS))
+    field = read_field(sources, by=by, suite=options["suite"])
+    for output in outputs:
+        if output.suffix.lower().removeprefix(".") in style.FORMATS:
+            plot_comparison(field, output, columns=int(options["columns"]), x=options["x"])
+        else:
+            tables.write_report(field, output)
+    report = tables.report_of(field)
+    say(tables.as_markdown(report, details=not outputs).rsplit("\n\n", 1)[0])
+    for output in outputs:
+        say(output)
+    say(f"\n{report.sentence}")

@@ -1,0 +1,141 @@
+"""A comparison in words: numbers with the digits they deserve, and what is better by how much, in a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from policygen.reports.compare.comparison import SURE, Pair, rows_of
+from policygen.reports.compare.contenders import Field
+from policygen.reports.compare.statistics import Interval
+
+MOST_SENTENCES = 4
+PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
+
+
+def number(value: float) -> str:
+    """A score with as many digits as are worth reading."""
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
+    text = f"{value:,.{digits}f}"
+    return text[1:] if float(text.replace(",", "")) == 0 and text.startswith("-") else text
+
+
+def in_brackets(interval: Interval | None) -> str:
+    """An interval as it stands behind a number: ` [12, 50]`; nothing where there is none."""
+    return f" [{number(interval[0])}, {number(interval[1])}]" if interval is not None else ""
+
+
+def verdict(field: Field, pairs: Sequence[Pair]) -> str:
+    """What the comparison shows, in a sentence or two."""
+    sentences = []
+    contenders = field.contenders
+    if len(contenders) > 1:
+        sentences.append(_between(field, pairs))
+    sentences += [_against_published(field, contender) for contender in contenders[:3] if field.published]
+    return " ".join(filter(None, sentences)) or _alone(field)
+
+
+def _alone(field: Field) -> str:
+    rows = rows_of(field)
+    if len(rows) == 1:
+        row = rows[0]
+        score = f"{number(row.mean)}{in_brackets(row.mean_interval)}"
+        return f"{row.contender} scores {score} on {row.task}; {_seeds(row.runs)}."
+    return f"{len(rows)} results of one contender; give another one to compare it with."
+
+
+def _between(field: Field, pairs: Sequence[Pair]) -> str:
+    widest = {(pair.first, pair.second): pair for pair in sorted(pairs, key=lambda pair: pair.tasks)}
+    found = list(widest.values())
+    if not found:
+        return "No two contenders have runs of the same task."
+    if len(found) < math.comb(len(field.contenders), 2) or len({(pair.task, pair.tasks) for pair in found}) > 1:
+        return " ".join(map(_in_words, found[:MOST_SENTENCES]))  # not all on the same tasks
+    if len(found) == 1:
+        return _in_words(found[0])
+    gains = dict.fromkeys(field.contenders, 0.0)
+    for pair in found:
+        gains[pair.second] += pair.gain
+        gains[pair.first] -= pair.gain
+    best = max(gains, key=lambda name: gains[name])
+    duels = [pair if pair.second == best else _turned(pair) for pair in found if best in (pair.first, pair.second)]
+    surely = [pair.first for pair in duels if pair.corrected <= SURE and pair.gain > 0]
+    open_ones = [pair for pair in duels if pair.first not in surely]
+    words = f"{best} is ahead of the {len(duels)} others on {_where(duels[0])}"
+    words += f", surely of {' and '.join(surely)}" if surely else ", but surely of none"
+    words += f"; {_basis(duels[0])}."
+    return " ".join([words, *map(_in_words, open_ones[:MOST_SENTENCES])])
+
+
+def _turned(pair: Pair) -> Pair:
+    interval = (-pair.interval[1], -pair.interval[0]) if pair.interval is not None else None
+    return replace(
+        pair,
+        first=pair.second,
+        second=pair.first,
+        gain=-pair.gain if pair.gain else 0.0,
+        interval=interval,
+        better=1 - pair.better,
+        runs=pair.runs[::-1],
+    )
+
+
+def _in_words(pair: Pair) -> str:
+    if pair.gain < 0:
+        pair = _turned(pair)
+    lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' points' if pair.tasks > 1 else ''}"
+    if pair.gain == 0 and (pair.interval is None or pair.interval == (0.0, 0.0)):
+        return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(pair)}."
+    if pair.corrected <= SURE:
+        return f"{pair.second} is better than {pair.first} by {lead} on {_where(pair)}; {_basis(pair)}."
+    if pair.more is not None:
+        more = f"about {pair.more:,} more seeds each would settle it"
+    elif min(pair.runs) < 2:
+        more = "a single run does not say how much runs differ"
+    else:
+        more = "no number of seeds that one could run would settle it"
+    return (
+        f"Whether {pair.second} or {pair.first} is better on {_where(pair)} is open: {pair.second} is ahead by {lead}; "
+        f"{_basis(pair)}, {more}."
+    )
+
+
+def _where(pair: Pair) -> str:
+    return f"these {pair.tasks} tasks" if pair.tasks > 1 else pair.task
+
+
+def _basis(pair: Pair) -> str:
+    if pair.seeds:
+        return _seeds(pair.seeds)
+    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' * (count > 1)} each"
+
+
+def best_published(field: Field, task: str) -> float | None:
+    """The highest published mean of a task."""
+    return max((column.scores[task][0] for column in field.published if task in column.scores), default=None)
+
+
+def _against_published(field: Field, contender: str) -> str:
+    """On how many tasks a contender's mean is above the best published one."""
+    better: list[str] = []
+    level: list[str] = []
+    behind: list[str] = []
+    for task in field.tasks:
+        best, scores = best_published(field, task), field.scores(task, contender)
+        if best is None or not len(scores):
+            continue
+        gain = float(scores.mean()) - best
+        (level if abs(gain) < PUBLISHED_DIGITS else better if gain > 0 else behind).append(task)
+    known = len(better) + len(level) + len(behind)
+    if not known:
+        return ""
+    words = [f"{contender} is above the best published column on {len(better)} of {known} tasks"]
+    words += [f"level with it on {len(level)} ({', '.join(level)})"] if level else []
+    words += [f"below it on {len(behind)} ({', '.join(behind)})"] if behind else []
+    return ", ".join(words) + "."

@@ -1,0 +1,278 @@
+"""Comparisons: of made-up results with known answers, and of real runs and sweeps through the command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from support import in_a_process, sentences
+
+import policygen
+from policygen.errors import LogbookError, UsageError
+from policygen.reports.compare.comparison import Pair, pairs_of, rows_of, scale_of
+from policygen.reports.compare.contenders import Field, Result, read_field
+from policygen.reports.compare.figure import comparison_figure
+from policygen.reports.compare.tables import as_markdown, report_of, write_report
+from policygen.reports.compare.words import number, verdict
+from policygen.sweeps.conduct import conduct, open_sweep
+from policygen.sweeps.plan import Plan, product_of
+from policygen.sweeps.suites import Published
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def results(task: str, name: str, scores: list[float], first_seed: int | None = 100) -> list[Result]:
+    """Runs of a contender with these scores."""
+    curve = np.array([20.0, 60.0, 100.0])
+    cost = {"llm_calls": 5.0, "tokens": 1000.0, "usd": 0.5, "seconds": 12.0}
+    made = []
+    for i, score in enumerate(scores):
+        seed = None if first_seed is None else first_seed + i
+        level = np.array([0.0, score / 2, score])
+        made.append(Result(task, name, score, seed, curve, curve / 20, level, 0.0, 100.0, **cost))
+    return made
+
+
+def field_of(*parts: list[Result], published: tuple[Published, ...] = ()) -> Field:
+    return Field(tuple(result for part in parts for result in part), published)
+
+
+def only(field: Field) -> Pair:
+    (pair,) = pairs_of(field)
+    return pair
+
+
+def test_a_pair_is_compared_over_the_seeds_that_both_have() -> None:
+    a = results("t", "A", [10, 50, 30, 20, 0, 5, 9, 10, 44, 70])
+    b = results("t", "B", [41, 82, 60, 52, 30, 36, 41, 40, 75, 102])
+    pair = only(field_of(a, b[::-1]))
+    assert pair.gain == pytest.approx(31.1)  # of differences 30 to 32, whatever the spread between seeds
+    assert pair.interval is not None
+    assert 30 < pair.interval[0] < 31.1 < pair.interval[1] < 32
+    assert (pair.seeds, pair.p, pair.more) == (10, 2 / 2**10, 0)
+    assert 0.5 < pair.better < 1  # among all runs, whatever their seeds
+    sentence = verdict(field_of(a, b), pairs_of(field_of(a, b)))
+    assert re.fullmatch(r"B is better than A by 31\.10 \[30\.\d+, 31\.\d+\] on t; 10 seeds each\.", sentence)
+    assert verdict(field_of(b, a), pairs_of(field_of(b, a))) == sentence
+
+
+def test_only_shared_seeds_are_paired_and_without_any_runs_are_not() -> None:
+    a, b = results("t", "A", [1, 2, 3], 100), results("t", "B", [7, 9, 9], 101)
+    pair = only(field_of(a, b))
+    assert (pair.seeds, pair.gain) == (2, pytest.approx(((7 - 2) + (9 - 3)) / 2))
+    pair = only(field_of(a, results("t", "B", [4, 5, 6], None)))
+    assert (pair.seeds, pair.runs, pair.gain) == (0, (3, 3), 3.0)
+    assert pair.p == pytest.approx(0.1, abs=0.02)  # two of the twenty ways to divide six runs
+
+
+def test_an_open_question_says_how_many_more_seeds_would_settle_it() -> None:
+    rng = np.random.default_rng(1)
+    a = rng.normal(50, 5, 8)
+    field = field_of(results("t", "A", a.tolist()), results("t", "B", (a + rng.normal(2, 6, 8)).tolist()))
+    pair = only(field)
+    assert pair.corrected > 0.05
+    assert pair.more is not None
+    assert pair.more > 0
+    sentence = verdict(field, [pair])
+    assert "is open" in sentence
+    assert f"about {pair.more} more seeds each would settle it" in sentence
+
+
+def test_contenders_that_score_the_same_are_level() -> None:
+    field = field_of(results("t", "A", [500] * 5), results("t", "B", [500] * 5))
+    assert verdict(field, pairs_of(field)) == "A and B are level on t; 5 seeds each."
+
+
+def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
+    field = field_of(
+        results("one", "A", [10, 10, 10]), results("one", "B", [20, 20, 20]),
+        results("two", "A", [50, 50, 50, 50]), results("two", "B", [80, 80, 80, 80]),
+    )  # fmt: skip
+    together = [pair for pair in pairs_of(field) if pair.tasks == 2]
+    assert [pair.gain for pair in together] == [20.0]
+    assert "20.00 [20.00, 20.00] points on these 2 tasks" in verdict(field, pairs_of(field))
+    assert scale_of(field, "one").points(50.0) == 50.0
+
+
+def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None:
+    rng = np.random.default_rng(3)
+    base = rng.normal(50, 3, 10)
+    gains = {"A": 0, "B": 0.2, "C": 9}
+    field = field_of(*(results("t", n, (base + gain + rng.normal(0, 1, 10)).tolist()) for n, gain in gains.items()))
+    pairs = pairs_of(field)
+    assert len(pairs) == 3
+    assert all(pair.corrected >= pair.p for pair in pairs)
+    assert verdict(field, pairs).startswith("C is ahead of the 2 others on t, surely of A and B; 10 seeds each.")
+
+
+def test_published_columns_stand_beside_ours_and_are_counted() -> None:
+    published = (
+        Published("they", "a paper", 10, {"one": (90.0, 2.0), "two": (100.0, None)}),
+        Published("others", "a page", None, {"one": (10.0, None)}),
+    )
+    field = field_of(results("one", "A", [95, 97]), results("two", "A", [100, 100]), published=published)
+    assert verdict(field, []) == "A is above the best published column on 1 of 2 tasks, level with it on 1 (two)."
+    text = as_markdown(report_of(field))
+    assert "| one | **96.00 ± 1.414 [95.00, 97.00]** | 90.00 ± 2.000 | 10.00 |" in text
+    assert "| two | **100.0 ± 0.000 [100.0, 100.0]** | **100.0** |  |" in text
+    assert "- they: a paper." in text
+
+
+def test_costs_are_means_and_what_is_not_known_is_not_made_up() -> None:
+    a = results("t", "A", [1, 2])
+    (row,) = rows_of(field_of(a))
+    assert (row.calls, row.tokens, row.usd, row.episodes, row.seconds) == (5.0, 1000.0, 0.5, 100.0, 12.0)
+    (row,) = rows_of(field_of([Result("t", "A", 1.0, 1), *a[1:]]))
+    assert (row.usd, row.runs) == (None, 2)
+
+
+def test_every_format_holds_the_figures(tmp_path: Path) -> None:
+    field = field_of(
+        results("t_1", "A & B <c>", [1, 2, 4]), results("t_1", "D|e", [5, 6, 9]),
+        published=(Published("they", "100% of a_paper", None, {"t_1": (3.0, 1.0)}),),
+    )  # fmt: skip
+    for name in ("c.md", "c.tex", "c.html", "c.csv"):
+        write_report(field, Path(name))
+    latex = Path("c.tex").read_text()
+    assert r"\bfseries" in latex
+    assert r"2.333 $\pm$ 1.528" in latex
+    assert "A \\& B" in latex
+    page = Path("c.html").read_text()
+    assert "A &amp; B &lt;c&gt;" in page
+    assert "<script" not in page
+    assert r"D\|e" in Path("c.md").read_text()
+    frame = pd.read_csv("c.csv")
+    assert frame["mean"].tolist() == pytest.approx([7 / 3, 20 / 3, 3.0])
+    assert frame["published"].tolist() == [False, False, True]
+    pairs = pd.read_csv("c-pairs.csv")
+    assert pairs["gain"].tolist() == pytest.approx([13 / 3])
+    with pytest.raises(UsageError, match=r"cannot write c.doc: end the name in .md, .csv, .tex, .html"):
+        write_report(field, Path("c.doc"))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(9359.94, "9,360"), (347.96, "348.0"), (-0.0001, "0.000"), (-63.022, "-63.02")]
+)
+def test_numbers_have_the_digits_that_they_deserve(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def shown(figure: Figure) -> list[Text]:
+    """The texts of a figure that are drawn."""
+    figure.draw_without_rendering()
+    texts: list[Text] = [text for legend in figure.legends for text in legend.get_texts()]
+    for axes in figure.axes:
+        texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    return [text for text in texts if text.get_text() and text.get_visible()]
+
+
+def overlaps(figure: Figure) -> list[tuple[str, str]]:
+    """Texts of a figure that cover each other."""
+    boxes = [(text.get_text(), text.get_window_extent().shrunk(0.97, 0.9)) for text in shown(figure)]
+    return [
+        (one, other) for i, (one, box) in enumerate(boxes) for other, another in boxes[i + 1 :] if box.overlaps(another)
+    ]
+
+
+@pytest.mark.parametrize(("tasks", "columns", "height"), [(15, 2, 10.2), (15, 1, 16.5), (1, 1, 2.5), (3, 2, 4.5)])
+def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: int, height: float) -> None:
+    rng = np.random.default_rng(0)
+    names = [f"mountaincar-continuous-{i}" for i in range(tasks)]
+    parts = [
+        results(name, who, rng.normal(10.0 ** (i % 5), 1, 5).tolist())
+        for i, name in enumerate(names)
+        for who in ("builtin (no language model)", "openai:gpt-5-mini, refine auto")
+    ]
+    published = (Published("ProPS+", "a page", 10, dict.fromkeys(names, (5.0, None))),)
+    figure = comparison_figure(field_of(*parts, published=published), columns=columns)
+    wide, high = figure.get_size_inches()
+    assert wide == {1: 3.5, 2: 7.16}[columns]
+    assert high <= height
+    assert len(figure.axes) == tasks + (2 if tasks > 1 else 0)
+    assert overlaps(figure) == []
+    for text in shown(figure):
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+
+
+# --- real runs -------------------------------------------------------------------------------------------------------
+
+SMALL = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "jobs": 1}
+
+
+def test_runs_sweeps_and_other_programs_runs_in_one_comparison(tmp_path: Path) -> None:
+    settings = tuple(f"{name}={value}" for name, value in SMALL.items())
+    plan = Plan(products=(product_of(["quick"], [], [], [100, 101, 102]),), settings=(*settings, "iterations=1"))
+    sweep = open_sweep(Path("swept"), plan)
+    conduct(sweep)
+    sweep.release()
+    longer = [policygen.run("nim", iterations=4, seed=seed, **SMALL).folder for seed in (100, 101, 102)]
+    Path("ppo.csv").write_text('#{"t_start": 0, "env_id": "CartPole-v1"}\nr,l,t\n100,2,3\n300,2,4\n')
+    sources = ["swept", *map(str, longer), "PPO=ppo.csv"]
+    field = read_field(sources)
+    assert field.tasks == ["cartpole", "frozenlake", "nim"]
+    assert field.contenders == ["iterations 1", "iterations 4", "PPO"]
+    assert field.scores("cartpole", "PPO").tolist() == [200.0]
+    assert any("training episodes" in note for note in field.notes)
+    done = in_a_process("compare", *sources, "-o", "c.md", "-o", "c.png", "--columns", 1, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {"c.md", "c.png"} <= {path.name for path in tmp_path.iterdir()}
+    said = done.stdout.splitlines()[-1]
+    assert "Whether PPO or iterations 1 is better on cartpole is open" in said
+    assert "a single run does not say how much runs differ" in said
+    assert "on nim; 3 seeds each" in said or "on nim is open" in said
+    one = in_a_process("compare", *map(str, longer), cwd=tmp_path)
+    assert re.search(r"scores \S+ \[.*\] on nim; 3 seeds each\.$", one.stdout.strip())
+
+
+def test_by_a_setting_pools_the_others_and_says_so() -> None:
+    folders = [
+        str(policygen.run("frozenlake", iterations=iterations, grid=grid, seed=100, **SMALL).folder)
+        for iterations in (1, 2)
+        for grid in ("free", "fixed")
+    ]
+    field = read_field(folders, by="grid")
+    assert field.contenders == ["grid free", "grid fixed"]
+    assert any("runs that differ in iterations are averaged, as --by grid asks" in note for note in field.notes)
+    assert read_field(folders, by="task").contenders == ["all runs"]
+    assert len(read_field(folders).contenders) == 4
+    assert read_field(folders, suite="props15").published[0].scores.keys() == {"frozenlake"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("nowhere",), "nowhere is no run and no sweep; other programs' runs are named LABEL:TASK=PATH"),
+        (("X=log.csv",), "log.csv does not say which task it is of: write X:TASK=log.csv"),
+        (("X:nim=log.csv", "--by", "colour"), "--by colour: compare by one of llm, template"),
+        (("X:nim=log.csv", "-o", "x.doc"), "cannot write x.doc: end the name in"),
+        (("X:nim=log.csv", "--suite", "none"), "there is no suite `none`"),
+        (("X:nim=log.csv", "-o", "x.png", "--x", "calls"), "none of these runs counts calls"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    Path("log.csv").write_text("episodes,return\n1,2\n")
+    done = in_a_process("compare", *arguments, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    (line,) = sentences(done.stderr)
+    assert sentence in line
+
+
+def test_unfinished_runs_are_left_out_and_counted() -> None:
+    whole = policygen.run("nim", iterations=1, seed=100, **SMALL).folder
+    other = policygen.run("nim", iterations=1, seed=101, **SMALL).folder
+    (other / "summary.json").unlink()
+    field = read_field([str(whole), str(other)])
+    assert len(field.results) == 1
+    assert "1 unfinished runs are left out" in field.notes
+    with pytest.raises(LogbookError, match="none of the runs is finished"):
+        read_field([str(other)])
