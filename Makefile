@@ -21,6 +21,7 @@ check: $(DEV)
 
 # The long attacks on run folders, replies, files and servers; results/benchmarks/attack.md says what was tried and held.
 attack: $(DEV)
+	rm -f results/benchmarks/attack.md
 	POLICYGEN_ATTACK=long $(BIN)/python -m pytest -n 2 tests/attack
 
 # The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.

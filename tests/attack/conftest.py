@@ -9,16 +9,20 @@ A test asks for `tally`, names what it attacks, and wraps each try:
                 ...  # whatever fails here is counted as not held, and fails the test
 
 `attacks.amount(usual, long)` says how many to try. With POLICYGEN_ATTACK=long the tallies of all tests, added up by
-name, are written to `results/benchmarks/attack.md`.
+name, are written to `results/benchmarks/attack.md`, beside those of tests that ran before.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attack.bad_server import MODES
 from attacks import LONG, Tally
 
 RESULTS = Path(__file__).parents[2] / "results" / "benchmarks" / "attack.md"
@@ -54,13 +58,37 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     total.worst = max(total.worst, worst)
     if not totals:
         return
+    if LONG and RESULTS.exists():  # what other files of attacks have found stays
+        for line in RESULTS.read_text(encoding="utf-8").splitlines():
+            if (known := _ROW.fullmatch(line)) and known[1] not in totals:
+                counts = [int(count.replace(",", "")) for count in known.group(2, 3)]
+                totals[known[1]] = Tally(known[1], *counts, worst=float(known[4]))
     rows = [f"| {t.name} | {t.tried:,} | {t.held:,} | {t.worst:.2f} s |" for _, t in sorted(totals.items())]
     table = "\n".join(["| attack | tried | held | worst time |", "|---|---:|---:|---:|", *rows])
     if not LONG:
         return
     terminalreporter.write_line(table)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(
-        "# Attacks\n\nEach row is an attack of `tests/attack`: what must hold, how often it was tried, and the longest "
-        "time that\none try took. Made with `make attack`.\n\n" + table + "\n"
-    )
+    RESULTS.write_text(f"{_HEAD.format(machine=_machine(), modes=len(MODES))}\n{table}\n", encoding="utf-8")
+
+
+_ROW = re.compile(r"\| (.+) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+) s \|")
+_HEAD = """# Attacks
+
+Each row is an attack of `tests/attack`: what must hold, how often it was tried, how often it held, and the longest
+that one try took on the clock, beside whatever else the machine did. Made with `make attack` on {machine}.
+
+- *Damage*: bytes cut or flipped, values exchanged, files gone, deep or links in run folders; then a command.
+- *Mutated replies*: one to five accidents in thirteen good replies; what is accepted must act validly and read back.
+- *Mutated task files* and *hostile files*: values of shipped tasks exchanged; nesting, digits, sizes, no numbers.
+- *Killed runs*: SIGKILL or SIGINT at random moments, resumed, and compared with the run that nobody disturbed.
+- *Faulty environments*: exceptions, exits, wrong shapes, no numbers, hangs, crashes, in this process and in workers.
+- *Names and links*: hostile names, and links, pipes and folders in the place of each file of a run.
+- *Bad servers*: {modes} kinds of answers to the SDKs of five providers; a request must end, be charged and leak no key.
+"""
+
+
+def _machine() -> str:
+    cores, load = os.cpu_count(), os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    system = f"{platform.system()} on {platform.machine()}"
+    return f"Python {platform.python_version()}, {system}, {cores} cores, load average {load:.1f}"

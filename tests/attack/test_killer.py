@@ -46,7 +46,7 @@ def test_a_run_disturbed_at_random_ends_as_one_that_was_not(
     begun = time.monotonic()
     assert in_a_process("run", task, *SETTINGS, "--out", "whole", cwd=tmp_path).returncode == 0
     longest = time.monotonic() - begun
-    for seed in range(amount(1, 20)):
+    for seed in range(amount(1, 8)):
         rng = random.Random(f"{task} {seed}")
         out = tmp_path / f"cut{seed}"
         with held.one():

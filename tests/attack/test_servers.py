@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from attack.bad_server import MODES, BadServer
+from attacks import LONG, Tally
 from chat_server import ChatServer
 from services import ANTHROPIC, COMPATIBLE, GEMINI, OPENAI, PROMPT, Asked, Service
 from support import files_with, the_run
@@ -29,7 +30,6 @@ from policygen.runs.config import RunConfig
 OLLAMA = Service("ollama", "qwen3", OPENAI.variable, OPENAI.key, "/v1")
 SECONDS = 0.15
 ALLOWANCE = 300
-LONG = os.environ.get("POLICYGEN_ATTACK") == "long"
 
 
 @pytest.fixture(scope="module", params=[OPENAI, COMPATIBLE, GEMINI, ANTHROPIC, OLLAMA], ids=lambda one: one.name)
@@ -51,45 +51,48 @@ def attacked(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_bad_server_costs_a_sentence(mode: str, attacked: tuple[Service, BadServer, ChatServer, Provider]) -> None:
-    service, server, other, provider = attacked
-    server.mode = mode
-    server.requests.clear()
-    ledger = Ledger(RunConfig(task="frozenlake", max_calls=3))
-    said: list[str] = []
-    reply = None
-    with warnings.catch_warnings(record=True):
-        try:
-            reply = ask(
-                provider,
-                PROMPT,
-                charge=ledger.charge_call,
-                max_output_tokens=ALLOWANCE,
-                options=LLMOptions(max_retries=1, price_in=1.0, price_out=1.0),
-                sleep=lambda seconds: None,
-                on_wait=said.append,
-            )
-        except PolicygenError as error:
-            said.append(str(error))
-    assert len(server.requests) <= ledger.calls <= 3  # fewer where the time was over before the server read
-    if service is OLLAMA:
-        assert not any(service.key.encode() in request for request in server.requests)
-    assert other.requests == []
-    for sentence in said:
-        assert service.key not in sentence
-        assert plain(sentence) == sentence
-        assert "\n" not in sentence
-        assert len(sentence) < 1500
-    if reply is None:
-        assert said
-        return
-    assert service.key not in repr(reply)
-    assert len(reply.text) + len(reply.reasoning) <= ALLOWANCE * MOST_CHARACTERS_PER_TOKEN
-    tokens_in, tokens_out = ledger.charge_reply(PROMPT, reply)
-    assert tokens_in >= PROMPT.characters / MOST_CHARACTERS_PER_TOKEN - 1
-    assert tokens_out >= (len(reply.text) + len(reply.reasoning)) / MOST_CHARACTERS_PER_TOKEN - 1
-    assert reply.usd is not None
-    assert reply.usd > 0
+def test_a_bad_server_costs_a_sentence(
+    mode: str, attacked: tuple[Service, BadServer, ChatServer, Provider], tally: Callable[[str], Tally]
+) -> None:
+    with tally("a request to a bad server ends, is charged and leaks nothing").one():
+        service, server, other, provider = attacked
+        server.mode = mode
+        server.requests.clear()
+        ledger = Ledger(RunConfig(task="frozenlake", max_calls=3))
+        said: list[str] = []
+        reply = None
+        with warnings.catch_warnings(record=True):
+            try:
+                reply = ask(
+                    provider,
+                    PROMPT,
+                    charge=ledger.charge_call,
+                    max_output_tokens=ALLOWANCE,
+                    options=LLMOptions(max_retries=1, price_in=1.0, price_out=1.0),
+                    sleep=lambda seconds: None,
+                    on_wait=said.append,
+                )
+            except PolicygenError as error:
+                said.append(str(error))
+        assert len(server.requests) <= ledger.calls <= 3  # fewer where the time was over before the server read
+        if service is OLLAMA:
+            assert not any(service.key.encode() in request for request in server.requests)
+        assert other.requests == []
+        for sentence in said:
+            assert service.key not in sentence
+            assert plain(sentence) == sentence
+            assert "\n" not in sentence
+            assert len(sentence) < 1500
+        if reply is None:
+            assert said
+            return
+        assert service.key not in repr(reply)
+        assert len(reply.text) + len(reply.reasoning) <= ALLOWANCE * MOST_CHARACTERS_PER_TOKEN
+        tokens_in, tokens_out = ledger.charge_reply(PROMPT, reply)
+        assert tokens_in >= PROMPT.characters / MOST_CHARACTERS_PER_TOKEN - 1
+        assert tokens_out >= (len(reply.text) + len(reply.reasoning)) / MOST_CHARACTERS_PER_TOKEN - 1
+        assert reply.usd is not None
+        assert reply.usd > 0
 
 
 def test_there_are_many_of_them() -> None:
@@ -101,30 +104,32 @@ def test_there_are_many_of_them() -> None:
 def test_a_run_survives_a_bad_server(
     mode: str,
     attacked: tuple[Service, BadServer, ChatServer, Provider],
+    tally: Callable[[str], Tally],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    service, server, other, _ = attacked
-    server.mode = mode
-    server.requests.clear()
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setenv(service.variable, service.key)
-    settings = {"base_url": server.url + service.path, "timeout_seconds": SECONDS, "iterations": 2, "max_calls": 6}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        said = ""
-        try:
-            policygen.run("frozenlake", llm=service.spec, out=tmp_path, max_tokens=20_000, **settings)  # type: ignore[arg-type]
-        except PolicygenError as error:
-            said = str(error)
-    assert plain(said) == said
-    folder = the_run(tmp_path)
-    assert files_with(folder, service.key) == []
-    assert len(server.requests) <= 6
-    assert other.requests == []
-    for path in folder.glob("*.jsonl"):
-        text = path.read_text(encoding="utf-8")
-        assert plain(text) == text
+    with tally("a run with a bad server ends, within its budget, and leaks nothing").one():
+        service, server, other, _ = attacked
+        server.mode = mode
+        server.requests.clear()
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
+        monkeypatch.setenv(service.variable, service.key)
+        settings = {"base_url": server.url + service.path, "timeout_seconds": SECONDS, "iterations": 2, "max_calls": 6}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            said = ""
+            try:
+                policygen.run("frozenlake", llm=service.spec, out=tmp_path, max_tokens=20_000, **settings)  # type: ignore[arg-type]
+            except PolicygenError as error:
+                said = str(error)
+        assert plain(said) == said
+        folder = the_run(tmp_path)
+        assert files_with(folder, service.key) == []
+        assert len(server.requests) <= 6
+        assert other.requests == []
+        for path in folder.glob("*.jsonl"):
+            text = path.read_text(encoding="utf-8")
+            assert plain(text) == text
 
 
 def test_a_proxy_out_of_a_dotenv_file_is_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,99 @@
+"""Disks that are full or read-only: a sentence, nothing lost, and the run goes on elsewhere as if nothing had been."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attacks import LONG, Tally
+from support import command, environment, in_a_process, outcome, sentences, the_run
+
+SETTINGS = ("--iterations", 3, "--episodes", 4, "--jobs", 1, "--set", "warmup_episodes=4", "--set", "final_episodes=4")
+SIZES = range(4, 124, 12) if LONG else (20, 64)  # KB: full at the first prompt, in the transcript, at the last episodes
+
+
+def with_a_disk(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a shell script that may mount what no other process sees."""
+    return subprocess.run(
+        ["unshare", "-rm", "sh", "-ec", script],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def may_mount(cwd: Path) -> bool:
+    """Whether this system lets this process mount a disk of its own."""
+    if not sys.platform.startswith("linux") or shutil.which("unshare") is None:
+        return False
+    tried = with_a_disk("mkdir -p disk && mount -t tmpfs -o size=64k none disk", cwd)
+    return tried.returncode == 0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """Where a script may mount a disk, seen from its working directory."""
+    if not may_mount(tmp_path):
+        pytest.skip("this system lets nobody mount a disk")
+    return tmp_path / "disk"
+
+
+def typed(*arguments: object) -> str:
+    return shlex.join(command(*arguments))
+
+
+def test_a_full_disk_loses_nothing(disk: Path, tmp_path: Path, tally: Callable[[str], Tally]) -> None:
+    held = tally("a run on a full disk ends in a sentence, and goes on elsewhere as if nothing had been")
+    assert in_a_process("run", "cartpole", *SETTINGS, "--out", "whole", cwd=tmp_path).returncode == 0
+    for size in SIZES:
+        with held.one():
+            kept = tmp_path / f"kept{size}"
+            run = typed("run", "cartpole", *SETTINGS, "--out", "disk/out")
+            done = with_a_disk(
+                f"mount -t tmpfs -o size={size}k none disk; {run} || code=$?; cp -r disk/out {kept}; exit $code",
+                tmp_path,
+            )
+            assert done.returncode == 1, f"{size} KB: {done.stderr}"
+            said = sentences(done.stderr)
+            assert "No space left on device; free some space or write elsewhere" in said[0], said
+            folders = list(kept.iterdir())
+            if size < 12:
+                assert not folders  # not even its settings: there is no run
+                continue
+            assert said[1].startswith("Nothing is lost; go on with: policygen resume disk/out/"), said
+            resumed = in_a_process("resume", folders[0], cwd=tmp_path)
+            assert resumed.returncode == 0, f"{size} KB: {resumed.stderr}"
+            assert outcome(folders[0]) == outcome(the_run(tmp_path / "whole"))
+
+
+def test_a_read_only_folder_is_read_and_not_resumed(disk: Path, tmp_path: Path, tally: Callable[[str], Tally]) -> None:
+    held = tally("a read-only run folder can be looked at, and resuming it ends in a sentence")
+    assert in_a_process("run", "frozenlake", *SETTINGS, "--out", "made", cwd=tmp_path).returncode == 0
+    folder = the_run(tmp_path / "made")
+    (folder / "summary.json").unlink()
+    theirs = Path("disk") / folder.name
+    prepared = f"mount -t tmpfs none disk; cp -r {folder} disk; mount -o remount,ro disk; "
+    for line in (("show", theirs), ("plot", theirs, "-o", "curves.png"), ("prompt", theirs)):
+        with held.one():
+            done = with_a_disk(prepared + typed(*line), tmp_path)
+            assert done.returncode == 0, done.stderr
+    for line, sentence in (
+        (
+            ("resume", theirs),
+            f"cannot write to {theirs} (Read-only file system); copy the folder to where you may write",
+        ),
+        (("run", "frozenlake", *SETTINGS, "--out", "disk/out"), "Read-only file system; choose another --out"),
+    ):
+        with held.one():
+            done = with_a_disk(prepared + typed(*line), tmp_path)
+            assert done.returncode == 1
+            (said,) = sentences(done.stderr)
+            assert sentence in said
