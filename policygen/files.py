@@ -69,13 +69,29 @@ def read_toml(path: Path) -> dict[str, Any]:
             content = file.read(_LARGEST_TOML + 1)
         if len(content) > _LARGEST_TOML:
             raise UsageError(f"{path.name} has more than {_LARGEST_TOML // 2**20} MB, which no file of settings has")
-        return tomllib.loads(content.decode())
+        return toml_of(content)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path.name} is not a UTF-8 text file") from None
     except (ValueError, RecursionError) as error:  # also of numbers and of lists beyond what Python reads
         raise UsageError(f"{path.name} is not valid TOML: {_fault(error)}") from None
+
+
+# Python's parser takes quadratic time for keys like these.
+_LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){30}""")
+
+
+def toml_of(content: bytes) -> dict[str, Any]:
+    """The keys of a TOML text of a stranger, in a time that its length bounds.
+
+    Raises:
+        ValueError: it is not TOML, or has a key of very many parts; RecursionError: it is nested too deeply.
+    """
+    text = content.decode()
+    if _LONG_KEY.search(text):
+        raise ValueError("a key has more than 30 parts")
+    return tomllib.loads(text)
 
 
 def find_run(name: str) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from policygen import files
 from policygen.errors import LogbookError
 from policygen.files import append_line, read_lines, read_plain, remove_parts, write_atomically
 
@@ -179,3 +180,11 @@ def test_a_missing_log_is_empty_and_a_folder_is_an_error(tmp_path):
     assert list(read_lines(tmp_path / "none.jsonl")) == []
     with pytest.raises(LogbookError, match="cannot read"):
         list(read_lines(tmp_path))
+
+
+def test_a_line_without_end_is_damage_and_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST_FILE", 1_000)
+    log = tmp_path / "attempts.jsonl"
+    log.write_text('{"a": 1}\n' + "x" * 5_000)
+    with pytest.raises(LogbookError, match=r"attempts\.jsonl is damaged: line 2 has 1,000 bytes or more; restore it"):
+        list(files.read_lines(log, "restore it"))

@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +29,7 @@ from policygen.files import (
     read_lines,
     read_plain,
     remove_parts,
+    toml_of,
     write_atomically,
 )
 from policygen.llm import read_spec
@@ -193,7 +193,7 @@ class Logbook:
         """
         path = self.folder / "config.toml"
         try:
-            settings = tomllib.loads(read_plain(path, _LARGEST_SETTINGS).decode())
+            settings = toml_of(read_plain(path, _LARGEST_SETTINGS))
         except FileNotFoundError:
             raise LogbookError(f"{self.folder} is not a run folder (it has no config.toml)") from None
         except (ValueError, RecursionError) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policygen.errors import LogbookError, UsageError, explain
-from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
+from policygen.files import check_mark, damaged, mark, read_plain, toml_of, write_atomically
 from policygen.sweeps.suites import find_suite, load_suite
 from policygen.tasks.trust import check_names
 
@@ -212,7 +211,7 @@ def read_plan(folder: Path) -> Plan:
     """
     path = folder / MANIFEST
     try:
-        record = tomllib.loads(read_plain(path, _LARGEST).decode())
+        record = toml_of(read_plain(path, _LARGEST))
     except FileNotFoundError:
         raise LogbookError(f"{folder} is not a sweep's folder (it has no {MANIFEST})") from None
     except (ValueError, RecursionError) as error:

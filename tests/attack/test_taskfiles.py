@@ -27,7 +27,9 @@ LAKE = 'name = "lake"\ngym_id = "FrozenLake-v1"\n'
 TEXTS = {
     "nested lists": "a = " + "[" * 20_000,
     "nested tables": "a = " + "{a=" * 5_000 + "1" + "}" * 5_000,
-    "a long dotted key": ".".join(["a"] * 50_000) + " = 1",
+    "a key of very many parts": ".".join(["a"] * 400_000) + " = 1",
+    "a key of quoted parts": " . ".join(['"a"'] * 100_000) + " = 1",
+    "a header of very many parts": "[" + ".".join(["a"] * 400_000) + "]",
     "many digits": "max_steps = " + "9" * 5_000,
     "half a character": b"name = '\xff\xfe'",
     "megabytes": "#" * 2**21,
