@@ -80,7 +80,8 @@ class ReplayBuffer:
         self._returns.append(episode.trajectory.episode_return)
         self._transitions += episode.trajectory.length
         self._of_attempt.setdefault(episode.attempt, []).append(episode)
-        self._best = sorted([episode, *self._best], key=_from_the_highest)[:KEPT_EXTREMES]
+        if len(self._best) < KEPT_EXTREMES or _from_the_highest(episode) <= _from_the_highest(self._best[-1]):
+            self._best = sorted([episode, *self._best], key=_from_the_highest)[:KEPT_EXTREMES]
 
     def _evict(self) -> None:
         self._tally = None

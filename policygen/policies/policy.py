@@ -251,12 +251,16 @@ class Policy(ABC):
 
         write_atomically(Path(path), json.dumps(self.to_record(), indent=1))
 
-    def to_record(self) -> dict[str, Any]:
-        """The saved form: plain JSON values."""
+    def to_record(self, *, task: bool = True) -> dict[str, Any]:
+        """The saved form: plain JSON values.
+
+        Args:
+            task: with the task's interface, for whoever does not know it.
+        """
         return {
             "format": FORMAT,
             "kind": self.kind,
-            "task": task_to_record(self.task),
+            **({"task": task_to_record(self.task)} if task else {}),
             "lets": {name: to_text(node) for name, node in self.lets},
             **self._to_record(),
             "text": self.to_text().splitlines(),
@@ -307,19 +311,31 @@ class _PolicyRecord:
     task: dict[str, Any] = field(default_factory=dict)  # not needed where the task is known
 
 
+def check_head(record: Any) -> None:
+    """Refuse what is not the saved form of a policy of a kind that there is, without reading the policy.
+
+    Raises:
+        PolicyError: it is not.
+    """
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        found = record.get("format") if isinstance(record, dict) else None
+        raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {found})" if found else ""))
+    if "kind" not in record:
+        raise PolicyError("damaged policy: the key `kind` is missing")
+    kind = record["kind"]
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise PolicyError(f"damaged policy: there is no kind `{kind}`; known are {', '.join(KINDS)}")
+
+
 def from_record(record: Any, task: Task | None = None) -> Policy:
     """The policy of a saved form, bound to the task in it unless one is given.
 
     Raises:
         PolicyError: it is not one, or an inconsistent one.
     """
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        found = record.get("format") if isinstance(record, dict) else None
-        raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {found})" if found else ""))
+    check_head(record)
     try:
         read = checked(_PolicyRecord, record, "damaged policy")
-        if read.kind not in KINDS:
-            raise PolicyError(f"damaged policy: there is no kind `{read.kind}`; known are {', '.join(KINDS)}")
         task = task or task_from_record(read.task)
         names = list(task.quantity_names)
         _ = task.parsed_features

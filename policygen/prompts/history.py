@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.score import Score
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
@@ -21,9 +18,10 @@ from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
 from policygen.prompts.refused import RefusedView, moved, refused_view
 from policygen.quantities.text import format_number
-from policygen.runs.state import Attempt, Context
+from policygen.runs.state import RECENT, Attempt, Context
+from policygen.runs.tried import tried
 
-MOST_ATTEMPTS = 40  # that templates get, the last ones
+MOST_ATTEMPTS = RECENT  # that templates get
 MOST_REFUSED = 3  # of them, the last refused ones, that are told in full
 DIFFERENCES = 3  # cells named per attempt
 REFUSED_DIFFERENCES = 12  # of those that are told in full
@@ -91,49 +89,13 @@ class BestView:
     terms: tuple[str, ...]
 
 
-class _Proposals:
-    """Which proposals of a run repeat an earlier one, kept from prompt to prompt: each is looked at once.
-
-    Of a policy's text only a digest is kept.
-    """
-
-    def __init__(self) -> None:
-        self._followed = 0
-        self._last: Attempt | None = None
-        self._first: dict[bytes, int] = {}
-        self.same_as: dict[int, int] = {}
-
-    def follow(self, attempts: Sequence[Attempt]) -> None:
-        """Take in the attempts made since the last call; with others than before, start again."""
-        if len(attempts) < self._followed or (self._followed and attempts[self._followed - 1] is not self._last):
-            self.__init__()  # type: ignore[misc]
-        for attempt in attempts[self._followed :]:
-            proposed = attempt.proposed or attempt.policy
-            if isinstance(proposed, LinearPolicy):
-                first = self._first.setdefault(_digest(proposed), attempt.number)
-                if first != attempt.number:
-                    self.same_as[attempt.number] = first
-                if attempt.proposed is not None and attempt.policy is not None:
-                    self._first.setdefault(_digest(attempt.policy), attempt.number)
-            self._last = attempt
-        self._followed = len(attempts)
-
-
-def _digest(policy: Policy) -> bytes:
-    return hashlib.blake2b(policy.to_text().encode(), digest_size=16).digest()
-
-
-_PROPOSALS: weakref.WeakKeyDictionary[ReplayBuffer, _Proposals] = weakref.WeakKeyDictionary()
-
-
 def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[AttemptView]:
     """The last attempts, at most MOST_ATTEMPTS, oldest first, each with what it changed.
 
     What this costs does not grow with the number of attempts before them.
     """
     attempts, best = context.attempts, context.best
-    proposals = _PROPOSALS.setdefault(context.buffer, _Proposals())
-    proposals.follow(attempts)
+    same_as = tried(context).same_as
     start = max(0, len(attempts) - MOST_ATTEMPTS)
     parent = next((attempts[i] for i in range(start - 1, -1, -1) if attempts[i].accepted), None)
     refused = [a.number for a in attempts[start:] if a.policy and a.score and not a.accepted][-MOST_REFUSED:]
@@ -166,7 +128,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 idea=attempt.idea,
                 is_best=attempt is best,
                 parent=parent.number if parent is not None else None,
-                same_as=proposals.same_as.get(attempt.number),
+                same_as=same_as.get(attempt.number) if isinstance(proposed, LinearPolicy) else None,
                 changed=changed,
                 problem=str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
                 refinement=attempt.refinement,

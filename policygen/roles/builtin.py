@@ -40,7 +40,8 @@ from policygen.roles.proposer import Proposal, read
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Correspondence, llm_options
-from policygen.runs.state import Context
+from policygen.runs.state import Context, text_digest
+from policygen.runs.tried import tried
 from policygen.tasks.task import Task, output_names
 
 NAME = NO_MODEL
@@ -136,10 +137,9 @@ def _next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         raise ProviderError(
             f"task {context.task.name} has no grid, which a table needs; use --policy linear or add one"
         )
-    tried = {a.policy.actions.tobytes() for a in context.attempts if isinstance(a.policy, TablePolicy)}
     if context.number % 2 == 0:
         table = _planned_table(context, grid, lets, rng, explore=False)
-        if table.actions.tobytes() not in tried:  # playing the same table again would teach nothing
+        if text_digest(table) not in tried(context):  # playing the same table again would teach nothing
             return f"Planned from {len(context.buffer)} episodes, on the mean of what they show.", table.to_text()
     table = _planned_table(context, grid, lets, rng, explore=True)
     note = f"Planned from {len(context.buffer)} episodes, on one model that they allow, to explore."
@@ -256,7 +256,7 @@ def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     terms = [PREFIX + name for name in inputs]
     if context.memory:
         terms += memory.terms(inputs)
-    scored = [a for a in context.attempts if isinstance(a.policy, LinearPolicy) and a.score is not None]
+    scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
     best = context.best.policy if context.best is not None else None
     shape = (len(terms) + 1, len(output_names(context.task)))
     rate, faster = memory.rate_of(best), 0.0

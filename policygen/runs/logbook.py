@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -45,7 +46,7 @@ from policygen.runs.records import (
     summary_from_record,
     summary_to_record,
 )
-from policygen.runs.state import Attempt
+from policygen.runs.state import Attempt, read_packed
 from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
 from policygen.runs.transcript import Transcript
 from policygen.tasks.records import task_from_record, task_to_record
@@ -161,7 +162,7 @@ class Logbook:
         remove_parts(self.folder)
         log = self.folder / "attempts.jsonl"
         if self._records != len(attempts) or not ends_whole(log):
-            write_atomically(log, _lines(map(_attempt_record, attempts)))
+            write_atomically(log, _lines(_first_attempts(log, len(attempts))))
         transcript = self.folder / "transcript.jsonl"
         if transcript.exists() and not ends_whole(transcript):
             write_atomically(transcript, _lines(read_lines(transcript)))
@@ -277,14 +278,15 @@ class Logbook:
         path = self.folder / "attempts.jsonl"
         remedy = "delete its further lines, and score them again with: policygen resume"
         task = self.task()
+        read = functools.partial(_read_packed, path, remedy, task)
         found: list[Attempt] = []
         self._records = 0
         for record in read_lines(path):
             self._records += 1
             check_mark(record, path, "attempt", remedy)
             try:
-                attempt = attempt_from_record(record, task)
-            except (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                attempt = attempt_from_record(record, task, read)
+            except _DAMAGE as error:
                 raise damaged(path, f"after attempt {len(found) - 1}, {error}", f"{remedy} {self.folder}") from None
             if attempt.number == len(found):
                 found.append(attempt)
@@ -337,6 +339,31 @@ def _new_folder(out: Path, stem: str) -> Path:
             reason = getattr(error, "strerror", None) or error
             raise LogbookError(f"cannot create {str(folder)!r}: {reason}; choose another --out") from None
     raise LogbookError(f"{out} holds a thousand runs that began this second; choose another --out")
+
+
+def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:
+    """The records of so many attempts, as `Logbook.attempts` reads them."""
+    number = 0
+    for record in read_lines(log):
+        if number < count and record.get("number") == number:
+            yield record
+            number += 1
+
+
+# What reading a policy makes of a damaged record.
+_DAMAGE = (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+def _read_packed(path: Path, remedy: str, task: Task, name: str, value: Any) -> Any:
+    """A field of an attempt that somebody asks for.
+
+    Raises:
+        LogbookError: it is damaged.
+    """
+    try:
+        return read_packed(task, name, value)
+    except _DAMAGE as error:
+        raise damaged(path, error, f"{remedy} {path.parent}") from None
 
 
 def _attempt_record(attempt: Attempt) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, get_type_hints
 
@@ -14,8 +15,8 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, creat
 
 from policygen.episodes.score import Score
 from policygen.errors import LogbookError, PolicyError, explain
-from policygen.policies.policy import from_record
-from policygen.runs.state import Attempt, Ending, Played
+from policygen.policies.policy import check_head
+from policygen.runs.state import Attempt, Ending, played_record, policy_record, read_packed
 from policygen.tasks.task import Task
 
 
@@ -28,13 +29,11 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     """An attempt as a line of the log."""
     record = _shallow(attempt)
     for name in ("policy", "proposed"):
-        policy = record[name]
-        # The task is the run's own and lies beside the log: only the policy itself is repeated.
-        record[name] = {k: v for k, v in policy.to_record().items() if k != "task"} if policy is not None else None
+        record[name] = policy_record(record[name])  # the task lies beside the log
     for name in ("score", "proposed_score"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
     record["tuning"] = _shallow(attempt.tuning) if attempt.tuning is not None else None
-    record["played"] = [[p.episode_return, p.length, p.ending, dict(p.terms)] for p in attempt.played]
+    record["played"] = played_record(attempt.played)
     record["problems"] = [asdict(problem) for problem in attempt.problems]
     return record
 
@@ -62,26 +61,32 @@ _ATTEMPT = create_model(
 )
 
 
-def attempt_from_record(record: dict[str, Any], task: Task) -> Attempt:
-    """What `attempt_to_record` wrote; the policies are bound to `task`.
+def attempt_from_record(record: dict[str, Any], task: Task, read: Callable[[str, Any], Any] | None = None) -> Attempt:
+    """What `attempt_to_record` wrote; its policies are read when somebody asks for them.
+
+    Args:
+        task: what the policies are bound to.
+        read: reads a policy or the episodes in short in the place of `read_packed`.
 
     Raises:
         PolicyError: it is damaged; the message says where.
     """
     try:
-        read = _ATTEMPT.model_validate(record)
+        values = vars(_ATTEMPT.model_validate(record))
     except ValidationError as error:
         raise PolicyError(explain(error)) from None
-    values: dict[str, Any] = {name: getattr(read, name) for name in _ATTEMPT.model_fields}
-    for name in ("policy", "proposed"):
-        values[name] = from_record(values[name], task) if values[name] is not None else None
-    values["played"] = tuple(
-        Played(value, length, ending, tuple(terms[0].items()) if terms else ())
-        for value, length, ending, *terms in values["played"]
-    )
+    policies = {name: values[name] for name in ("policy", "proposed")}
+    for policy in policies.values():
+        if policy is not None:
+            check_head(policy)
     if values["score"] is not None and len(values["score"].returns) != len(values["score"].seeds):
         raise PolicyError("its score has not one seed for each return")
-    return Attempt(**values)
+    read, played = read or functools.partial(read_packed, task), values["played"]
+    if policies["policy"] is None:
+        return Attempt(**{**values, "proposed": None, "played": read("played", played)})
+    attempt = Attempt(**{**values, "policy": None, "proposed": None, "played": ()})
+    attempt.pack_as(policies, played, read)
+    return attempt
 
 
 # JSON has no word for what is no number.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import FiniteMDP
@@ -14,12 +16,14 @@ from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Message
 from policygen.policies.lines import Problem
 from policygen.policies.normalise import Definition, definitions, normalisable
-from policygen.policies.policy import Policy
+from policygen.policies.policy import Policy, from_record
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
+from policygen.runs.packed import Packed, Unpacking
 from policygen.runs.tuning import Tuning, tuning_of
 from policygen.tasks.task import PolicyKind, Task
 
+RECENT = 40  # attempts that prompts tell of, the last ones
 Ending = Literal["terminated", "cut"]
 AttemptKind = Literal["proposal", "resignation", "tuning"]
 
@@ -125,14 +129,95 @@ class Attempt:
     kind: AttemptKind = "proposal"
 
     @property
+    def has_policy(self) -> bool:
+        """Whether there is a policy; it is not read for that."""
+        return _packed_in(self) is not None or self.policy is not None
+
+    @property
+    def digests(self) -> tuple[bytes | None, bytes | None]:
+        """What tells the text of the policy as proposed, and as it is, from others; None without one."""
+        kept = _packed_in(self)
+        if kept is not None:
+            return kept.digests.get("proposed") or kept.digests.get("policy"), kept.digests.get("policy")
+        proposed = self.proposed or self.policy
+        return (
+            text_digest(proposed) if proposed is not None else None,
+            text_digest(self.policy) if self.policy is not None else None,
+        )
+
+    def pack(self, task: Task) -> None:
+        """Compress what is long in it; everybody reads the same of it as before."""
+        if _packed_in(self) is None and self.policy is not None:
+            self.pack_as(
+                {name: policy_record(getattr(self, name)) for name in ("policy", "proposed")},
+                played_record(self.played),
+                functools.partial(read_packed, task),
+            )
+
+    def pack_as(self, policies: Mapping[str, Any], played: Sequence[Any], read: Callable[[str, Any], Any]) -> None:
+        """Compress its policies and episodes from their saved forms; `read(name, value)` reads one of them again."""
+        fields: dict[str, Any] = {"played": played}
+        digests: dict[str, bytes] = {}
+        for name, record in policies.items():
+            if record is not None:
+                fields[name] = {key: value for key, value in record.items() if key != "text"}
+                digests[name] = _digest("\n".join(map(str, record.get("text") or ())))
+        packed = Packed(fields, read, digests)
+        for name in fields:
+            object.__setattr__(self, name, packed)  # frozen is what it says, not where it has it
+
+    @property
     def failed(self) -> bool:
         """Whether a policy was asked for and none came."""
-        return self.number > 0 and self.policy is None and self.kind != "resignation"
+        return self.number > 0 and not self.has_policy and self.kind != "resignation"
 
     @property
     def reported_best(self) -> float | None:
         """The best score after this attempt without the luck of having been chosen, as far as that is known."""
         return self.validated_mean if self.validated_mean is not None else self.best_mean
+
+
+# Of the older attempts, all but a few numbers and sentences are asked for seldom, and by nobody in most runs.
+_UNPACKING = {name: Unpacking(Attempt, name) for name in ("policy", "proposed", "played")}
+for _name, _unpacking in _UNPACKING.items():
+    setattr(Attempt, _name, _unpacking)
+
+
+def _packed_in(attempt: Attempt) -> Packed | None:
+    return _UNPACKING["policy"].packed(attempt)
+
+
+def policy_record(policy: Policy | None) -> dict[str, Any] | None:
+    """A policy's saved form for a place where its task is known."""
+    return policy.to_record(task=False) if policy is not None else None
+
+
+def played_record(played: Sequence[Played]) -> list[Any]:
+    """Episodes in short as JSON values."""
+    return [[p.episode_return, p.length, p.ending, dict(p.terms)] for p in played]
+
+
+def read_packed(task: Task, name: str, value: Any) -> Any:
+    """A field of an attempt from its saved form.
+
+    Raises:
+        PolicyError: it is damaged.
+    """
+    if name == "played":
+        return tuple(
+            Played(result, length, ending, tuple(terms[0].items()) if terms else ())
+            for result, length, ending, *terms in value
+        )
+    return from_record(value, task)
+
+
+def text_digest(policy: Policy) -> bytes:
+    """What tells a policy's text from others."""
+    return _digest(policy.to_text())
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +278,8 @@ class Search:
         self.attempts.append(attempt)
         if attempt.accepted:
             self.best = attempt
+        if len(self.attempts) > RECENT and (old := self.attempts[-RECENT - 1]) is not self.best:
+            old.pack(self.task)
         return attempt
 
     def next_round(self, config: RunConfig) -> list[Context]:

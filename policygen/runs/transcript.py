@@ -2,14 +2,15 @@
 
 A line says that a request is about to be sent, so that one which a crash leaves without an answer is counted all the
 same. Another line holds the messages and the reply. A long message is written once, with its digest; where it is sent
-again only the digest is.
+again soon only the digest is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from policygen.runs.correspondence import Exchange, FailedExchange
 KIND = "transcript"
 REMEDY = "what the run has spent is not known without it: restore it from a copy, or begin a new run"
 _SHORT = 200  # characters of a message that is repeated rather than looked up
+_RECENT = 200  # messages; those of one conversation are fewer
 _MOST_REQUESTS = 10_000  # of one exchange
 _KILLED = "the run was killed while it waited for the reply"
 
@@ -59,7 +61,7 @@ class Transcript:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: set[str] = set()
+        self._known = _Recent()
 
     def record_sent(self, attempt: int, request: int) -> None:
         """Append that a request is about to be sent; when this returns, it is on the disk.
@@ -75,7 +77,7 @@ class Transcript:
         Raises:
             LogbookError: it cannot be written.
         """
-        new: set[str] = set()
+        new: dict[str, str] = {}
         record = {
             **mark(KIND),
             "attempt": exchange.attempt,
@@ -86,15 +88,16 @@ class Transcript:
             "error": exchange.error if isinstance(exchange, FailedExchange) else None,
         }
         append_line(self.path, record)
-        self._known |= new
+        for digest, content in new.items():
+            self._known.remember(digest, content)
 
-    def _message_record(self, message: Message, new: set[str]) -> dict[str, str]:
+    def _message_record(self, message: Message, new: dict[str, str]) -> dict[str, str]:
         if len(message.content) < _SHORT:
             return asdict(message)
         digest = _digest(message.content)
-        if digest in self._known or digest in new:
+        if digest in new or self._known.recall(digest) is not None:
             return {"role": message.role, "digest": digest}
-        new.add(digest)
+        new[digest] = message.content
         return {**asdict(message), "digest": digest}
 
     def exchanges(self) -> Iterator[Exchange | FailedExchange]:
@@ -103,7 +106,7 @@ class Transcript:
         Raises:
             LogbookError: it is damaged, but for a last line that a crash tore.
         """
-        contents: dict[str, str] = {}
+        contents = _Recent(self._lost)
         waiting: list[_Sent] = []
         for record in read_lines(self.path, REMEDY, torn=False):
             check_mark(record, self.path, KIND, REMEDY)
@@ -121,13 +124,55 @@ class Transcript:
             yield exchange
         yield from _unanswered(waiting)
 
+    def _lost(self, digest: str) -> str | None:
+        """The message of a digest, wherever it was first written; None if it was nowhere."""
+        for record in read_lines(self.path):
+            messages = record.get("messages")
+            for message in messages if isinstance(messages, list) else ():
+                if isinstance(message, dict) and message.get("digest") == digest:
+                    content = message.get("content")
+                    if isinstance(content, str):
+                        return content
+        return None
+
+
+class _Recent:
+    """The messages that were met last, by their digests: all of a long run are too many to keep.
+
+    Args:
+        lost: finds one that was met longer ago, if there is a way.
+    """
+
+    def __init__(self, lost: Callable[[str], str | None] = lambda digest: None) -> None:
+        self._contents: OrderedDict[str, str] = OrderedDict()
+        self._lost = lost
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+    def recall(self, digest: str) -> str | None:
+        """The message; None if it is not known."""
+        content = self._contents.get(digest)
+        if content is None:
+            content = self._lost(digest)
+        if content is not None:
+            self.remember(digest, content)
+        return content
+
+    def remember(self, digest: str, content: str) -> None:
+        """Keep a message as the last one."""
+        self._contents[digest] = content
+        self._contents.move_to_end(digest)
+        if len(self._contents) > _RECENT:
+            self._contents.popitem(last=False)
+
 
 def _unanswered(sent: list[_Sent]) -> Iterator[FailedExchange]:
     for one in sent:
         yield FailedExchange(one.attempt, one.request, Prompt(()), 1, _KILLED)
 
 
-def _exchange(record: _ExchangeRecord, contents: dict[str, str]) -> Exchange | FailedExchange:
+def _exchange(record: _ExchangeRecord, contents: _Recent) -> Exchange | FailedExchange:
     if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
         raise PolicyError(f"a request: its numbers cannot be (attempt {record.attempt}, {record.requests} requests)")
     messages = tuple(Message(message.role, _content(message, contents)) for message in record.messages)
@@ -140,13 +185,14 @@ def _exchange(record: _ExchangeRecord, contents: dict[str, str]) -> Exchange | F
     return Exchange(*place, record.reply, record.requests)
 
 
-def _content(message: _MessageRecord, contents: dict[str, str]) -> str:
+def _content(message: _MessageRecord, contents: _Recent) -> str:
     if message.content is None:
-        if message.digest not in contents:
+        found = contents.recall(message.digest)
+        if found is None:
             raise PolicyError(f"no earlier line has the message with the digest `{message.digest}`")
-        return contents[message.digest]
+        return found
     if message.digest:
-        contents[message.digest] = message.content
+        contents.remember(message.digest, message.content)
     return message.content
 
 

@@ -12,7 +12,7 @@ from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.roles.proposer import Proposal
 from policygen.runs.standard import PROLONGATIONS
-from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState
+from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
 from policygen.search.arena import Arena, Performance
 from policygen.search.judge import FIRST, Verdict, judge, reaches, stop_score, undecided
 from policygen.search.refine.methods import refine
@@ -188,9 +188,9 @@ def _tuned(
 
 def _left_off(policy: Policy, search: Search) -> TuningState | None:
     """Where the last tuning of this very policy stopped: proposed again, it is tuned further from there."""
-    text = policy.to_text()
+    digest = text_digest(policy)
     for attempt in reversed(search.attempts):
-        if attempt.tuning is not None and attempt.policy is not None and attempt.policy.to_text() == text:
+        if attempt.tuning is not None and attempt.digests[1] == digest:
             return attempt.tuning
     return None
 

@@ -130,7 +130,7 @@ def still_rising(attempts: Sequence[Attempt]) -> Attempt | None:
 
     Policies that differ from the best one in their numbers alone are not meant: tuning goes on with that one.
     """
-    asked = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.policy is not None]
+    asked = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.has_policy]
     best = next((attempt for attempt in reversed(asked) if attempt.accepted), None)
     if best is None:
         return None

@@ -42,6 +42,7 @@ class Run:
     search: Search
     ledger: Ledger
     unused: tuple[Exchange | FailedExchange, ...] = ()
+    replies: int = 0  # that an interrupted run had used
     final: Score | None = None
     on_wait: Callable[[str], None] = lambda sentence: None
 

@@ -31,6 +31,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import CURVE_COLUMNS, Summary
+from policygen.runs.transcript import Transcript
 from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -309,3 +310,22 @@ def test_a_finished_run_gets_the_files_it_lacks() -> None:
     assert make_missing(folder) == names
     assert all((folder / name).is_file() for name in names)
     assert make_missing(folder) == []
+
+
+def test_of_a_long_transcript_few_messages_are_kept_and_all_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "transcript.jsonl"
+    system = Message("system", "s" * 1_000)
+    prompts = [Prompt((system, Message("user", f"{number} " * 500))) for number in range(1_000)]
+    prompts.append(prompts[3])  # repeated when it is long forgotten
+    written = Transcript(path)
+    for number, prompt in enumerate(prompts):
+        written.record(Exchange(number, 0, prompt, Reply("text", "model"), 1))
+    assert path.read_text().count(system.content) == 1
+    assert len(written._known) <= 300
+    assert [exchange.prompt for exchange in Transcript(path).exchanges()] == prompts
+    # A run from before messages were forgotten refers to any earlier one.
+    lines = path.read_text().splitlines()
+    last = json.loads(lines[-1])
+    del last["messages"][1]["content"]
+    path.write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
+    assert [exchange.prompt for exchange in Transcript(path).exchanges()] == prompts
