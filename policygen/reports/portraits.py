@@ -19,6 +19,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.reports.maps import Letter, action_grids, alphabet, cell_texts, definitions, quantity_label, weight_rows
+from policygen.reports.remembered import draw_memory
 from policygen.reports.style import OKABE_ITO, Numbers, check_suffix, save, style
 from policygen.tasks.spaces import Actuator
 
@@ -39,6 +40,8 @@ CHARACTERS_PER_INCH, LINE = 12, 0.16  # of the definitions below a picture; inch
 def plot_policy(policy: Policy, path: str | Path) -> Path:
     """Draw what a policy does into `path`: a map of a table's actions, or the weights of a linear policy.
 
+    One that remembers is played for an episode; beside the picture is what it remembered from step to step.
+
     Raises:
         UsageError: the suffix is not known, or there is no picture of this kind of policy.
         LogbookError: `path` cannot be written.
@@ -54,6 +57,7 @@ def policy_figure(policy: Policy) -> Figure:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
         figure: Figure = _FIGURES[policy.kind](policy)
         _define(figure, policy)
+        draw_memory(figure, policy)
         return figure
 
 
