@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from policygen.episodes.evaluate import evaluate
+from policygen.episodes.guests import score_guest
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.llm import Provider
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
 from policygen.reports.curves import LearningCurve
-from policygen.runs.config import LARGEST_SEED, MOST_EPISODES, effective_config, step_timeout_of
+from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
@@ -100,23 +101,33 @@ def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy
     return parsed.policy
 
 
-def score(policy: Policy, *, episodes: int = 100, seed: int = 0, trust: bool = False) -> Score:
+def score(
+    policy: Any, task: str | Task | None = None, *, episodes: int = 100, seed: int = 0, trust: bool = False
+) -> Score:
     """Score a policy on fresh episodes, or exactly where the task is a finite, known MDP.
 
     Args:
+        policy: one of ours; or anything that acts, such as a model of Stable-Baselines3: an object with
+            `predict(observation, ...)`, or a function from an observation to an action, as `episodes.guests` says.
+            It plays the same episodes as ours.
+        task: what to play: a task's name, a task file, a Gymnasium id, or a `Task`; by default the policy's own.
         episodes: number of episodes, at least 2.
         seed: chooses the episodes, 0 or more; runs never tune on them.
         trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
 
     Raises:
-        UsageError: a number out of range.
+        UsageError: a number out of range, no task, or something that cannot act.
+        PolicyError: a model or function that fails, or gives no action of the environment.
         TaskError: the environment cannot be made, or fails while playing.
     """
     if episodes < 2:
         raise UsageError(f"a score needs at least 2 episodes to say how sure it is, not {episodes}")
-    if episodes > MOST_EPISODES:
-        raise UsageError(f"a score has at most {MOST_EPISODES:,} episodes, not {episodes:,}")
-    if not 0 <= seed <= LARGEST_SEED:
-        raise UsageError(f"a seed is 0 to {LARGEST_SEED}, not {seed}")
-    task = vouched(policy.task) if trust else policy.task
-    return evaluate(policy, episode_seeds(seed, "evaluation", episodes), task=task)
+    if seed < 0:
+        raise UsageError(f"a seed is 0 or more, not {seed}")
+    ours = isinstance(policy, Policy)
+    if task is None and not ours:
+        raise UsageError("say what to play: policygen.score(model, 'cartpole')")
+    played = policy.task if task is None else task if isinstance(task, Task) else load_task(task, trust=trust)
+    played = vouched(played) if trust else played
+    seeds = episode_seeds(seed, "evaluation", episodes)
+    return evaluate(policy, seeds, task=played) if ours else score_guest(policy, played, seeds)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.policies.controller import Controller, Remembering
 from policygen.policies.features import Columns, Lets, Reader
+from policygen.policies.predict import predict
 from policygen.quantities.compiled import compile_batch
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Node, remembered_in
@@ -81,6 +82,30 @@ class Policy(ABC):
     @abstractmethod
     def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
         """Actions for n rows of quantities, given as columns as `reader` computes them."""
+
+    def predict(
+        self,
+        observation: Any,
+        state: npt.NDArray[np.float64] | None = None,
+        episode_start: npt.ArrayLike | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, npt.NDArray[np.float64] | None]:
+        """Actions as Stable-Baselines3 asks for them, in its `evaluate_policy` for one.
+
+        Args:
+            observation: of one environment, or a batch of n: an array, or a mapping with a batched array for each key.
+                One number more than the environment has dimensions is a batch; so is whatever has `episode_start`.
+            state: what a policy that `remembers` had in mind, as it was returned; None at first.
+            episode_start: which of the n begin an episode now and have nothing to remember, shape (n,).
+            deterministic: makes no difference, our policies always are.
+
+        Returns:
+            The actions, shape (n, ...), or one, and the next state (None for a policy that remembers nothing).
+
+        Raises:
+            PolicyError: the observations are not those of the policy's environment.
+        """
+        return predict(self, observation, state, episode_start)
 
     def to_text(self, *, whole: bool = False) -> str:
         """The policy in the policy language; `parse` reads it back for the same task.

@@ -1,0 +1,129 @@
+"""Whoever else can act: a model with `predict`, as Stable-Baselines3 has them, or a function of the observation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from policygen.episodes.score import Score, score_of_returns
+from policygen.errors import PolicyError, UsageError
+from policygen.tasks.environments import make_env
+from policygen.tasks.faults import close, fault, number_of
+from policygen.tasks.task import Task
+
+ENGINE = "one by one"
+
+
+def score_guest(guest: Any, task: Task, seeds: Sequence[int]) -> Score:
+    """Play one episode for each seed; the guest gets the environment's own observations and gives its own actions.
+
+    Args:
+        guest: has `predict(observation, ...)`, which returns an action or an action and a state, and is asked
+            deterministically where it can be; or is called with the observation. What has `reset()` is told so when an
+            episode begins.
+
+    Raises:
+        UsageError: it is neither.
+        PolicyError: it fails, or its action is none of the environment's.
+        EnvironmentFault: the environment fails.
+    """
+    acting = _acting(guest)
+    env = make_env(task)
+    try:
+        returns = []
+        for seed in seeds:
+            if hasattr(env.unwrapped, "world"):  # a used Box2D world computes otherwise than a new one
+                close(env)
+                env = make_env(task)
+            returns.append(_episode(env, acting(), int(seed), task))
+        return score_of_returns(np.array(returns), tuple(seeds), ENGINE)
+    finally:
+        close(env)
+
+
+def _acting(guest: Any) -> Callable[[], Callable[[Any], Any]]:
+    """What makes, for every episode, a function from observations to actions."""
+    if hasattr(guest, "predict"):
+        return lambda: _predicting(guest)
+    if not callable(guest):
+        raise UsageError(
+            f"{type(guest).__name__} cannot be scored: it is no policy, has no predict(observation), and is no function"
+        )
+
+    def begin() -> Callable[[Any], Any]:
+        if callable(getattr(guest, "reset", None)):
+            guest.reset()
+        function: Callable[[Any], Any] = guest
+        return function
+
+    return begin
+
+
+def _predicting(guest: Any) -> Callable[[Any], Any]:
+    try:
+        parameters = inspect.signature(guest.predict).parameters.values()
+    except (TypeError, ValueError):
+        parameters = inspect.signature(lambda observation: None).parameters.values()
+    all_names = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    known = {parameter.name for parameter in parameters}
+    state, begins = None, True
+
+    def act(observation: Any) -> Any:
+        nonlocal state, begins
+        said = {"state": state, "episode_start": np.array([begins]), "deterministic": True}
+        answer = guest.predict(observation, **{k: v for k, v in said.items() if all_names or k in known})
+        begins = False
+        if isinstance(answer, tuple) and len(answer) == 2:
+            answer, state = answer
+        return answer
+
+    return act
+
+
+def _episode(env: gym.Env[Any, Any], act: Callable[[Any], Any], seed: int, task: Task) -> float:
+    """The return of one episode, undiscounted."""
+    try:
+        observation, _ = env.reset(seed=seed)
+    except BaseException as error:
+        raise fault(error, env, task.gym_id, "reset") from error
+    rewards: list[float] = []
+    while True:
+        try:
+            action = act(observation)
+        except Exception as error:
+            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise PolicyError(f"what is scored fails on {task.gym_id} after {len(rewards)} steps: {what}") from error
+        action = _fitting(action, env.action_space, task)
+        try:
+            observation, reward, terminated, truncated, _ = env.step(action)
+            rewards.append(number_of(reward))
+        except BaseException as error:
+            raise fault(error, env, task.gym_id, "step") from error
+        if terminated or truncated:
+            return float(np.sum(rewards))
+
+
+def _fitting(action: Any, space: gym.Space[Any], task: Task) -> Any:
+    """An action in the environment's own form; a batch of one is its only action.
+
+    Raises:
+        PolicyError: it is none.
+    """
+    try:
+        array = np.asarray(action)
+        if isinstance(space, gym.spaces.Discrete):
+            choice = int(array.item())
+            if choice != array.item() or not space.contains(choice):
+                raise ValueError
+            return choice
+        shaped = array.reshape(space.shape or ())
+        if not np.all(np.isfinite(shaped)):
+            raise ValueError
+        return shaped.astype(space.dtype)
+    except (TypeError, ValueError, OverflowError):
+        shown = " ".join(repr(action).split())[:100]
+        raise PolicyError(f"what is scored answered {shown}, which is no action of {task.gym_id}: {space}") from None

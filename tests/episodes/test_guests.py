@@ -1,0 +1,89 @@
+"""Whoever else can act is scored on the episodes that our policies meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import policygen
+from policygen.errors import PolicyError, UsageError
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+POLICIES = {
+    "cartpole": "left = 0\nright = angle + 0.1*spin + 0.3*position",
+    "hopper": "hip_torque = 0\nknee_torque = 0.1*lean\nankle_torque = 0.2",
+}
+
+
+class Model:
+    """As Stable-Baselines3's models are: a batch of one in, a batch of one and a state out."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+        self.starts: list[bool] = []
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any]:
+        assert deterministic
+        self.starts.append(bool(episode_start[0]))
+        return self.policy.predict(observation, state, episode_start)
+
+
+@pytest.mark.parametrize("name", ["cartpole", "hopper"])
+def test_a_function_and_a_model_meet_the_episodes_of_our_own_policies(name: str) -> None:
+    policy = policygen.parse(POLICIES[name], name, "linear")
+    own = policygen.score(policy, episodes=6, seed=3)
+    model = Model(policy)
+    for guest in (policy.controller(), model, lambda observation: policy.act_one(observation)):
+        score = policygen.score(guest, name, episodes=6, seed=3)
+        assert (score.returns, score.seeds, score.exact) == (own.returns, own.seeds, False)
+    assert sum(model.starts) == 6
+
+
+def test_a_model_that_remembers_begins_every_episode_anew() -> None:
+    text = "let phase = mod(prev(phase, 0) + 0.25, 1)\nleft = 0\nright = phase - 0.6"
+    policy = policygen.parse(text, "cartpole", "linear")
+    own = policygen.score(policy, episodes=5)
+    assert policygen.score(Model(policy), "cartpole", episodes=5).returns == own.returns
+    assert policygen.score(policy.controller(), "cartpole", episodes=5).returns == own.returns  # it has `reset`
+
+
+def test_a_predict_that_takes_the_observation_alone_will_do() -> None:
+    class Plain:
+        def predict(self, observation: Any) -> Any:
+            return [0]
+
+    assert policygen.score(Plain(), "cartpole", episodes=2).mean < 12
+
+
+def test_our_policy_may_be_scored_on_another_task() -> None:
+    policy = policygen.parse("| row | column | action |\n| * | * | right |", "frozenlake")
+    assert policygen.score(policy, "frozenlake-deterministic").exact
+    assert policygen.score(policy).exact
+
+
+@pytest.mark.parametrize(
+    ("guest", "sentence"),
+    [
+        (3, "int cannot be scored: it is no policy, has no predict"),
+        (lambda observation: 7, "answered 7, which is no action of CartPole-v1: Discrete"),
+        (lambda observation: 0.5, "answered 0.5, which is no action"),
+        (lambda observation: "left", "answered 'left', which is no action"),
+        (lambda observation: np.nan, "answered nan, which is no action"),
+        (lambda observation: [0, 1], r"answered \[0, 1\], which is no action"),
+        (lambda observation: 1 / 0, "fails on CartPole-v1 after 0 steps: ZeroDivisionError"),
+    ],
+)
+def test_what_cannot_act_is_one_sentence(guest: Any, sentence: str) -> None:
+    with pytest.raises((UsageError, PolicyError), match=sentence) as caught:
+        policygen.score(guest, "cartpole", episodes=2)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_guest_needs_a_task() -> None:
+    with pytest.raises(UsageError, match=r"say what to play: policygen.score\(model, 'cartpole'\)"):
+        policygen.score(lambda observation: 0)
