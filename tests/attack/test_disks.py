@@ -14,7 +14,7 @@ from attacks import LONG, Tally
 from support import command, environment, in_a_process, outcome, sentences, the_run
 
 SETTINGS = ("--iterations", 3, "--episodes", 4, "--jobs", 1, "--set", "warmup_episodes=4", "--set", "final_episodes=4")
-SIZES = range(4, 124, 12) if LONG else (20, 64)  # KB: full at the first prompt, in the transcript, at the last episodes
+SIZES = range(4, 124, 12) if LONG else (64,)  # KB: full at the first prompt, in the transcript, at the last episodes
 
 
 def with_a_disk(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
