@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from policygen.reports.speed.acting import linear, lookup, one_at_a_time
+from policygen.reports.speed.acting import linear, lookup, one_at_a_time, remembering
 from policygen.reports.speed.playing import buffer, cartpole, frozenlake, hopper, refinement
 from policygen.reports.speed.rows import Missing, Row
 from policygen.reports.speed.running import help_text, overhead, prompt
@@ -17,6 +17,7 @@ Section = Callable[[int, bool], Iterator[Row | Missing]]
 SECTIONS: tuple[Section, ...] = (
     lookup,
     one_at_a_time,
+    remembering,
     linear,
     cartpole,
     frozenlake,
