@@ -21,7 +21,7 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 MAX_CHARACTERS = 400_000
 MAX_LINE = 16_000
 MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
-MOST_FEATURES = 100
+MOST_FEATURES = 100  # or two for each observation, where that is more: all can be standardised and summed
 NOTHING_FOUND = "no policy was found"
 
 
@@ -50,6 +50,7 @@ class Draft:
     params: dict[int, tuple[int, float]] = field(default_factory=dict)
     bare: dict[str, int] = field(default_factory=dict)  # features written without `let`, and their lines
     problems: list[Problem] = field(default_factory=list)
+    most_features: int = MOST_FEATURES
 
     def problem(self, line: int | None, found: str, expected: str) -> None:
         """Note one more thing that is wrong."""
@@ -76,7 +77,7 @@ def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
         task: gives the names of quantities and actions.
         features: may be used without a definition in the text.
     """
-    draft = Draft()
+    draft = Draft(most_features=max(MOST_FEATURES, 2 * len(task.observations)))
     if len(text) > MAX_CHARACTERS:
         draft.problem(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
     else:
@@ -220,8 +221,8 @@ def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Dra
             _read_row(number, line, words, draft)
         elif match := _ASSIGN.match(line):
             _read_assignment(number, match[1], match[2], words, draft)
-        if len(draft.lets) > MOST_FEATURES:
-            draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {MOST_FEATURES}")
+        if len(draft.lets) > draft.most_features:
+            draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {draft.most_features}")
             return
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policygen.policies.features import Lets
-from policygen.policies.lines import MOST_FEATURES, Draft
+from policygen.policies.lines import Draft
 from policygen.quantities.tree import Node, names_in, remembered_in
 from policygen.tasks.task import Task
 
@@ -65,8 +65,8 @@ def used_features(lets: Mapping[str, Node], wanted: Iterable[str], draft: Draft)
         # Sorted, and after those that were asked for: the same text always gives the same policy.
         remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
         waiting = sorted(name for name in remembered if name in lets and name not in ordered and not draft.problems)
-    if len(ordered) > MOST_FEATURES:  # kept ones count: the policy's own text must read back
-        draft.problem(None, f"the policy has {len(ordered)} features", f"use at most {MOST_FEATURES}")
+    if len(ordered) > draft.most_features:  # kept ones count: the policy's own text must read back
+        draft.problem(None, f"the policy has {len(ordered)} features", f"use at most {draft.most_features}")
     return tuple(ordered.items())
 
 

@@ -189,13 +189,17 @@ def test_an_unknown_name_is_answered_with_the_nearest_of_them() -> None:
 
 def test_the_text_of_a_policy_always_reads_back_so_that_it_may_not_use_too_many() -> None:
     names = [f"q{i}" for i in range(MOST_FEATURES + 1)]
+    many = 2 * len(names)  # as many as there may be
     wide = Task("wide", "Wide-v0", tuple(map(Observation, names)), (Actuator("go", (), -1.0, 1.0),), "box", 5)
     offered = {d.name: d.node for d in definitions(wide, [], names)}
-    most = parse("go = " + " + ".join(f"n_{name}" for name in names[1:]), wide, definitions=offered).policy
+    sums = "".join(f"let s_{name} = prev(s_{name}) + n_{name}\n" for name in names)
+    all_of_them = sums + "go = " + " + ".join(f"s_{name}" for name in names)
+    most = parse(all_of_them, wide, definitions=offered).policy
     assert most is not None
     assert parse(most.to_text(), wide).policy == most
-    (problem,) = parse("go = " + " + ".join(f"n_{name}" for name in names), wide, definitions=offered).problems
-    assert str(problem) == f"the policy has {MOST_FEATURES + 1} features; use at most {MOST_FEATURES}"
+    assert len(most.lets) == many
+    (problem,) = parse("let one = 1\n" + all_of_them + " + one", wide, definitions=offered).problems
+    assert str(problem) == f"the policy has {many + 1} features; use at most {many}"
 
 
 LINES = [
