@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", metavar="TASK|SUITE...", nargs=-1, required=True)
+@click.argument("names", metavar="TASK|SUITE|SUITE:TASK...", nargs=-1, required=True)
 @click.option("--llm", "llms", multiple=True, metavar="SPEC", help="Provider and model; may be repeated.")
 @click.option("--template", "templates", multiple=True, metavar="T", help="Improve template; may be repeated.")
 @click.option("--seeds", default="5", help="How many, from 0 on (default 5), a range 100..109, or a list 1,5,7.")
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @trust_option
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
-    """Carry out a run for every task, model, template and seed.
+    """Carry out a run for every task, model, template and seed; SUITE:TASK is one task under a suite's protocol.
 
     Runs that are finished are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds
     what is missing. Each run is an ordinary folder in the sweep's; `policygen plot` draws its picture.
@@ -46,7 +46,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     limits = _limits(options)
     plan = Plan(products=(product,), settings=assignments, limits=limits)
     again = (f"base_url={options['base_url']}",) if options["base_url"] else ()
-    folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem for name in names)[:60]}"
+    folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     _conduct(open_sweep(folder, plan, again=again, workers=options["workers"], trust=trust))
 
 
@@ -86,7 +86,7 @@ def _limits(options: Mapping[str, Any]) -> Limits:
 
 
 def _conduct(begun: Sweep) -> None:
-    from policygen.reports.sweeping import SweepTerminal, closing_words
+    from policygen.reports.sweeping import SweepTerminal, closing_words, way_on
     from policygen.sweeps.conduct import conduct
 
     terminal = SweepTerminal(begun)
@@ -95,7 +95,7 @@ def _conduct(begun: Sweep) -> None:
         with terminal.watching():
             conduct(begun, terminal)
     except KeyboardInterrupt:
-        say(f"\nInterrupted. Nothing is lost; go on with: policygen resume {begun.folder}", err=True)
+        say(f"\nInterrupted. Nothing is lost; go on with: {way_on(begun)}", err=True)
         raise SystemExit(130) from None
     finally:
         begun.release()

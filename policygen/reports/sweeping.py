@@ -123,6 +123,12 @@ class SweepTerminal:
         return outcome.score if outcome is not None else None
 
 
+def way_on(sweep: Sweep) -> str:
+    """The command that goes on with a sweep."""
+    trust = " --trust" if any(":" in cell.entry.task for cell in sweep.cells) else ""  # the user named the module
+    return f"policygen resume {sweep.folder}{trust}"
+
+
 def closing_words(sweep: Sweep) -> list[str]:
     """What became of a sweep, and what to do next, as lines."""
     done = sweep.of_state("finished")
@@ -139,9 +145,9 @@ def closing_words(sweep: Sweep) -> list[str]:
     lines += [f"failed: {outcome.key}: {outcome.sentence}" for outcome in failed]
     reason = next((outcome.sentence for outcome in short if not outcome.sentence.startswith("not begun")), "")
     if short:
-        lines.append(f"{reason}; go on with more: policygen resume {sweep.folder} --max-usd USD (or --max-calls, ...)")
+        lines.append(f"{reason}; go on with more: {way_on(sweep)} --max-usd USD (or --max-calls, ...)")
     elif open_ones or failed:
-        lines.append(f"go on with: policygen resume {sweep.folder}")
+        lines.append(f"go on with: {way_on(sweep)}")
     if sweep.whole:
         lines.append(f"compare them with: policygen compare {sweep.folder}")
     return lines

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policygen.errors import LogbookError, UsageError, explain
 from policygen.files import check_mark, damaged, mark, read_plain, toml_of, write_atomically
-from policygen.sweeps.suites import find_suite, load_suite
+from policygen.sweeps.suites import PROTOCOL, find_suite, load_suite
 from policygen.tasks.trust import check_names
 
 MANIFEST = "sweep.toml"
@@ -35,6 +35,14 @@ class Entry(_Frozen):
     suite: str = ""
     run: dict[str, Any] = {}
     max_steps: int | None = Field(default=None, ge=1)
+
+    @field_validator("run")
+    @classmethod
+    def _protocol_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
+        # A folder may come from a stranger: it chooses no server that gets a key.
+        if other := [name for name in value if name not in PROTOCOL]:
+            raise ValueError(f"a suite does not state {other[0]}")
+        return value
 
 
 class Product(_Frozen):
@@ -86,10 +94,10 @@ class Cell:
 
 
 def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[str], seeds: Sequence[int]) -> Product:
-    """What a command asks for: `names` are tasks and suites; a task that is named twice is run once.
+    """What a command asks for: `names` are tasks, suites, and tasks of suites (`SUITE:TASK`); each task is run once.
 
     Raises:
-        UsageError: a suite is malformed.
+        UsageError: a suite is malformed, or has no such task.
     """
     entries: dict[str, Entry] = {}
     for name in names:
@@ -104,12 +112,17 @@ def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[st
 
 
 def _entries(name: str) -> Iterator[Entry]:
-    if find_suite(name) is None:
+    first, _, task = name.partition(":")
+    if find_suite(name) is not None:
+        first, task = name, ""
+    elif not task or find_suite(first) is None:
         yield Entry(task=name)
         return
-    suite = load_suite(name)
-    for task in suite.tasks:
-        yield Entry(task=task, suite=suite.name, run=dict(suite.run), max_steps=suite.max_steps.get(task))
+    suite = load_suite(first)
+    if task and task not in suite.tasks:
+        raise UsageError(f"{name}: suite {suite.name} has no task `{task}`; it has {', '.join(suite.tasks)}")
+    for one in (task,) if task else suite.tasks:
+        yield Entry(task=one, suite=suite.name, run=dict(suite.run), max_steps=suite.max_steps.get(one))
 
 
 def read_seeds(text: str) -> tuple[int, ...]:

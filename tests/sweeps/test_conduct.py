@@ -168,6 +168,9 @@ def test_a_cell_that_kills_its_process_fails_and_the_others_go_on(tmp_path: Path
     for name in ("summary.json", "attempts.jsonl", "episodes.npz"):
         (folder / name).unlink()
     (Path("swept") / "nim-builtin-s0" / "summary.json").unlink()
+    refused = in_a_process("resume", "swept", cwd=tmp_path, PYTHONPATH=path, DEADLY="1")
+    assert refused.returncode == 2
+    assert "names the module `deadly`, which would run its code" in refused.stderr
     done = in_a_process("resume", "swept", "--trust", cwd=tmp_path, PYTHONPATH=path, DEADLY="1")
     assert done.returncode == 1
     assert f"failed: {folder.name}: its process was ended by signal 9; what it printed is in" in done.stderr

@@ -56,6 +56,19 @@ def test_cells_are_the_product_with_all_tasks_under_the_first_seed_first() -> No
     assert cells[-1].key == "frozenlake-openai-gpt-5-mini-mine-s9"
 
 
+def test_a_task_of_a_suite_is_run_under_its_protocol() -> None:
+    whole = Plan(products=(product_of(["props15"], [], [], [100]),))
+    some = Plan(products=(product_of(["props15:cartpole", "props15:maze"], [], [], [101]),))
+    assert [cell.key for cell in cells_of(some)] == ["cartpole-builtin-s101", "maze-builtin-s101"]
+    assert cells_of(some)[0].entry in whole.products[0].tasks
+    assert len(cells_of(extended(whole, some, Path("x")))) == 17
+    with pytest.raises(
+        UsageError, match="props15:taxi: suite props15 has no task `taxi`; it has mountaincar-continuous"
+    ):
+        product_of(["props15:taxi"], [], [], [1])
+    assert product_of(["module:My-v0"], [], [], [1]).tasks[0].task == "module:My-v0"
+
+
 def test_keys_name_folders_and_differ_wherever_cells_do() -> None:
     llms = ["compatible:a/b", "compatible:a-b", "compatible:a_b", "compatible:a:b", "replay:../x", "replay:x"]
     cells = cells_of(Plan(products=(product_of(["mod:My-v0", "My-v0"], llms, ["t.j2", "a/t.j2"], [1]),)))
@@ -98,6 +111,16 @@ def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
         cells_of(extended(first, plan("quick", seeds="1"), Path("x")))
 
 
+GOOD = """settings = []
+[[products]]
+llms = ["builtin"]
+templates = [""]
+seeds = [1]
+[[products.tasks]]
+task = "nim"
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -105,6 +128,8 @@ def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
         ("products = []", "is damaged: `products`"),
         ('format = "policygen-sweep/7"', "written by a later version"),
         ("seeds = 3", "is damaged: .*unknown key `seeds`"),
+        (GOOD.replace("[]", '["base_url=http://far.example"]'), "its settings name a server"),
+        (GOOD + 'run = { base_url = "http://far.example" }', "a suite does not state base_url"),
     ],
 )
 def test_a_damaged_manifest_is_one_sentence(text: str, sentence: str) -> None:
@@ -112,6 +137,11 @@ def test_a_damaged_manifest_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(LogbookError, match=sentence) as caught:
         read_plan(Path())
     assert "\n" not in str(caught.value)
+
+
+def test_the_manifest_that_the_damaged_ones_are_made_of_is_whole() -> None:
+    Path("sweep.toml").write_text(GOOD)
+    assert [cell.key for cell in cells_of(read_plan(Path()))] == ["nim-builtin-s1"]
 
 
 def test_a_folder_without_one_is_no_sweep() -> None:
