@@ -13,6 +13,7 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -276,6 +277,9 @@ class BadServer:
     def __enter__(self) -> BadServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._over = threading.Event()
+        self._unread: dict[
+            int, threading.Event
+        ] = {}  # connections by the client's port, set when their request is read
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
@@ -289,20 +293,36 @@ class BadServer:
         """The address without a path."""
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
+    def begin(self, mode: str) -> None:
+        """Answer in another mode from now on, and forget the requests so far, late ones that were given up included."""
+        with socket.create_connection(self._listener.getsockname()) as last:
+            port, patience = last.getsockname()[1], time.monotonic() + 30
+            while port not in self._unread and time.monotonic() < patience:  # it is taken after all that came before
+                time.sleep(0.001)
+        for read in list(self._unread.values()):
+            read.wait(30)
+        self._unread.clear()
+        self.mode = mode
+        self.requests.clear()
+
     def _accept(self) -> None:
         while not self._over.is_set():
             try:
-                connection, _ = self._listener.accept()
+                connection, address = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            read = self._unread[address[1]] = threading.Event()
+            threading.Thread(target=self._answer, args=(connection, read), daemon=True).start()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _answer(self, connection: socket.socket, read: threading.Event) -> None:
         with contextlib.suppress(OSError), connection:
-            request = _read(connection)
-            if not request:
-                return
-            self.requests.append(request)
+            try:
+                request = _read(connection)
+                if not request:
+                    return
+                self.requests.append(request)
+            finally:
+                read.set()
             path = request.split(b" ", 2)[1].decode()
             for chunk in MODES[self.mode](Call(path, self.key, self.other, _good(path))):
                 if chunk == RESET:
@@ -337,7 +357,10 @@ def _read(connection: socket.socket) -> bytes:
     head, _, body = request.partition(b"\r\n\r\n")
     lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
     while len(body) < int(lengths[0] if lengths else 0):
-        body += connection.recv(65536)
+        block = connection.recv(65536)
+        if not block:
+            return b""
+        body += block
     return head + b"\r\n\r\n" + body
 
 

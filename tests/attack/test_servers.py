@@ -56,8 +56,7 @@ def test_a_bad_server_costs_a_sentence(
 ) -> None:
     with tally("a request to a bad server ends, is charged and leaks nothing").one():
         service, server, other, provider = attacked
-        server.mode = mode
-        server.requests.clear()
+        server.begin(mode)
         ledger = Ledger(RunConfig(task="frozenlake", max_calls=3))
         said: list[str] = []
         reply = None
@@ -110,8 +109,7 @@ def test_a_run_survives_a_bad_server(
 ) -> None:
     with tally("a run with a bad server ends, within its budget, and leaks nothing").one():
         service, server, other, _ = attacked
-        server.mode = mode
-        server.requests.clear()
+        server.begin(mode)
         monkeypatch.setattr("time.sleep", lambda seconds: None)
         monkeypatch.setenv(service.variable, service.key)
         settings = {"base_url": server.url + service.path, "timeout_seconds": SECONDS, "iterations": 2, "max_calls": 6}
