@@ -84,6 +84,7 @@ that one try took on the clock, beside whatever else the machine did. Made with 
 - *Killed runs*: SIGKILL or SIGINT at random moments, resumed, and compared with the run that nobody disturbed.
 - *Faulty environments*: exceptions, exits, wrong shapes, no numbers, hangs, crashes, in this process and in workers.
 - *Names and links*: hostile names, and links, pipes and folders in the place of each file of a run.
+- *Disks*: full at some size, or read-only; the run goes on in a copy, and is compared with the undisturbed one.
 - *Bad servers*: {modes} kinds of answers to the SDKs of five providers; a request must end, be charged and leak no key.
 """
 
