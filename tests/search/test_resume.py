@@ -412,18 +412,18 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(tmp_path: Path)
     (chat / "reply-002.md").write_text(fenced("left = 0\nright = angle + 0.1*spin"))
     size = ("--iterations", 2, "--policy", "linear", "--set", "episodes=4", "--set", "final_episodes=4")
     started = in_a_process(
-        "run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=1500", *size, "--out", "runs", cwd=tmp_path
+        "run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=1200", *size, "--out", "runs", cwd=tmp_path
     )
     folder = the_run(tmp_path / "runs")
     assert started.returncode == 1
     assert "raise --set prompt_tokens=N" in started.stderr
-    assert f"go on with: policygen resume runs/{folder.name}" in started.stderr
+    assert f"go on with: policygen resume runs/{folder.name} --trust" in started.stderr
 
     refused = in_a_process("resume", folder, "--set", "seed=3", cwd=tmp_path)
     assert refused.returncode == 2
     (sentence,) = sentences(refused.stderr)
     assert "--set seed: a run that goes on can change prompt_tokens, jobs, base_url, timeout_seconds" in sentence
-    done = in_a_process("resume", folder, "--set", "prompt_tokens=9000", cwd=tmp_path)
+    done = in_a_process("resume", folder, "--trust", "--set", "prompt_tokens=9000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [attempt["number"] for attempt in attempts_of(folder)] == [0, 1, 2]
     assert load_run(folder).config.prompt_tokens == 9_000
