@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from policygen.files import check_mark, damaged, mark, read_plain, write_atomica
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST = 8 * 2**30  # bytes of a file
 REMEDY = "delete it, and its episodes are played again"
+STEPS_OF_AN_EPISODE = 32  # what an episode takes beside its steps, as steps: some 700 bytes
 KEPT_EXTREMES = 16  # so many best and worst episodes outlive the bound
 _MOST_MADE = 32  # results of `once`
 _T = TypeVar("_T")
@@ -34,7 +36,7 @@ class Episode:
 
 
 class ReplayBuffer:
-    """Episodes in the order they were played, at most `capacity` transitions of them.
+    """Episodes in the order they were played, at most `capacity` transitions of them; each counts 32 beside its own.
 
     When it is full the oldest episodes go first, except the 16 best and the 16 worst; with them goes a twentieth of the
     capacity, so that a full buffer is not sorted through, and its tally not counted again, at every attempt.
@@ -47,6 +49,7 @@ class ReplayBuffer:
         self._episodes: list[Episode] = []
         self._returns: list[float] = []
         self._transitions = 0
+        self._size = 0  # what the capacity bounds
         self._of_attempt: dict[int, list[Episode]] = {}
         self._best: list[Episode] = []  # the KEPT_EXTREMES best, which are never evicted
         self._tally: tuple[Hashable, int, npt.NDArray[np.float64]] | None = None
@@ -72,13 +75,15 @@ class ReplayBuffer:
         """Append the episodes of an attempt."""
         for trajectory in trajectories:
             self._append(Episode(attempt, trajectory))
-        if self._transitions > self.capacity:
+        if self._size > self.capacity:
             self._evict()
 
     def _append(self, episode: Episode) -> None:
         self._episodes.append(episode)
         self._returns.append(episode.trajectory.episode_return)
-        self._transitions += episode.trajectory.length
+        length = episode.trajectory.length
+        self._transitions += length
+        self._size += length + STEPS_OF_AN_EPISODE
         self._of_attempt.setdefault(episode.attempt, []).append(episode)
         if len(self._best) < KEPT_EXTREMES or _from_the_highest(episode) <= _from_the_highest(self._best[-1]):
             self._best = sorted([episode, *self._best], key=_from_the_highest)[:KEPT_EXTREMES]
@@ -91,11 +96,12 @@ class ReplayBuffer:
         spared = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
         gone = set()
         for index, episode in enumerate(self._episodes[:-1]):
-            if self._transitions <= self.capacity - self.capacity // 20:
+            if self._size <= self.capacity - self.capacity // 20:
                 break
             if index not in spared:
                 gone.add(index)
                 self._transitions -= episode.trajectory.length
+                self._size -= episode.trajectory.length + STEPS_OF_AN_EPISODE
         self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in gone]
         self._returns = [value for index, value in enumerate(self._returns) if index not in gone]
         self._of_attempt = {}
@@ -195,23 +201,20 @@ class ReplayBuffer:
                 raise ValueError("its arrays do not fit together")
             buffer = cls(capacity)
             names = arrays["term_names"].tolist() if "term_names" in arrays else []
+            observations, actions, rewards = (arrays[name] for name in ("observations", "actions", "rewards"))
+            numbers = (arrays[name].tolist() for name in ("lengths", "attempts", *_ENDS))
+            terms = _terms(names, arrays["terms"]) if names else itertools.repeat(())
             step = state = 0
-            for i, length in enumerate(arrays["lengths"].tolist()):
+            for length, attempt, *ends, own in zip(*numbers, terms):
+                # Copies, for a part of an array would keep the whole of it.
                 trajectory = Trajectory(
-                    arrays["observations"][state : state + length + 1],
-                    arrays["actions"][step : step + length],
-                    arrays["rewards"][step : step + length],
-                    float(arrays["returns"][i]),
-                    int(arrays["seeds"][i]),
-                    bool(arrays["terminated"][i]),
-                    bool(arrays["truncated"][i]),
-                    tuple(
-                        (name, value)
-                        for name, value in zip(names, arrays["terms"][i].tolist() if names else (), strict=True)
-                        if not math.isnan(value)
-                    ),
+                    observations[state : state + length + 1].copy(),
+                    actions[step : step + length].copy(),
+                    rewards[step : step + length].copy(),
+                    *ends,
+                    own,
                 )
-                buffer._append(Episode(int(arrays["attempts"][i]), trajectory))
+                buffer._append(Episode(attempt, trajectory))
                 state, step = state + length + 1, step + length
         except FileNotFoundError:
             raise LogbookError(f"there is no replay buffer {path}") from None
@@ -222,12 +225,19 @@ class ReplayBuffer:
         return buffer
 
 
+def _terms(names: Sequence[str], sums: npt.NDArray[np.float64]) -> Iterator[tuple[tuple[str, float], ...]]:
+    """The terms of each episode, from their sums of shape (episodes, names); NaN where an episode has none."""
+    for row in sums.tolist():
+        yield tuple((name, value) for name, value in zip(names, row, strict=True) if not math.isnan(value))
+
+
 def _from_the_highest(episode: Episode) -> float:
     """Sorts the highest return first, and a return that is not a number last."""
     value = episode.trajectory.episode_return
     return math.inf if math.isnan(value) else -value
 
 
+_ENDS = ("returns", "seeds", "terminated", "truncated")  # as `Trajectory` has them
 _KINDS = {"lengths": "i", "returns": "f", "seeds": "i", "terminated": "b", "truncated": "b", "attempts": "i"}
 
 

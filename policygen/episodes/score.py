@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ class Score:
     returns: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        # The scores of a long run are by the thousand on the same few seeds.
+        object.__setattr__(self, "seeds", _shared(self.seeds))
+
     @property
     def episodes(self) -> int:
         """Number of episodes behind the score, 0 when exact."""
@@ -39,6 +44,12 @@ class Score:
             return f"{self.mean:.4f} (exact)"
         interval = f" [{self.ci95[0]:.4g}, {self.ci95[1]:.4g}]" if self.ci95 else ""
         return f"{self.mean:.4g}{interval} over {self.episodes} episodes"
+
+
+@functools.lru_cache(maxsize=64)
+def _shared(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    """The same seeds, one tuple for all who have them."""
+    return seeds
 
 
 def episode_seeds(run_seed: int, purpose: str, count: int, first: int = 0) -> tuple[int, ...]:

@@ -124,7 +124,9 @@ class RunConfig(BaseModel):
     max_tokens: int | None = Field(None, ge=1, description="tokens in and out")
     max_usd: float | None = Field(None, ge=0, description="cost")
     max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
-    buffer_steps: int = Field(1_000_000, ge=1_000, le=2**40, description="transitions the replay buffer holds")
+    buffer_steps: int = Field(
+        1_000_000, ge=1_000, le=2**40, description="transitions the replay buffer holds, an episode counted as 32 more"
+    )
     _address_from: str = PrivateAttr("")
     _provider_from: str = PrivateAttr("")
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
+from policygen.episodes.buffer import KEPT_EXTREMES, STEPS_OF_AN_EPISODE, ReplayBuffer
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError
@@ -57,7 +58,7 @@ def test_episodes_are_found_by_the_attempt_that_played_them():
     assert (len(buffer), buffer.transitions) == (3, 9)
 
 
-@pytest.mark.parametrize("capacity", [1, 60, 200, 400])
+@pytest.mark.parametrize("capacity", [1, 1_000, 1_800, 4_000])
 @pytest.mark.parametrize("order", ["drawn", "rising", "falling"])
 def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
     rng = np.random.default_rng(capacity)
@@ -69,7 +70,8 @@ def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
         assert buffer.transitions == sum(e.trajectory.length for e in buffer)
         assert len(buffer.returns) == len(buffer)
         # Only what is spared may exceed the bound: the extremes and the latest.
-        assert buffer.transitions <= capacity or len(buffer) <= 2 * KEPT_EXTREMES + 1
+        size = buffer.transitions + STEPS_OF_AN_EPISODE * len(buffer)
+        assert size <= capacity or len(buffer) <= 2 * KEPT_EXTREMES + 1
         assert seeds(buffer)[-1] == i
     values = sorted(value for value, _ in episodes)
     n = min(KEPT_EXTREMES, len(values))
@@ -80,15 +82,15 @@ def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
 
 def test_the_oldest_middling_episodes_go_first():
     middling = [50.0] * 40
-    buffer = filled([*range(20), *middling, *range(100, 120)], capacity=3 * 60)
-    # 180 steps fit; each time that they do not, a twentieth of them, three episodes, goes as well.
+    buffer = filled([*range(20), *middling, *range(100, 120)], capacity=35 * 60)
+    # 60 episodes fit; each time that they do not, a twentieth of them, three episodes, goes as well.
     assert len(buffer) == 60
     gone = set(range(80)) - set(seeds(buffer))
     assert gone == {16, 17, 18, 19, *range(20, 36)}
 
 
 def test_a_full_buffer_is_cleared_of_a_twentieth_at_a_time():
-    buffer = filled([50.0] * 200, capacity=300)
+    buffer = filled([50.0] * 200, capacity=3_500)
     lengths = []
     for i in range(200, 240):
         buffer.add(i, [episode(50.0, 3, seed=i)])
@@ -97,9 +99,30 @@ def test_a_full_buffer_is_cleared_of_a_twentieth_at_a_time():
     assert all(seeds(buffer.of_attempt(i)) == [i] for i in range(200, 240))
 
 
+@pytest.mark.parametrize("length", [1, 30, 100])
+def test_a_full_buffer_takes_so_many_bytes_a_step_however_short_its_episodes_are(length):
+    capacity = 10_000
+    tracemalloc.start()
+    try:
+        buffer = ReplayBuffer(capacity)
+        for attempt in range(20):
+            buffer.add(attempt, [episode(1.0, length, seed=i) for i in range(1_000 // length)])
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert buffer.cleared
+    assert used < 40 * capacity
+
+
+def test_a_loaded_buffer_frees_what_it_forgets(tmp_path):
+    filled([1.0] * 100, length=50).save(tmp_path / "buffer.npz")
+    loaded = ReplayBuffer.load(tmp_path / "buffer.npz")
+    assert all(array.base is None for e in loaded for array in (e.trajectory.observations, e.trajectory.rewards))
+
+
 def test_the_best_are_the_same_whether_few_or_all_are_asked_for():
     rng = np.random.default_rng(0)
-    buffer = ReplayBuffer(500)
+    buffer = ReplayBuffer(5_000)
     for attempt in range(60):
         buffer.add(attempt, [episode(float(v), 3, seed=10 * attempt + i) for i, v in enumerate(rng.integers(0, 9, 4))])
         everything = buffer.best(len(buffer))

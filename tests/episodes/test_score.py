@@ -73,3 +73,9 @@ def test_purposes_and_runs_have_streams_of_their_own():
     for i, one in enumerate(streams):
         for other in streams[:i]:
             assert not one & other
+
+
+def test_scores_on_the_same_seeds_keep_one_list_of_them():
+    scores = [score_of_returns(np.arange(3.0), tuple(map(int, "456")), "plain") for _ in range(2)]
+    assert scores[0] == scores[1]
+    assert scores[0].seeds is scores[1].seeds

@@ -90,7 +90,7 @@ def test_visits_are_the_same_counted_at_once_or_prompt_by_prompt(name: str) -> N
     assert task.grid is not None
     rng = np.random.default_rng(0)
     reader = cell_reader(task, task.grid)
-    buffer = ReplayBuffer(600)
+    buffer = ReplayBuffer(2_000)
     values = np.array([[-2.0], [0.0], [0.5], [2.0]]) if name != "pair" else np.array([[0, 0], [0, 1], [1, 0], [2, 1]])
     for attempt in range(40):
         played = []
