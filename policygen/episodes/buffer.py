@@ -202,16 +202,19 @@ class ReplayBuffer:
             buffer = cls(capacity)
             names = arrays["term_names"].tolist() if "term_names" in arrays else []
             observations, actions, rewards = (arrays[name] for name in ("observations", "actions", "rewards"))
-            numbers = (arrays[name].tolist() for name in ("lengths", "attempts", *_ENDS))
-            terms = _terms(names, arrays["terms"]) if names else itertools.repeat(())
+            numbers = (arrays[name].tolist() for name in _KINDS)
+            terms = _terms(names, arrays["terms"]) if names else itertools.repeat((), len(arrays["lengths"]))
             step = state = 0
-            for length, attempt, *ends, own in zip(*numbers, terms):
+            for length, attempt, value, seed, terminated, truncated, own in zip(*numbers, terms, strict=True):
                 # Copies, for a part of an array would keep the whole of it.
                 trajectory = Trajectory(
                     observations[state : state + length + 1].copy(),
                     actions[step : step + length].copy(),
                     rewards[step : step + length].copy(),
-                    *ends,
+                    value,
+                    seed,
+                    terminated,
+                    truncated,
                     own,
                 )
                 buffer._append(Episode(attempt, trajectory))
@@ -237,8 +240,7 @@ def _from_the_highest(episode: Episode) -> float:
     return math.inf if math.isnan(value) else -value
 
 
-_ENDS = ("returns", "seeds", "terminated", "truncated")  # as `Trajectory` has them
-_KINDS = {"lengths": "i", "returns": "f", "seeds": "i", "terminated": "b", "truncated": "b", "attempts": "i"}
+_KINDS = {"lengths": "i", "attempts": "i", "returns": "f", "seeds": "i", "terminated": "b", "truncated": "b"}
 
 
 def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
