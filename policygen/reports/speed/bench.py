@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from policygen.reports.speed.acting import linear, lookup, one_at_a_time, remembering
-from policygen.reports.speed.playing import buffer, cartpole, frozenlake, hopper, refinement
+from policygen.reports.speed.playing import buffer, cartpole, frozenlake, hopper, hopper_remembering, refinement
 from policygen.reports.speed.rows import Missing, Row
 from policygen.reports.speed.running import help_text, overhead, prompt
 
@@ -22,6 +22,7 @@ SECTIONS: tuple[Section, ...] = (
     cartpole,
     frozenlake,
     hopper,
+    hopper_remembering,
     refinement,
     buffer,
     prompt,

@@ -21,7 +21,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.reports.speed.rows import Missing, Row, absolute, compared, faster, installed, scaled, timed
+from policygen.reports.speed.rows import Missing, Row, absolute, compared, faster, installed, scaled, timed, within
 from policygen.search.refine.tunable import Tunable
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
@@ -179,28 +179,76 @@ def hopper(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     if not installed("mujoco"):
         yield Missing("Hopper-v5, 64 episodes", 'MuJoCo is not installed; pip install "policygen[mujoco]"')
         return
-    task = load_task("Hopper-v5")
-    names = task.observation_names
-    text = "\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}" for i in range(3))
-    policy = parse(text, task, "linear").policy
-    assert policy is not None
+    policy = _hopping()
     seeds = episode_seeds(0, "bench", 16 if quick else 64)
     for use_pool, bar in ((False, faster(1.6)), (True, faster(2.2))):
         if use_pool and not installed("envpool"):
             yield Missing("Hopper-v5 with EnvPool", 'it is not installed; pip install "policygen[envpool]"')
             continue
-        with Players(task, use_pool=use_pool) as players:
-            how = "EnvPool's threads" if use_pool else f"{players.jobs} processes"
-            for _ in range(2):  # the first call learns how long an episode takes, the second starts the processes
-                players.play(policy, episode_seeds(0, "warm-up", 64))
+        with Players(policy.task, use_pool=use_pool) as players:
+            how = _warmed_up(players, policy)
             yield compared(
                 f"Hopper-v5, {len(seeds)} episodes, {how}",
                 functools.partial(players.play, policy, seeds),
-                lambda: plain_loop(task, policy, seeds),
+                lambda: plain_loop(policy.task, policy, seeds),
                 "a plain loop",
                 repeats=repeats,
                 bar=bar,
             )
+
+
+# What comes of it is zero, so that the policy with numbers instead of memory plays the same steps.
+_REMEMBERING = """
+let smooth = 0.9*prev(smooth) + 0.1*thigh_rate
+let phase = mod(prev(phase) + 0.3, 2*pi)
+let drive = clip(smooth + sin(phase), 0, 0)
+"""
+
+
+def hopper_remembering(repeats: int, quick: bool) -> Iterator[Row | Missing]:
+    """Hopper episodes of a policy that remembers, against the same with numbers in the place of what it remembers."""
+    if not installed("mujoco"):
+        yield Missing("Hopper-v5 with memory", 'MuJoCo is not installed; pip install "policygen[mujoco]"')
+        return
+    ours, theirs = with_and_without_memory()
+    seeds = episode_seeds(0, "bench", 16 if quick else 64)
+    for use_pool in (False, True):
+        if use_pool and not installed("envpool"):
+            yield Missing("Hopper-v5 with memory in EnvPool", 'it is not installed; pip install "policygen[envpool]"')
+            continue
+        with Players(ours.task, use_pool=use_pool) as players:
+            how = _warmed_up(players, theirs)
+            yield compared(
+                f"Hopper-v5 with memory, {len(seeds)} episodes, {how}",
+                functools.partial(players.play, ours, seeds),
+                functools.partial(players.play, theirs, seeds),
+                "numbers instead of memory",
+                repeats=repeats,
+                bar=within(1.15),
+            )
+
+
+def with_and_without_memory() -> tuple[Policy, Policy]:
+    """A Hopper policy that remembers, and the same with numbers in the place of what it remembers."""
+    plain = _REMEMBERING.replace("prev(smooth)", "0.1").replace("prev(phase)", "0.1")
+    return _hopping(_REMEMBERING, " + drive"), _hopping(plain, " + drive")
+
+
+def _hopping(lets: str = "", more: str = "") -> Policy:
+    """A Hopper policy: `lets`, and a PD law with `more` added to each torque."""
+    task = load_task("Hopper-v5")
+    names = task.observation_names
+    torques = "\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}{more}" for i in range(3))
+    policy = parse(lets + torques, task, "linear").policy
+    assert policy is not None
+    return policy
+
+
+def _warmed_up(players: Players, policy: Policy) -> str:
+    """What plays, in words; the first call learns how long an episode takes, the second starts the processes."""
+    for _ in range(2):
+        players.play(policy, episode_seeds(0, "warm-up", 64))
+    return "EnvPool's threads" if players.engine == "envpool" else f"{players.jobs} processes"
 
 
 def buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
