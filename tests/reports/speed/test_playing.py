@@ -26,7 +26,7 @@ def test_a_plain_loop_returns_what_the_simulator_does() -> None:
 def test_a_hopper_that_remembers_plays_the_steps_of_the_one_with_numbers_instead() -> None:
     pytest.importorskip("mujoco")
     ours, theirs = playing.with_and_without_memory()
-    assert ours.remembers == ("smooth", "phase")
+    assert set(ours.remembers) == {"smooth", "phase"}
     assert not theirs.remembers
     with Simulator(replace(ours.task, max_steps=60)) as simulator:
         first, second = (simulator.play(policy, episode_seeds(0, "bench", 2)) for policy in (ours, theirs))
