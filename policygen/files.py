@@ -23,6 +23,7 @@ from policygen.outgoing import json_safe, redacted
 
 PACKAGE = Path(__file__).resolve().parent
 LARGEST_FILE = 256 * 2**20  # bytes of a file or of a line that is read at once, but for episodes
+_READ_AT_ONCE = 2**18  # bytes of a log, whose lines are longer than what is buffered by default
 _LARGEST_TOML = 2**20  # bytes of a file that people write
 
 
@@ -260,7 +261,7 @@ def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[d
         raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
     fault: LogbookError | None = None
     try:
-        with os.fdopen(descriptor, "rb") as file:
+        with os.fdopen(descriptor, "rb", _READ_AT_ONCE) as file:
             lines = iter(lambda: file.readline(LARGEST_FILE), b"")
             for number, line in enumerate(lines, start=1):
                 if len(line) == LARGEST_FILE:
