@@ -100,7 +100,7 @@ def test_without_runs_it_makes_three(tmp_path: Path) -> None:
     assert "seed 2, attempt 1: " in texts(notebook, "runs")
     assert texts(notebook, "runs").endswith("runs found: 3\n")
     assert texts(notebook, "summaries").count("frozenlake") == 3
-    assert pictures(notebook) == 3
+    assert pictures(notebook) == 4
     assert "| row | column | action |" in texts(notebook, "policy")
     assert "row down, column across" in texts(notebook, "map")
     table = texts(notebook, "act").splitlines()
@@ -108,6 +108,11 @@ def test_without_runs_it_makes_three(tmp_path: Path) -> None:
     assert len(table) == 1 + 8
     assert all(line.split()[2] in "0123" for line in table[1:])
     assert texts(notebook, "play").startswith("return of one episode: ")
+    assert texts(notebook, "memory").startswith("remembers: load sin speed torque\nwithout memory: -")
+    loads = re.findall(r"load (-?[\d.]+), estimated as (-?[\d.]+)", texts(notebook, "memory-controller"))
+    assert len(loads) == 2
+    assert all(abs(float(true) - float(estimated)) < 0.3 for true, estimated in loads)
+    assert "let `policy.controller()` act" in texts(notebook, "memory-batch")
     assert not (tmp_path / "results").exists()
 
 
@@ -125,4 +130,4 @@ def test_with_runs_it_reads_them_finished_or_not(tmp_path: Path) -> None:
     assert runs == [["cartpole", "builtin", "table", "7"]]
     assert "position [m] and velocity [m/s]" in texts(notebook, "map")
     assert texts(notebook, "act").splitlines()[0].split() == [*task.observation_names, "action"]
-    assert pictures(notebook) == 3
+    assert pictures(notebook) == 4
