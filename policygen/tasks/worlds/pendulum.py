@@ -22,7 +22,7 @@ class PendulumTorqueEnv(PendulumEnv):
     one likes hides the load, with it the gain must be low, and then the rod leans the more, the larger the load. To
     stand upright the motor must give the opposite of the load, which only memory can tell: the integral of the error,
     or what earlier torques have done. Neither alone does harm: a tuned policy without memory scores -246.3 (standard
-    error 8.0), but -145.0 with `most_load=0` and -147.3 with `noise=0`, each tuned for its own case.
+    error 8.0), but -145.0 with `most_load=0` and -147.3 with `noise=0`, each tuned (more briefly) for its own case.
 
     On the same 400 episodes, which no tuning saw (`policygen eval --seed 100 --episodes 400`), a tuned integral scores
     -222.7 (8.7) and an estimate of the load -172.7 (5.2); against the policy without memory that is +23.5 (6.1) and
