@@ -23,8 +23,10 @@ MAX_CELLS = 1_000_000
 MAX_DIMENSIONS = 32
 # Rows handled at a time: the columns, counts and indices of one block stay in the processor's cache.
 BLOCK = 32_768
-# Up to here, comparing with every edge is faster than a binary search, because comparisons are vectorised.
-COMPARE_AT_MOST = 40
+# Comparisons are vectorised: up to so many edges, comparing many values with every edge is faster than a binary search,
+# however the values are ordered. For fewer values an edge than this, its own cost makes it the slower one.
+COMPARE_AT_MOST = 160
+_VALUES_PER_EDGE = 40
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def _edges_above(
     if column.dtype == np.float16:  # too coarse to hold the edges
         column = column.astype(np.float32)
     column = np.ascontiguousarray(column)  # read once for every edge: one copy is cheaper than many strides
-    if len(cuts) > COMPARE_AT_MOST:
+    if len(cuts) > min(COMPARE_AT_MOST, len(column) // _VALUES_PER_EDGE):
         return len(cuts) - np.searchsorted(np.array(cuts), column, side="right")
     many, ones = count.view(np.uint8), flags.view(np.uint8)
     np.less(column, cuts[0], out=count)

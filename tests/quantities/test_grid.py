@@ -55,7 +55,7 @@ def test_cells_are_those_of_digitize_for_any_dtype(parts, n, dtype, seed):
     assert one_by_one == cells.tolist()
 
 
-@pytest.mark.parametrize("n", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
+@pytest.mark.parametrize("n", [0, 1, 300, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7])
 @pytest.mark.parametrize("layout", ["columns", "rows", "every second", "reversed"])
 def test_block_borders_and_memory_layout_do_not_matter(n, layout):
     grid = Grid(
@@ -71,11 +71,13 @@ def test_block_borders_and_memory_layout_do_not_matter(n, layout):
     assert np.array_equal(grid.cells(columns), expected_cells(grid, columns))
 
 
-@pytest.mark.parametrize("count", [COMPARE_AT_MOST, COMPARE_AT_MOST + 1, 300])
-def test_many_edges_are_searched_and_few_compared_with_the_same_result(count):
+@pytest.mark.parametrize("rows", [1, 700, 20_000])
+@pytest.mark.parametrize("count", [1, 5, COMPARE_AT_MOST, COMPARE_AT_MOST + 1, 300])
+def test_many_edges_are_searched_and_few_compared_with_the_same_result(count, rows):
     edges = tuple((np.arange(count) / 7).tolist())
     grid = Grid((Dimension("a", edges), integers("b", 3)))
     a = np.concatenate([np.array(edges), np.nextafter(edges, -9.0), [np.nan, np.inf, -np.inf]])
+    a = np.resize(a, rows)
     for dtype in (np.float32, np.float64):
         columns = [a.astype(dtype), np.arange(len(a)) % 3]
         assert np.array_equal(grid.cells(columns), expected_cells(grid, columns))
