@@ -13,7 +13,7 @@ from policygen.tasks.task import PolicyKind, Task
 
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 POPULATION = 12  # candidates of a generation, all on the same seeds
-SEEDS_PER_GENERATION = 4
+SEEDS_PER_GENERATION = 4  # at most: fewer where these tell the candidates apart as well
 # The search drifts along what its few seeds reward, towards cliffs they do not show: of its own history the policy is
 # chosen on episodes it has not seen, by successive halving, for this share of the budget.
 VALIDATION_SHARE = 0.2

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from policygen.policies.policy import Policy
 from policygen.runs.state import TuningState
@@ -23,6 +24,8 @@ PROBE = 0.1  # relative change of one constant at a time, to see what it does to
 PROBE_SHARE = 0.2  # of the budget, at most
 VALIDATED = 16  # moments of the search that are compared, at most
 PATIENCE = 30  # generations, after which a search ends that no longer climbs
+ASKED_EVERY = 10  # generations, in which it is seen anew how many seeds tell the candidates apart
+FEWER = ((1, 0.9), (2, 0.7))  # seeds that suffice, and the rank correlation of two halves that shows it
 FLAT = 10  # generations of one and the same return, after which it ends
 LEAST_CLIMB = 5  # generations, from which a rise can be told
 MOST_CORRELATED = 100  # constants of which the correlations are kept
@@ -54,19 +57,28 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
     compared = max(fits, default=1)
     if compared == 1:
         validation = 0
-    per_generation = population * SEEDS_PER_GENERATION
-    generations = (trials.episodes - validation - probed) // per_generation
-    if generations < 1:
+    budget = trials.episodes - validation - probed
+    if budget < population * SEEDS_PER_GENERATION:
         return None
     # CMA-ES does not care which linear transformation it searches through: one that stopped goes on in the coordinates
     # in which its distribution was round. What it knows of its path it finds again in a few generations.
     search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP if shape is None else 1.0, options)
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
-    while len(levels) < generations and not settled(levels):
+    spent, needed = 0, SEEDS_PER_GENERATION
+    while spent + population * needed <= budget and not settled(levels):
+        if len(levels) % ASKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
+            needed = SEEDS_PER_GENERATION
         asked = search.ask()
-        shared = trials.seeds(first + len(levels) * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
-        scores = trials.returns([tunable.at(_in_z(shape, np.asarray(x))) for x in asked], shared)
+        candidates = [tunable.at(_in_z(shape, np.asarray(x))) for x in asked]
+        shared = trials.seeds(first, needed)
+        first, spent = first + needed, spent + population * needed
+        if needed == SEEDS_PER_GENERATION:
+            halves = [trials.returns(candidates, half) for half in (shared[: needed // 2], shared[needed // 2 :])]
+            scores = np.mean(halves, axis=0)
+            needed = _needed(*halves)
+        else:
+            scores = trials.returns(candidates, shared)
         search.tell(asked, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
         means.append(_in_z(shape, np.asarray(search.result.xfavorite)))
@@ -76,18 +88,27 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
     moments = np.linspace(generations, generations // 8, compared).astype(int)
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
-    place, validated = _best_of(
-        chosen, replace(trials, episodes=validation), first + generations * SEEDS_PER_GENERATION
-    )
+    place, validated = _best_of(chosen, replace(trials, episodes=validation), first)
     covariance = _covariance(search, shape)
     return Refined(
         chosen[place],
-        probed + generations * per_generation + validated,
+        probed + spent + validated,
         "cma",
         tunable.size,
         tuple(zip(tunable.places, tunable.relative(np.sqrt(np.diag(covariance)), means[-1]), strict=True)),
         _state(covariance, tunable, Tunable(chosen[place], tunable.floor), means[moments[place]], levels),
     )
+
+
+def _needed(one: Vector, other: Vector) -> int:
+    """On how many seeds candidates are to be compared, from their returns on two halves of SEEDS_PER_GENERATION.
+
+    The better the halves agree on their order, the fewer tell it, and the more generations the episodes carry.
+    """
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return SEEDS_PER_GENERATION
+    agreement = float(spearmanr(one, other).statistic)
+    return next((count for count, least in FEWER if agreement >= least), SEEDS_PER_GENERATION)
 
 
 def settled(levels: Sequence[float]) -> bool:
