@@ -31,6 +31,7 @@ def test_of_many_processes_one_goes_on(tally: Callable[[str], Tally], tmp_path: 
         )
         while not list(tmp_path.glob(f"cut{race}/*/attempts.jsonl")):
             time.sleep(0.01)
+        begun.send_signal(signal.SIGSTOP)  # alive, however fast it is and however slow the others begin
         folder = the_run(tmp_path / f"cut{race}")
         # A live run is nobody else's, and the lock of one that was killed is nobody's.
         refused = in_a_process("resume", folder, cwd=tmp_path)
