@@ -74,6 +74,7 @@ def test_a_full_disk_loses_nothing(disk: Path, tmp_path: Path, tally: Callable[[
             assert outcome(folders[0]) == outcome(the_run(tmp_path / "whole"))
 
 
+@pytest.mark.skipif(not LONG, reason="takes its time: with `make attack`")
 def test_a_read_only_folder_is_read_and_not_resumed(disk: Path, tmp_path: Path, tally: Callable[[str], Tally]) -> None:
     held = tally("a read-only run folder can be looked at, and resuming it ends in a sentence")
     assert in_a_process("run", "frozenlake", *SETTINGS, "--out", "made", cwd=tmp_path).returncode == 0
