@@ -38,7 +38,7 @@ class Tuning:
         episodes: that it may play; too few for it where 0.
         left, limit: episodes left to the whole run, and those it has in all; None without a limit.
         first_step: first changes of a constant, as a share of its size.
-        generation, seeds: candidates of a generation, and episodes of each.
+        generation, seeds: candidates of a generation, and the most episodes of each.
         constants: about how many of them the episodes carry.
     """
 
