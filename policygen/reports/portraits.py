@@ -34,6 +34,7 @@ MOST_TEXTS = 2_500  # cells that are written into, as well as coloured
 MOST_IN_STRIP = 25  # cells of a single dimension before it is folded
 MOST_TERMS = 40  # of a linear policy
 LONGEST_TERM = 48  # characters
+LONGEST_LEVEL = 8  # characters of an output that is written level under its column
 CHARACTERS_PER_INCH, LINE = 12, 0.16  # of the definitions below a picture; inches a line
 
 
@@ -343,7 +344,11 @@ def _draw_weights(figure: Figure, axes: Axes, weights: Numbers, outputs: Sequenc
         texts = np.array([f"{weight + 0.0:.3g}" for weight in weights.ravel()]).reshape(weights.shape)
         _write(axes, weights, texts, colors, norm)
     figure.colorbar(mesh, ax=axes, label="weight")
-    axes.set_xticks(np.arange(len(outputs)) + 0.5, outputs, rotation=0 if len(outputs) <= 6 else 90)
+    axes.set_xticks(
+        np.arange(len(outputs)) + 0.5,
+        outputs,
+        rotation=0 if len(outputs) <= 6 and max(map(len, outputs)) <= LONGEST_LEVEL else 90,
+    )
     axes.set_xlabel("output")
     axes.spines[:].set_visible(False)
 
