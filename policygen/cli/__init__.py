@@ -176,7 +176,6 @@ def _carry_out(begun: Any) -> None:
 
     if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
         say(f"  {begun.provider.key_goes_to}")
-    begun.on_wait = lambda sentence: say(sentence, err=True)
     LAST_WORD.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun)}", err=True)
     try:
         summary = carry_out(begun, (Terminal(begun), LearningCurve()))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, TransientProviderError
-from policygen.llm.base import MOST_TOKENS, Adaptable, LLMOptions, Provider
+from policygen.llm.base import MOST_TOKENS, Adaptable, Keyed, LLMOptions, Provider
 from policygen.llm.messages import NO_MODEL, Prompt, Reply, charged_tokens, cut_to
 from policygen.llm.prices import cost
 from policygen.outgoing import redacted
@@ -22,6 +22,30 @@ LONGEST_WAIT = 300.0
 _UNASKED_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What is waited for: the reply of `spec`, or, after a passing fault (`reason`), the moment to ask again.
+
+    `since` and `until` are seconds since the epoch; `until` is None where nothing bounds the wait.
+    """
+
+    spec: str
+    since: float
+    until: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        until = "" if self.until is None else f", until {_clock(self.until)}"
+        if not self.reason:
+            return f"waiting for {self.spec} since {_clock(self.since)}{until}"
+        seconds = 0.0 if self.until is None else self.until - self.since
+        return f"waiting {seconds:.0f} s for {self.spec}{until}: {self.reason}"
+
+
+def _clock(moment: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(moment))
+
+
 def ask(
     provider: Provider,
     prompt: Prompt,
@@ -30,7 +54,7 @@ def ask(
     max_output_tokens: int,
     options: LLMOptions,
     sleep: Callable[[float], None] = time.sleep,
-    on_wait: Callable[[str], None] = lambda sentence: None,
+    on_wait: Callable[[Wait], None] = lambda wait: None,
 ) -> Reply:
     """The provider's reply to `prompt`, with `Reply.seconds` the duration of the request that succeeded.
 
@@ -39,8 +63,8 @@ def ask(
 
     `charge` is called before every request, repeated ones included, and may raise BudgetExhausted, which passes
     through. A passing fault is waited out: as long as the server asked, else exponentially longer with some jitter;
-    `on_wait` is told before, in one sentence, what is waited for and until when. A parameter that the model rejects is
-    dropped and the request repeated at once.
+    `on_wait` is told before, and before every request. A parameter that the model rejects is dropped and the request
+    repeated at once.
     A provider of one's own may answer with a plain string.
 
     Raises ProviderError for a final fault, a wait beyond LONGEST_WAIT, or after `options.max_retries` repetitions; also
@@ -50,7 +74,9 @@ def ask(
     def one_try() -> Reply:
         while True:
             charge()
-            started = time.perf_counter()
+            started, now = time.perf_counter(), time.time()
+            # Only what goes to a server is bounded; a person takes the time it takes.
+            on_wait(Wait(provider.spec, now, now + options.timeout_seconds if isinstance(provider, Keyed) else None))
             try:
                 reply = provider.complete(prompt, max_output_tokens)
             except RejectedParameter as error:
@@ -68,9 +94,8 @@ def ask(
                 return _settled(provider, prompt, reply, max_output_tokens, options)
 
     def announce(state: RetryCallState) -> None:
-        seconds = state.next_action.sleep if state.next_action else 0.0
-        until = time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
-        on_wait(f"waiting {seconds:.0f} s for {provider.spec}, until {until}: {_last_error(state)}")
+        seconds, now = state.next_action.sleep if state.next_action else 0.0, time.time()
+        on_wait(Wait(provider.spec, now, now + seconds, str(_last_error(state))))
 
     retrying = Retrying(
         retry=retry_if_exception(_passes),

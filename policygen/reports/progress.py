@@ -12,8 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from policygen.llm.retry import Wait
 from policygen.outgoing import shown
-from policygen.runs.listeners import Listener, Watched
+from policygen.runs.listeners import Activity, Listener, Watched
 from policygen.runs.state import Attempt
 from policygen.search.run import Run
 
@@ -30,6 +31,7 @@ class Terminal(Listener):
         self._console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is no emoji
         self._is_live = self._console.is_terminal if live is None else live
         self._done: list[Attempt] = []
+        self._activity: Activity | None = None
         self._view: Live | None = None
 
     def started(self, run: Watched) -> None:
@@ -39,18 +41,25 @@ class Terminal(Listener):
             self._view = Live(
                 console=self._console,
                 refresh_per_second=4,
-                get_renderable=lambda: _panel(self._run, self._done, time.monotonic() - begun),
+                get_renderable=lambda: _panel(self._run, self._done, time.monotonic() - begun, self._activity),
             )
             self._view.start()
 
     def attempted(self, attempt: Attempt) -> None:
         """Print a line, on a terminal above the panel and for what is worth keeping."""
         self._done.append(attempt)
+        self._activity = None
         if self._view is None:
             with contextlib.suppress(BrokenPipeError):  # whoever read along has had enough; the run goes on
                 click.echo(attempt_line(self._run, attempt))
         elif attempt.accepted or attempt.number == 0:
             self._view.console.print(Text(attempt_line(self._run, attempt), no_wrap=True, overflow="ellipsis"))
+
+    def doing(self, activity: Activity | None) -> None:
+        """Show it in the panel; a fault that is waited out is said everywhere, and stays on the screen."""
+        self._activity = activity
+        if isinstance(activity, Wait) and activity.reason:
+            click.echo(shown(str(activity)), err=True)
 
     def ended(self) -> None:
         """Leave the terminal as it was found."""
@@ -102,7 +111,7 @@ def _cost(run: Run) -> str:
     return "cost unknown" if run.ledger.usd is None else f"${run.ledger.usd:.4f}"
 
 
-def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
+def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> Table:
     planned = _planned(run)
     number = done[-1].number if done else 0
     table = Table.grid(padding=(0, 2), expand=True)
@@ -112,6 +121,8 @@ def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     best = run.search.best
     table.add_row("best", f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet")
     table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
+    if activity is not None:
+        table.add_row("now", shown(activity_line(activity, time.time())))
     if calls := run.proposer.model_calls(run.ledger):
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"
         table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {spent}")
@@ -121,6 +132,24 @@ def _panel(run: Run, done: list[Attempt], elapsed: float) -> Table:
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
     table.add_row("time", f"{duration(elapsed)}{left}")
     return table
+
+
+def activity_line(activity: Activity, now: float) -> str:
+    """What takes long, in one line.
+
+    Args:
+        now: seconds since the epoch.
+    """
+    if isinstance(activity, Wait):
+        ahead = activity.until - now if activity.until is not None else 0.0
+        return f"{activity} ({duration(ahead)} left)" if ahead > 0 else str(activity)
+    line = f"tuning attempt {activity.number}: {activity.played:,} of {activity.episodes:,} episodes"
+    if activity.mean is not None:
+        line += f", mean {activity.mean:.4g} now"
+    if activity.played:
+        ahead = (now - activity.since) / activity.played * (activity.episodes - activity.played)
+        line += f", at most about {duration(max(0.0, ahead))} left"
+    return line
 
 
 def duration(seconds: float) -> str:

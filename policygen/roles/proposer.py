@@ -150,10 +150,13 @@ class LanguageModel:
                 max_output_tokens=self._allowance(prompt, ledger),
                 options=self._options,
                 sleep=self._sleep,
-                on_wait=correspondence.on_wait,
+                on_wait=correspondence.tell,
             )
 
-        return correspondence.exchange(number, request, prompt, answer)
+        try:
+            return correspondence.exchange(number, request, prompt, answer)
+        finally:
+            correspondence.tell(None)
 
     def _allowance(self, prompt: Prompt, ledger: Ledger) -> int:
         """Tokens the reply to `prompt` may have, where it can be afforded at all.

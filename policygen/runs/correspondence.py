@@ -11,6 +11,7 @@ from policygen.llm import LLMOptions
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
+from policygen.runs.listeners import Activity, tell_nobody
 
 MOST_IDEA = 160  # characters of the sentence that an attempt is remembered by
 MOST_READ = 20_000  # characters of a reply that are searched for it
@@ -47,7 +48,7 @@ class Correspondence:
 
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used, in order.
-        on_wait: told in one sentence what is waited for before a request is repeated, and until when.
+        tell: told what is waited for, and everything else that takes long in the run.
         on_exchange: called with every new exchange as soon as it is there, before anything else can fail.
         on_sent: called with the attempt and the number of its request before every single request is sent.
     """
@@ -59,13 +60,13 @@ class Correspondence:
         recorded: Sequence[Exchange | FailedExchange] = (),
         on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None,
         on_sent: Callable[[int, int], None] = lambda attempt, request: None,
-        on_wait: Callable[[str], None] = lambda sentence: None,
+        tell: Callable[[Activity | None], None] = tell_nobody,
     ) -> None:
         self.ledger = ledger
         self._recorded = list(recorded)
         self._on_exchange = on_exchange
         self._on_sent = on_sent
-        self.on_wait = on_wait
+        self.tell = tell
 
     @property
     def repeats(self) -> bool:

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from policygen.llm.retry import Wait
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt, Search
+
+
+@dataclass(frozen=True, slots=True)
+class TuningProgress:
+    """How far tuning the proposal of attempt `number` is.
+
+    Attributes:
+        played, episodes: episodes played, of as many as it may play; a search that has settled ends before.
+        mean: return of the candidates that it played last; None before the first.
+        since: when it began, in seconds since the epoch.
+    """
+
+    number: int
+    played: int
+    episodes: int
+    mean: float | None
+    since: float
+
+
+Activity = Wait | TuningProgress
+"""What a run takes long for."""
+
+
+def tell_nobody(activity: Activity | None) -> None:
+    """Where nobody wants to know what a run is doing."""
 
 
 class Watched(Protocol):
@@ -35,6 +62,9 @@ class Listener:
 
     def started(self, run: Watched) -> None:
         """The run begins, or goes on."""
+
+    def doing(self, activity: Activity | None) -> None:
+        """The run now does what takes long, or how far it is with that; with None it has ended that."""
 
     def attempted(self, attempt: Attempt) -> None:
         """An attempt was scored and recorded."""

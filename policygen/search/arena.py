@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -18,6 +18,7 @@ from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
+from policygen.runs.listeners import Activity, TuningProgress, tell_nobody
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Attempt, Search
 from policygen.runs.tuning import LEAST_SHARE, episodes_of_tuning, rest_of_round
@@ -38,11 +39,18 @@ class Performance:
 class Arena:
     """Plays the episodes of one run; it counts them, and decides and remembers nothing."""
 
-    def __init__(self, search: Search, config: RunConfig, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        search: Search,
+        config: RunConfig,
+        ledger: Ledger,
+        tell: Callable[[Activity | None], None] = tell_nobody,
+    ) -> None:
         self.task = search.task
         self.mdp = search.mdp
         self.config = config
         self.ledger = ledger
+        self.tell = tell
         self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
         self.faults = 0  # proposals in a row under which the environment failed
         self._reserved = 0
@@ -135,7 +143,18 @@ class Arena:
         def seeds(first: int, count: int) -> tuple[int, ...]:
             return episode_seeds(self.config.seed, f"refine {number}", count, first)
 
-        return Trials(self._mean_returns, seeds, episodes)
+        since, played = time.time(), 0
+
+        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
+            nonlocal played
+            if not played:
+                self.tell(TuningProgress(number, 0, episodes, None, since))
+            means = self._mean_returns(policies, seeds)
+            played += len(policies) * len(seeds)
+            self.tell(TuningProgress(number, played, episodes, float(means.mean()), since))
+            return means
+
+        return Trials(returns, seeds, episodes)
 
     def _mean_returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
         self.ledger.charge_episodes(len(policies) * len(seeds))

@@ -178,6 +178,8 @@ def _tuned(
         raise
     except Exception as error:  # the proposal has a score as it is
         return replace(attempt, refinement=f"{method}, given up: {in_a_sentence(error)}"), performance
+    finally:
+        arena.tell(None)
     assert tuned.score is not None
     attempt = replace(attempt, refinement=_refinement_in_words(refined, score, tuned.score), tuning=refined.state)
     if tuned.score.mean <= score.mean:

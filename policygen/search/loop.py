@@ -37,7 +37,7 @@ def optimize(
         ProviderError: the model cannot be asked; what was found so far is in `search`.
         TemplateError: the prompt cannot be rendered.
     """
-    with Arena(search, config, correspondence.ledger) as arena:
+    with Arena(search, config, correspondence.ledger, correspondence.tell) as arena:
         try:
             if not search.attempts:
                 yield search.keep(assess_random_actions(arena))

@@ -18,7 +18,7 @@ from policygen.roles.proposer import Proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Correspondence, Exchange, FailedExchange, llm_options
-from policygen.runs.listeners import Audience, Listener
+from policygen.runs.listeners import Activity, Audience, Listener, tell_nobody
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
@@ -44,7 +44,7 @@ class Run:
     unused: tuple[Exchange | FailedExchange, ...] = ()
     replies: int = 0  # that an interrupted run had used
     final: Score | None = None
-    on_wait: Callable[[str], None] = lambda sentence: None
+    tell: Callable[[Activity | None], None] = tell_nobody
 
     @property
     def folder(self) -> Path:
@@ -75,7 +75,7 @@ class Run:
             recorded=self.unused,
             on_exchange=record,
             on_sent=self.logbook.record_sent,
-            on_wait=self.on_wait,
+            tell=self.tell,
         )
         try:
             for attempt in optimize(self.search, self.config, self.proposer, correspondence):
@@ -178,6 +178,7 @@ def carry_out(
         on_attempt: called after every attempt; what it raises ends the run, unlike what a listener raises.
     """
     audience = Audience(listeners)
+    run.tell = lambda activity: audience.tell(lambda listener: listener.doing(activity))
     audience.tell(lambda listener: listener.started(run))
     try:
         for attempt in run.attempts():

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import PolicygenError
+from policygen.llm.retry import Wait
 from policygen.roles.appoint import appoint
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.listeners import Listener, Watched
+from policygen.runs.listeners import Activity, Listener, Watched
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
@@ -135,7 +136,6 @@ def carry_out_cell(order: Order, tell: Tell) -> Outcome:
 
     try:
         run = begin(order)
-        run.on_wait = lambda sentence: tell(Note(key, sentence))
         try:
             summary = carry_out(run, (_Telling(key, tell),))
         finally:
@@ -176,6 +176,11 @@ class _Telling(Listener):
         """Remember the run, and say where it stands."""
         self._run = run
         self._say(max(0, len(run.search.attempts) - 1))
+
+    def doing(self, activity: Activity | None) -> None:
+        """Say what is waited for after a fault."""
+        if isinstance(activity, Wait) and activity.reason:
+            self._tell(Note(self._key, str(activity)))
 
     def attempted(self, attempt: Attempt) -> None:
         """Say what the attempt brought."""

@@ -69,7 +69,7 @@ def test_a_bad_server_costs_a_sentence(
                     max_output_tokens=ALLOWANCE,
                     options=LLMOptions(max_retries=1, price_in=1.0, price_out=1.0),
                     sleep=lambda seconds: None,
-                    on_wait=said.append,
+                    on_wait=lambda wait: said.append(str(wait)),
                 )
             except PolicygenError as error:
                 said.append(str(error))

@@ -16,7 +16,7 @@ from policygen.llm.base import Diagnosis
 from policygen.llm.faults import rejected_parameter, wait_asked
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.llm.prices import price
-from policygen.llm.retry import ask
+from policygen.llm.retry import Wait, ask
 
 
 class Failing:
@@ -216,8 +216,8 @@ def test_another_answer_or_an_exception_of_its_own_is_a_charged_sentence(answer:
     assert asked.charges == 1
 
 
-def test_a_wait_is_told_with_its_reason_and_end() -> None:
-    told: list[str] = []
+def test_every_wait_is_told_with_its_reason_and_end() -> None:
+    told: list[Wait] = []
     with ChatServer([Scripted(status=429, error="slow down", retry_after=20), Scripted("ok")]) as server:
         provider = connect("compatible:m", LLMOptions(base_url=server.openai_url))
         ask(
@@ -229,10 +229,20 @@ def test_a_wait_is_told_with_its_reason_and_end() -> None:
             sleep=lambda seconds: None,
             on_wait=told.append,
         )
-    (sentence,) = told
+    asked, refused, again = told
+    assert asked.until == asked.since + 300
+    assert re.fullmatch(r"waiting for compatible:m since [\d:]{8}, until [\d:]{8}", str(asked))
+    assert refused.until == refused.since + 20
     assert re.fullmatch(
-        r"waiting 20 s for compatible:m, until \d\d:\d\d:\d\d: the server answered 429: slow down", sentence
+        r"waiting 20 s for compatible:m, until [\d:]{8}: the server answered 429: slow down", str(refused)
     )
+    assert again.reason == ""
+
+
+def test_nothing_bounds_the_wait_for_a_provider_that_asks_no_server() -> None:
+    told: list[Wait] = []
+    ask(Own("ok"), PROMPT, charge=lambda: None, max_output_tokens=100, options=LLMOptions(), on_wait=told.append)
+    assert re.fullmatch(r"waiting for own:mine since [\d:]{8}", str(told[0]))
 
 
 @pytest.mark.parametrize("reported", [None, 100])

@@ -30,6 +30,7 @@ from support import (
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
+SCORES = "```\nleft = -5*angle - spin\nright = 0\n```"
 RUN = ("run", "cartpole", "--episodes", 5, "--set", "final_episodes=5", "--repairs", 0, "--llm", "compatible:m")
 
 
@@ -126,6 +127,7 @@ def test_a_terminal_shows_a_live_panel_and_is_left_clean(terminal: Terminal, tmp
         panel = terminal.screen
         assert re.search(r"^best +attempt 1: [\d.]+ \[", panel, re.MULTILINE)
         assert re.search(r"^last +2/4  [\d.]+ ", panel, re.MULTILINE)
+        assert re.search(r"^now +waiting for compatible:m since [\d:]{8}, until [\d:]{8} \(\d min", panel, re.MULTILINE)
         assert re.search(r"^model +compatible:m: 3 calls, 4,000 tokens in, 200 out, cost unknown", panel, re.MULTILINE)
         assert re.search(r"^time +\d+ s, about .* left$", panel, re.MULTILINE)
         assert re.search(r"^done +━+╺━+$", panel, re.MULTILINE)
@@ -141,6 +143,21 @@ def test_a_terminal_shows_a_live_panel_and_is_left_clean(terminal: Terminal, tmp
     assert "time " not in after
     assert re.search(r"^best +attempt 3: ", screen, re.MULTILINE)
     assert summary_of(the_run(tmp_path / "results"))["llm_calls"] == 4
+
+
+def test_a_terminal_tells_how_far_tuning_is_and_what_a_retry_waits_for(terminal: Terminal, tmp_path: Path) -> None:
+    again = Scripted(status=429, error="slow down", retry_after=120)
+    with ChatServer([SCORES, again]) as server:
+        linear = ("--policy", "linear", "--refine", "ars:6400", "--iterations", 2, "--set", "stop_at=501")
+        terminal.start(*RUN, *linear, "--base-url", server.openai_url)
+        moving = r"^now +tuning attempt 1: [\d,]+ of 6,400 episodes, mean [\d.]+ now, at most about .+ left"
+        assert eventually(lambda: re.search(moving, terminal.screen, re.MULTILINE) is not None)
+        waiting = r"^now +waiting 120 s for compatible:m, until [\d:]{8}: .*429: slow down"
+        assert eventually(lambda: re.search(waiting, terminal.screen, re.MULTILINE) is not None)
+        assert len(re.findall("^now ", terminal.screen, re.MULTILINE)) == 1
+        terminal.tmux("send-keys", "C-c")
+        assert eventually(lambda: "ended with 130" in terminal.screen)
+    assert terminal.cursor_is_visible
 
 
 def test_ctrl_c_in_a_terminal_gives_the_way_to_go_on_and_a_clean_terminal(terminal: Terminal, tmp_path: Path) -> None:
