@@ -16,13 +16,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from policygen.api import RunResult, parse, run, score
+    from policygen.api import RunResult, film, parse, run, score
     from policygen.episodes.score import Score
     from policygen.errors import PolicygenError
     from policygen.policies.linear import LinearPolicy
     from policygen.policies.policy import Policy
     from policygen.policies.table import TablePolicy
     from policygen.reports.curves import plot_runs
+    from policygen.reports.film import Film, animate
+    from policygen.reports.frames import Look
     from policygen.reports.portraits import plot_policy
     from policygen.runs.state import Attempt
     from policygen.tasks.load import load_task
@@ -32,13 +34,17 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Attempt": "runs.state",
+    "Film": "reports.film",
     "LinearPolicy": "policies.linear",
+    "Look": "reports.frames",
     "Policy": "policies.policy",
     "PolicygenError": "errors",
     "RunResult": "api",
     "Score": "episodes.score",
     "TablePolicy": "policies.table",
     "Task": "tasks.task",
+    "animate": "reports.film",
+    "film": "api",
     "load_task": "tasks.load",
     "parse": "api",
     "plot_policy": "reports.portraits",
@@ -49,13 +55,17 @@ _HOMES = {
 
 __all__ = [
     "Attempt",
+    "Film",
     "LinearPolicy",
+    "Look",
     "Policy",
     "PolicygenError",
     "RunResult",
     "Score",
     "TablePolicy",
     "Task",
+    "animate",
+    "film",
     "load_task",
     "parse",
     "plot_policy",

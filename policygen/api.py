@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ from policygen.errors import PolicyError, UsageError
 from policygen.llm import Provider
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
+from policygen.reports import film as films
 from policygen.reports.curves import LearningCurve
+from policygen.reports.style import check_suffix
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
+from policygen.runs.reading import read_policy
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
 from policygen.search.run import carry_out, start
@@ -131,3 +134,32 @@ def score(
     played = vouched(played) if trust else played
     seeds = episode_seeds(seed, "evaluation", episodes)
     return evaluate(policy, seeds, task=played) if ours else score_guest(policy, played, seeds)
+
+
+def film(
+    source: Policy | str | Path,
+    path: str | Path,
+    *,
+    episodes: int | None = None,
+    seed: int = 0,
+    which: films.Which | None = None,
+    trust: bool = False,
+) -> Path:
+    """Write a film of a policy at work as .gif or .mp4; returns the path.
+
+    Args:
+        source: a policy, a run's folder, or a saved policy.
+        episodes: how many are played; 1, or 20 to choose from.
+        seed: chooses the episodes: those that `score` plays.
+        which: film only the best, the worst or the median of them.
+        trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
+
+    Raises:
+        UsageError: a number out of range, or a name that ends otherwise.
+        TaskError: the environment cannot be made, draws no pictures, or what it needs for them is missing.
+        PolicyError: there is no policy.
+    """
+    check_suffix(Path(path), films.FORMATS)
+    policy = source if isinstance(source, Policy) else read_policy(Path(source), trust=trust)
+    policy = replace(policy, task=vouched(policy.task)) if trust else policy
+    return films.film(policy, films.takes(policy, episodes=episodes, seed=seed, which=which), path)

@@ -14,6 +14,7 @@ import click
 
 from policygen import __version__
 from policygen.cli.experiments import compare, resume_sweep, sweep
+from policygen.cli.films import film
 from policygen.cli.options import (
     BASE_URL,
     PATH,
@@ -30,7 +31,7 @@ from policygen.outgoing import LAST_WORD
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
-    "Look at what was found": ("show", "eval", "plot", "compare"),
+    "Look at what was found": ("show", "eval", "plot", "compare", "film"),
     "Prepare": ("tasks", "prompt", "doctor", "bench"),
 }
 
@@ -136,6 +137,7 @@ def run(
 
 commands.add_command(sweep)
 commands.add_command(compare)
+commands.add_command(film)
 
 
 @commands.command()

@@ -125,13 +125,19 @@ class LinearPolicy(Policy):
             return raw
         return finite(self._outputs_of_terms(self.reader.columns(columns)))
 
-    def _outputs_of_terms(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        n = len(columns[0])
+    def term_columns(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        """The `terms` in n rows of quantities, given as columns as `reader` computes them: shape (terms, n)."""
         quantities = [np.asarray(column, np.float64) for column in columns]
-        features = np.empty((len(self.terms), n))
+        features = np.empty((len(self.terms), len(columns[0])))
         with np.errstate(all="ignore"):
             for row, function in zip(features, self._batch_terms, strict=True):
                 row[:] = finite(np.asarray(function(quantities)))
+        return features
+
+    def _outputs_of_terms(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        n = len(columns[0])
+        features = self.term_columns(columns)
+        with np.errstate(all="ignore"):
             if n >= MATRIX_PRODUCT_FROM:
                 large: npt.NDArray[np.float64] = features.T @ self.weights + self.bias
                 return large

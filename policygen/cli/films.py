@@ -1,0 +1,57 @@
+"""The command `film`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from policygen.cli.options import PATH, RunPath, say, trust_option
+from policygen.errors import UsageError
+
+
+@click.command()
+@click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
+@click.option("-o", "--output", type=PATH, help="A .gif or .mp4 (default: film.gif).")
+@click.option("--window", is_flag=True, help="Show it in a window instead; keys pause it and go step by step.")
+@click.option("--episodes", type=click.IntRange(1), help="Episodes to play (default 1; 20 to choose from).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes, as for `eval` (default 0).")
+@click.option("--best", "which", flag_value="best", help="Film only the episode with the highest return.")
+@click.option("--worst", "which", flag_value="worst", help="Film only the one with the lowest.")
+@click.option("--median", "which", flag_value="median", help="Film only the one in the middle.")
+@click.option("--task", "task_name", help="Task of a text file.")
+@trust_option
+def film(source: Path, output: Path | None, *, window: bool, task_name: str | None, trust: bool, **choice: Any) -> None:
+    """Film a policy at work: every step with its return, its action, and the row or the terms that decided it.
+
+    The episodes are those that `policygen eval` plays for the same seed. What most environments need to draw, and what
+    MP4 and windows need, brings `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL or OSMesa.
+    """
+    from policygen.reports import film as films
+    from policygen.reports.frames import Look, frames
+    from policygen.reports.style import check_suffix
+    from policygen.reports.window import check_screen, show
+    from policygen.runs.reading import read_policy
+    from policygen.tasks.trust import vouched
+
+    if window:
+        if output is not None:
+            raise UsageError("a film goes into a file or into a window: give -o or --window")
+        check_screen()
+    path = output or Path("film.gif")
+    check_suffix(path, films.FORMATS)
+    policy = read_policy(source, task_name, trust=trust)
+    policy = replace(policy, task=vouched(policy.task)) if trust else policy
+    shown = films.takes(policy, **choice)
+    if window:
+        show(films.checked(frames(policy, shown, Look(width=640)), shown), policy.task.name)
+    else:
+        path = films.film(policy, shown, path)
+    for take in shown:
+        episode = take.episode
+        what = take.title or "episode"
+        say(f"{what}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}")
+    if not window:
+        say(path)

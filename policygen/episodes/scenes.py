@@ -1,0 +1,194 @@
+"""An episode once more, in an environment that draws it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import EnvironmentFault, TaskError
+from policygen.tasks.environments import make_env
+from policygen.tasks.faults import close, fault
+from policygen.tasks.spaces import flatten, layout_of
+from policygen.tasks.task import Task
+
+DRAWN = "rgb_array"  # what Gymnasium calls rendering into an array
+PACE = 10.0  # steps a second where an environment does not say
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """One moment of an episode.
+
+    Attributes:
+        step: steps taken before it.
+        observation: what the next action is decided by, flattened, in the environment's own precision, shape (d,).
+        earned: undiscounted sum of the rewards so far.
+        picture: shape (height, width, 3), or None where none was wanted.
+    """
+
+    step: int
+    observation: npt.NDArray[Any]
+    earned: float
+    picture: npt.NDArray[np.uint8] | None
+
+
+class Stage:
+    """An environment of the task that draws; close it, or use it in a `with`.
+
+    Raises:
+        TaskError: it draws no pictures, or what it needs for them is missing.
+    """
+
+    def __init__(self, task: Task) -> None:
+        with _without_display():
+            plain = make_env(task)
+            modes = plain.metadata.get("render_modes") or ()
+            close(plain)
+            if DRAWN not in modes:
+                raise TaskError(
+                    f"{task.gym_id} draws no pictures (it has no render mode `{DRAWN}`): there is no film of it"
+                )
+            self.task = task
+            kwargs = {**dict(task.kwargs), "render_mode": DRAWN}
+            self._env = make_env(replace(task, kwargs=tuple(kwargs.items())))
+        self.pace = float(self._env.metadata.get("render_fps") or PACE)  # steps a second
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with _without_display():
+            close(self._env)
+
+    def play(self, episode: Trajectory, wanted: Container[int]) -> Iterator[Scene]:
+        """Every moment of an episode that was played before, its actions taken again; pictures of the `wanted` steps.
+
+        It ends early where the environment does, and need not earn what it earned, if the environment's chance is not
+        in its seed: the last scene says.
+
+        Raises:
+            EnvironmentFault: the environment fails.
+            TaskError: what it needs to draw is missing.
+        """
+        env, space = self._env, self._env.action_space
+        layout = layout_of(env.observation_space)
+        try:
+            observation, _ = env.reset(seed=episode.seed)
+        except BaseException as error:
+            raise fault(error, env, self.task.gym_id, "reset") from error
+        rewards: list[float] = []
+        ended = False
+        for step in range(episode.length + 1):
+            picture = self._picture() if step in wanted or ended else None
+            yield Scene(step, flatten(layout, observation).copy(), float(np.sum(rewards)), picture)
+            if ended or step == episode.length:
+                return
+            action = int(episode.actions[step]) if isinstance(space, gym.spaces.Discrete) else episode.actions[step]
+            try:
+                observation, reward, terminated, truncated, _ = env.step(action)
+                rewards.append(float(reward))
+            except BaseException as error:
+                raise fault(error, env, self.task.gym_id, "step") from error
+            ended = bool(terminated or truncated)
+
+    def _picture(self) -> npt.NDArray[np.uint8]:
+        env, name = self._env, self.task.gym_id
+        try:
+            with _without_display(), _software_if_needed(env):
+                picture: Any = env.render()
+        except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+            raise TaskError(_missing(error, name)) from None
+        except TaskError:
+            raise
+        except BaseException as error:
+            raise fault(error, env, name, "render") from error
+        drawn = np.asarray(picture)
+        if drawn.ndim != 3 or drawn.shape[2] != 3 or drawn.dtype != np.uint8:
+            raise EnvironmentFault(
+                f"{name}: `render` gave no picture, but {drawn.dtype} of shape {drawn.shape}; expected are uint8 of"
+                " shape (height, width, 3)"
+            )
+        return drawn
+
+
+def _missing(error: Exception, name: str) -> str:
+    text = " ".join(str(error).split())
+    if "pygame" in text:
+        return f'pictures of {name} need pygame; run: pip install "policygen[render]"'
+    return f"pictures of {name} need what is not installed: {text}"
+
+
+def is_headless() -> bool:
+    """Whether there is no screen to open a window on."""
+    return sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+@contextmanager
+def _without_display() -> Iterator[None]:
+    """pygame without its greeting, and without a search for a screen where there is none."""
+    with _variables(PYGAME_HIDE_SUPPORT_PROMPT="1", **({"SDL_VIDEODRIVER": "dummy"} if is_headless() else {})):
+        yield
+
+
+@contextmanager
+def _software_if_needed(env: gym.Env[Any, Any]) -> Iterator[None]:
+    """MuJoCo draws without a screen by EGL or OSMesa, whichever there is.
+
+    Raises:
+        TaskError: there is neither.
+    """
+    if not hasattr(env.unwrapped, "mujoco_renderer") or not is_headless() or "MUJOCO_GL" in os.environ:
+        yield
+        return
+    with _variables(MUJOCO_GL=_offscreen()):
+        yield
+
+
+_usable: list[str] = []
+
+
+def _offscreen() -> str:
+    """The first way to draw without a screen that works here."""
+    for name in () if _usable else ("egl", "osmesa"):
+        with _variables(PYOPENGL_PLATFORM=None):
+            try:
+                importlib.import_module(f"mujoco.{name}").GLContext(8, 8).free()
+            except Exception:  # whatever is missing: a library, a driver, a device
+                continue
+            _usable.append(name)
+            break
+    if not _usable:
+        raise TaskError(
+            "MuJoCo cannot draw here: there is no screen, and neither EGL nor OSMesa works; install one of them (on"
+            " Debian: apt install libegl1 libosmesa6), or make the film on a machine with a screen"
+        )
+    return _usable[0]
+
+
+@contextmanager
+def _variables(**values: str | None) -> Iterator[None]:
+    """Environment variables for a while, where the user has set none of that name; None takes one away."""
+    before = {name: os.environ.get(name) for name in values}
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ.setdefault(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = old

@@ -1,0 +1,238 @@
+"""Why a policy did what it did at a step: the row of a table that fitted, or the terms of a linear policy, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.cells import bins_text
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.policies.rows import Rule
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension
+from policygen.quantities.text import format_number, to_text
+
+MOST_REASONS = 6
+CONSTANT = "constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One condition of a row that holds, one term, or one output of several.
+
+    Attributes:
+        text: what it is: `angle = 0.031`.
+        value: what it amounts to: `below 0.05`, `+1.2`.
+        share: of the largest such amount in the episode, -1 to 1; None where there is no amount.
+    """
+
+    text: str
+    value: str
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a policy did at a step, and what decided it, the weightiest first."""
+
+    action: str
+    because: str
+    reasons: tuple[Reason, ...]
+
+
+Explain = Callable[[npt.NDArray[Any], Any], Decision]
+# What explains the action for one row of quantities, and the most reasons it gives.
+_Explainer = tuple[Callable[[list[float], Any], Decision], int]
+
+
+class Explainer:
+    """Explains the steps of one episode, every one in its turn: a policy that remembers is told what it remembered.
+
+    Attributes:
+        most: the most reasons that a decision has.
+    """
+
+    def __init__(self, policy: Policy, episode: Trajectory) -> None:
+        self._reader = policy.reader
+        self._memory: list[float] = policy.start(1)[0].tolist()
+        self._explain, self.most = _EXPLAINERS.get(policy.kind, _unexplained)(policy, episode)
+
+    def step(self, observation: npt.NDArray[Any], action: Any, *, wanted: bool = True) -> Decision | None:
+        """What decided on `action` after an observation of shape (d,); None where nobody wants to know."""
+        quantities = self._reader.completed(observation.tolist() + self._memory)
+        self._memory = self._reader.recollect_one(quantities, action)
+        return self._explain(quantities, action) if wanted else None
+
+
+def action_words(policy: Policy, action: Any) -> str:
+    """An action in the task's words: `left`, or `shoulder 0.52, elbow off`."""
+    actuators, values = policy.task.actuators, np.atleast_1d(action).tolist()
+    words = [_in_words(actuator, value) for actuator, value in zip(actuators, values, strict=True)]
+    if len(words) == 1:
+        return words[0] if actuators[0].is_choice else f"{actuators[0].name} {words[0]}"
+    return ", ".join(f"{actuator.name} {word}" for actuator, word in zip(actuators, words, strict=True))
+
+
+def _in_words(actuator: Any, value: float) -> str:
+    if actuator.is_choice:
+        return str(actuator.labels[round(value)])
+    named = next((name for name, level in actuator.levels if float(np.float32(level)) == value), None)
+    return named or f"{value + 0.0:.3g}"
+
+
+def _unexplained(policy: Policy, episode: Trajectory) -> _Explainer:
+    return lambda quantities, action: Decision(action_words(policy, action), "", ()), 0
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
+    rows: dict[int, int] = {}  # of cells met so far
+
+    def explain(quantities: list[float], action: Any) -> Decision:
+        cell = policy.reader.cell_of(quantities)
+        if cell not in rows:
+            bins = policy.grid.bins_of(cell).tolist()
+            rows[cell] = next(i for i, rule in enumerate(policy.rules) if _covers(rule, bins))
+        rule = policy.rules[rows[cell]]
+        reasons = [
+            Reason(f"{dimension.name} = {quantities[at]:.3g}", span(dimension, bins))
+            for dimension, bins, at in zip(policy.grid.dimensions, rule.bins, policy.reader.positions, strict=True)
+            if len(bins) < dimension.bins
+        ]
+        said = f"row {rows[cell] + 1} of {len(policy.rules)}" + ("" if reasons else ": whatever no row above covers")
+        return Decision(action_words(policy, action), said, _cut(reasons))
+
+    conditions = [
+        sum(len(b) < d.bins for b, d in zip(r.bins, policy.grid.dimensions, strict=True)) for r in policy.rules
+    ]
+    return explain, min(max(conditions), MOST_REASONS)
+
+
+def _covers(rule: Rule, bins: Sequence[int]) -> bool:
+    return all(index in covered for index, covered in zip(bins, rule.bins, strict=True))
+
+
+def _cut(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
+    if len(reasons) <= MOST_REASONS:
+        return tuple(reasons)
+    left = len(reasons) - MOST_REASONS + 1
+    return (*reasons[: MOST_REASONS - 1], Reason(f"and {left} more", ""))
+
+
+def span(dimension: Dimension, bins: Sequence[int]) -> str:
+    """The values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2, 5`."""
+    low, high, edges = bins[0], bins[-1], [format_number(edge) for edge in dimension.edges]
+    if dimension.counts_integers or len(bins) < high - low + 1:
+        words = bins_text(bins, dimension.bins)
+        return words if dimension.counts_integers else f"bins {words}"
+    if low == 0:
+        return f"below {edges[high]}"
+    return f"{edges[low - 1]} and above" if high == len(edges) else f"{edges[low - 1]} to {edges[high]}"
+
+
+# --- linear policies -------------------------------------------------------------------------------------------------
+
+
+def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
+    """The contributions to a single decision; of several decisions each with what weighed most in it."""
+    names = [*map(to_text, policy.terms), CONSTANT]
+    weights = np.vstack([policy.weights, policy.bias])
+    played = _values(policy, policy.reader.along(episode.observations[:-1], episode.actions))
+    several = len(policy.task.actuators) > 1
+    if several:
+        return lambda quantities, action: _several(policy, names, weights, quantities, action), min(
+            len(policy.task.actuators), MOST_REASONS + 2
+        )
+    # What weighs most is seldom the same from step to step: the same terms, in one order, are shown throughout.
+    size = np.abs(played).mean(axis=1) * (np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0]))
+    shown = [i for i in np.argsort(-size, kind="stable")[:MOST_REASONS].tolist() if size[i] > 0]
+    most = np.abs(played).max(axis=1) * (np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0]))
+    largest = float(max((most[i] for i in shown), default=0.0)) or 1.0
+
+    def explain(quantities: list[float], action: Any) -> Decision:
+        values = _values(policy, [np.array([quantity]) for quantity in quantities])[:, 0]
+        weight, said = _weighed(policy, weights, values, action)
+        reasons = [
+            Reason(
+                names[i], f"{values[i] * weight[i] + 0.0:+.3g}", float(np.clip(values[i] * weight[i] / largest, -1, 1))
+            )
+            for i in shown
+        ]
+        return Decision(action_words(policy, action), said, tuple(reasons))
+
+    return explain, len(shown)
+
+
+def _values(policy: LinearPolicy, quantities: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+    """The terms, and 1 for the constant, of n rows of quantities: shape (terms + 1, n)."""
+    values = policy.term_columns(quantities)
+    return np.vstack([values, np.ones((1, values.shape[1]))])
+
+
+def _weighed(
+    policy: LinearPolicy, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], action: Any
+) -> tuple[npt.NDArray[np.float64], str]:
+    """What the terms are weighed with, and what comes of it: of a choice, its lead over the next best."""
+    outputs = values @ weights
+    [actuator] = policy.task.actuators
+    if not actuator.is_choice:
+        cut = not actuator.low <= outputs[0] <= actuator.high
+        limits = f" (cut to {actuator.low:g} to {actuator.high:g})" if cut else ""
+        return weights[:, 0], f"{actuator.name} = {outputs[0] + 0.0:.3g}{limits}, the sum of"
+    chosen, other = _first_two(outputs, int(action))
+    if other is None:
+        return weights[:, chosen], "the only choice"
+    words = ", ".join(f"{_score(outputs[i])} for {actuator.labels[i]}" for i in (chosen, other))
+    return weights[:, chosen] - weights[:, other], f"{words}; for it speak"
+
+
+def _score(value: float) -> str:
+    return f"{value + 0.0:.3g}"
+
+
+def _first_two(outputs: npt.NDArray[np.float64], chosen: int) -> tuple[int, int | None]:
+    others = [i for i in np.argsort(-outputs, kind="stable").tolist() if i != chosen]
+    return chosen, (others[0] if others else None)
+
+
+def _several(
+    policy: LinearPolicy,
+    names: Sequence[str],
+    weights: npt.NDArray[np.float64],
+    quantities: list[float],
+    action: Any,
+) -> Decision:
+    values = _values(policy, [np.array([quantity]) for quantity in quantities])[:, 0]
+    reasons: list[Reason] = []
+    start = 0
+    for actuator, did in zip(policy.task.actuators, np.atleast_1d(action).tolist(), strict=True):
+        own = weights[:, start : start + max(1, len(actuator.labels))]
+        start += own.shape[1]
+        weight, share = own[:, 0], None
+        if actuator.is_choice:
+            chosen, other = _first_two(values @ own, int(did))
+            weight = own[:, chosen] - (own[:, other] if other is not None else 0.0)
+        else:
+            most = max(abs(actuator.low), abs(actuator.high))
+            share = did / most if math.isfinite(most) and most > 0 else None
+        parts = values * weight
+        weightiest = [i for i in np.argsort(-np.abs(parts), kind="stable")[:2].tolist() if parts[i] != 0]
+        said = ", ".join(f"{names[i]} {parts[i]:+.2g}" for i in weightiest)
+        reasons.append(Reason(f"{actuator.name}: {said}", _in_words(actuator, did), share))
+    most_shown = MOST_REASONS + 2
+    more = (Reason(f"and {len(reasons) - most_shown + 1} more", ""),) if len(reasons) > most_shown else ()
+    return Decision(
+        "", "each output, and the two terms that weigh most in it", (*reasons[: most_shown - len(more)], *more)
+    )
+
+
+_EXPLAINERS: dict[str, Callable[[Any, Trajectory], _Explainer]] = {"table": _table, "linear": _linear}
