@@ -12,6 +12,7 @@ from policygen.episodes.guests import score_guest
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.llm import Provider
+from policygen.llm.cache import Cache
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
 from policygen.reports import film as films
@@ -49,6 +50,7 @@ def run(
     out: str | Path = "results",
     on_attempt: Callable[[Attempt], None] = lambda attempt: None,
     listeners: Sequence[Listener] = (),
+    cache: str | Path | None = None,
     **settings: Any,
 ) -> RunResult:
     """Search for a policy and score it.
@@ -60,6 +62,7 @@ def run(
         out: folder for the run's folder.
         on_attempt: called after every attempt; what it raises ends the run.
         listeners: told what happens (see `policygen.runs.listeners.Listener`); one that fails does not end the run.
+        cache: folder of answers that are kept; what is there already is not asked for again.
         settings: any setting of `policygen.runs.config.RunConfig`: iterations, episodes, seed, policy, max_calls, ...
 
     Raises:
@@ -68,7 +71,9 @@ def run(
     loaded = task if isinstance(task, Task) else load_task(task, step_timeout=step_timeout_of(None, (), settings))
     spec = llm if isinstance(llm, str) else _spec_of(llm)
     config = effective_config(loaded, loaded.name, options={**settings, "llm": spec})
+    answers = Cache(Path(cache)) if cache is not None else None
     begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm)
+    begun.cache = answers
     summary = carry_out(begun, (*listeners, LearningCurve()), on_attempt)
     best = begun.search.best
     return RunResult(

@@ -13,10 +13,12 @@ from typing import Any
 import click
 
 from policygen import __version__
+from policygen.cli.answers import cache_command
 from policygen.cli.experiments import compare, resume_sweep, sweep
 from policygen.cli.films import film
 from policygen.cli.options import (
     BASE_URL,
+    CACHE,
     PATH,
     RunPath,
     assignment,
@@ -32,7 +34,7 @@ from policygen.outgoing import LAST_WORD
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film"),
-    "Prepare": ("tasks", "prompt", "doctor", "bench"),
+    "Prepare": ("tasks", "prompt", "doctor", "bench", "cache"),
 }
 
 
@@ -113,10 +115,19 @@ def commands() -> None:
 @click.option("--jobs", type=int, help="Processes that play episodes (default: all cores).")
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")
+@CACHE
 def run(
-    task: str, config_file: Path | None, assignments: tuple[str, ...], out: Path, trust: bool, **options: Any
+    task: str,
+    config_file: Path | None,
+    assignments: tuple[str, ...],
+    *,
+    out: Path,
+    trust: bool,
+    cache: Path | None,
+    **options: Any,
 ) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
+    from policygen.llm.cache import Cache
     from policygen.runs.config import effective_config, step_timeout_of
     from policygen.search.run import start
     from policygen.tasks.load import load_task
@@ -124,7 +135,9 @@ def run(
     limit = step_timeout_of(config_file, assignments, {})
     loaded = load_task(task, trust=trust, step_timeout=limit)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
+    answers = Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out)
+    begun.cache = answers
     kind = f"{config.policy} policy"
     say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
     for sentence in begun.task.assumed:
@@ -138,6 +151,7 @@ def run(
 commands.add_command(sweep)
 commands.add_command(compare)
 commands.add_command(film)
+commands.add_command(cache_command)
 
 
 @commands.command()
@@ -146,18 +160,28 @@ commands.add_command(film)
 @budget_options
 @click.option("--workers", type=click.IntRange(1), help="Processes that carry out runs of a sweep (default 1).")
 @trust_option
-def resume(run_folder: Path, assignments: tuple[str, ...], workers: int | None, trust: bool, **budgets: Any) -> None:
+@CACHE
+def resume(
+    run_folder: Path,
+    assignments: tuple[str, ...],
+    *,
+    workers: int | None,
+    trust: bool,
+    cache: Path | None,
+    **budgets: Any,
+) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted, or with a sweep.
 
     With a larger budget a finished run goes on, too, as if it had been asked for at first. A sweep's budget is that of
     all its runs.
     """
+    from policygen.llm.cache import Cache
     from policygen.reports.missing import make_missing
     from policygen.search.resume import resume as resume_run
     from policygen.sweeps.plan import is_sweep
 
     if is_sweep(run_folder):
-        resume_sweep(run_folder, assignments, budgets, workers=workers or 1, trust=trust)
+        resume_sweep(run_folder, assignments, budgets, workers=workers or 1, trust=trust, cache=cache)
         return
     if workers is not None:
         raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
@@ -165,7 +189,9 @@ def resume(run_folder: Path, assignments: tuple[str, ...], workers: int | None, 
     if not assignments and (made := make_missing(run_folder)):
         say(f"the run was finished but for {', '.join(made)}; now it is whole")
         return
+    answers = Cache(cache) if cache is not None else None
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
+    begun.cache = answers
     say(f"going on after attempt {len(begun.search.attempts) - 1}")
     _carry_out(begun)
 
@@ -188,6 +214,8 @@ def _carry_out(begun: Any) -> None:
             raise SystemExit(130) from None
         raise SystemExit(fail(f"{error}\n{hint}", 1)) from None
     say(f"\nstopped: {summary.stopped}")
+    if summary.cached:
+        say(f"{summary.cached} answers came from the cache and cost nothing; {summary.llm_calls} requests were sent")
     best = begun.search.best
     if best is None or best.policy is None:
         say(f"no policy was found; what was asked and answered is in {begun.folder}")
@@ -208,6 +236,7 @@ def _way_on(begun: Any) -> str:
     chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
     words = ["policygen", "resume", str(begun.folder), *(["--set", f"base_url={chosen}"] if chosen else [])]
     # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
+    words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += ["--trust"] * (":" in begun.task.gym_id or begun.config.llm.startswith("manual:"))
     return f"Nothing is lost; go on with: {shlex.join(words)}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import BASE_URL, PATH, assignment, say, trust_option
+from policygen.cli.options import BASE_URL, CACHE, PATH, assignment, say, trust_option
 from policygen.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
 @click.option("--workers", type=click.IntRange(1), default=1, help="Processes that carry out runs (default 1).")
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
+@CACHE
 @trust_option
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Carry out a run for every task, model, template and seed; SUITE:TASK is one task under a suite's protocol.
@@ -47,11 +48,18 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     plan = Plan(products=(product,), settings=assignments, limits=limits)
     again = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
-    _conduct(open_sweep(folder, plan, again=again, workers=options["workers"], trust=trust))
+    begun = open_sweep(folder, plan, again=again, workers=options["workers"], trust=trust, cache=options["cache"])
+    _conduct(begun)
 
 
 def resume_sweep(
-    folder: Path, assignments: tuple[str, ...], budgets: Mapping[str, Any], *, workers: int, trust: bool
+    folder: Path,
+    assignments: tuple[str, ...],
+    budgets: Mapping[str, Any],
+    *,
+    workers: int,
+    trust: bool,
+    cache: Path | None,
 ) -> None:
     """Go on with a sweep, perhaps with larger limits of what all its runs may spend.
 
@@ -70,7 +78,7 @@ def resume_sweep(
             f"and --max-usd of all its runs; a single run can have more: policygen resume {folder}/RUN"
         )
     limits = _limits(budgets)
-    _conduct(open_sweep(folder, limits=limits, again=assignments, workers=workers, trust=trust))
+    _conduct(open_sweep(folder, limits=limits, again=assignments, workers=workers, trust=trust, cache=cache))
 
 
 def _limits(options: Mapping[str, Any]) -> Limits:

@@ -37,6 +37,13 @@ class RunPath(click.Path):
 PATH = click.Path(path_type=Path)
 BASE_URL = click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1.")
 
+CACHE = click.option(
+    "--cache",
+    type=PATH,
+    metavar="DIR",
+    help="Keep answers in DIR, and ask nobody for one that is there (same model, settings, messages, seed, attempt).",
+)
+
 
 def assignment(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The option `--set`."""

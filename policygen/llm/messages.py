@@ -56,6 +56,7 @@ class Reply:
     `text` is what the parser reads; `reasoning` (thinking tags, separate fields) is kept for the transcript only.
     Token counts are None where the server reported none, `usd` is None where the price is unknown.
     `truncated` says that the answer was cut off by its length limit, which makes it malformed whatever it holds.
+    `cached` says that it was asked for and paid before, and costs nothing now.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Reply:
     truncated: bool = False
     reasoning: str = ""
     finish_reason: str = ""
+    cached: bool = False
 
     @property
     def characters(self) -> int:
@@ -77,9 +79,9 @@ class Reply:
 def charged_tokens(prompt: Prompt, reply: Reply) -> tuple[int, int]:
     """Tokens to charge for `reply`, in and out: what the server reports, but never less than the texts can be.
 
-    What is not reported is estimated, thinking included.
+    What is not reported is estimated, thinking included. What comes from a cache is charged nothing.
     """
-    if reply.model == NO_MODEL:
+    if reply.model == NO_MODEL or reply.cached:
         return 0, 0
     return _charged(reply.tokens_in, prompt.characters), _charged(reply.tokens_out, reply.characters)
 

@@ -84,7 +84,7 @@ def _recorded(path: Path) -> tuple[Reply, ...]:
 
 
 def _reply(record: dict[str, Any]) -> Reply:
-    reply = replace(Reply(**record), usd=0.0, seconds=0.0)
+    reply = replace(Reply(**record), usd=0.0, seconds=0.0, cached=False)
     for name in ("text", "model", "reasoning", "finish_reason"):
         if not isinstance(getattr(reply, name), str):
             raise TypeError(f"`{name}` is no text")

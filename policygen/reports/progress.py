@@ -101,10 +101,11 @@ def _planned(run: Run) -> int:
 
 
 def _spending(run: Run) -> str:
-    calls = run.proposer.model_calls(run.ledger)
-    if not calls:
+    calls, cached = run.proposer.model_calls(run.ledger), run.ledger.cached
+    if not calls and not cached:
         return ""
-    return f"  [{calls} calls, {run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
+    known = f"{cached} from the cache, " if cached else ""
+    return f"  [{calls} calls, {known}{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
 
 
 def _cost(run: Run) -> str:
@@ -123,9 +124,11 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
     table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
     if activity is not None:
         table.add_row("now", shown(activity_line(activity, time.time())))
-    if calls := run.proposer.model_calls(run.ledger):
+    calls = run.proposer.model_calls(run.ledger)
+    if calls or run.ledger.cached:
+        known = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"
-        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {spent}")
+        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {known}{spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)
     counted = [attempt for attempt in done if attempt.number > 0]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from policygen.errors import BudgetExhausted, UsageError
 from policygen.llm import Provider, read_spec
+from policygen.llm.cache import question
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import ask
@@ -143,15 +144,26 @@ class LanguageModel:
         ledger = correspondence.ledger
 
         def answer() -> Reply:
-            return ask(
+            cache, seed = correspondence.cache, self._config.seed
+            asked = question(self.provider, self._options, prompt, seed=seed, attempt=number, request=request)
+            known = cache.get(asked) if cache is not None and asked is not None else None
+            if known is not None:
+                return known
+            allowance = self._allowance(prompt, ledger)
+            reply = ask(
                 self.provider,
                 prompt,
                 charge=lambda: correspondence.charge_call(number, request),
-                max_output_tokens=self._allowance(prompt, ledger),
+                max_output_tokens=allowance,
                 options=self._options,
                 sleep=self._sleep,
                 on_wait=correspondence.tell,
             )
+            # What a nearly used-up budget cut short is no answer for a run that has more.
+            cut_short = reply.truncated and allowance < self._config.max_output_tokens
+            if cache is not None and asked is not None and not cut_short:
+                cache.put(asked, reply)
+            return reply
 
         try:
             return correspondence.exchange(number, request, prompt, answer)

@@ -17,7 +17,7 @@ SHORTEST_REPLY = 256
 class Ledger:
     """Running totals and their limits.
 
-    `usd` is None as soon as one reply's price is unknown.
+    `usd` is None as soon as one reply's price is unknown. `cached` counts replies that were paid for before.
     """
 
     config: RunConfig
@@ -28,6 +28,7 @@ class Ledger:
     episodes: int = 0
     env_steps: int = 0
     llm_seconds: float = 0.0
+    cached: int = 0
     _estimate_ratio: float = ESTIMATE_MARGIN
 
     def charge_call(self) -> None:
@@ -85,7 +86,8 @@ class Ledger:
         Returns the tokens charged, in and out.
         """
         tokens_in, tokens_out = charged_tokens(prompt, reply)
-        if reply.tokens_in is not None and prompt.estimated_tokens:
+        self.cached += reply.cached
+        if reply.tokens_in is not None and not reply.cached and prompt.estimated_tokens:
             self._estimate_ratio = max(1.05, 1.1 * tokens_in / prompt.estimated_tokens)
         self.tokens_in += tokens_in
         self.tokens_out += tokens_out

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from policygen.errors import BudgetExhausted, ProviderError
 from policygen.llm import LLMOptions
+from policygen.llm.cache import Cache
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
@@ -49,6 +50,7 @@ class Correspondence:
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used, in order.
         tell: told what is waited for, and everything else that takes long in the run.
+        cache: where answers are looked up before anybody is asked, and kept.
         on_exchange: called with every new exchange as soon as it is there, before anything else can fail.
         on_sent: called with the attempt and the number of its request before every single request is sent.
     """
@@ -61,12 +63,14 @@ class Correspondence:
         on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None,
         on_sent: Callable[[int, int], None] = lambda attempt, request: None,
         tell: Callable[[Activity | None], None] = tell_nobody,
+        cache: Cache | None = None,
     ) -> None:
         self.ledger = ledger
         self._recorded = list(recorded)
         self._on_exchange = on_exchange
         self._on_sent = on_sent
         self.tell = tell
+        self.cache = cache
 
     @property
     def repeats(self) -> bool:

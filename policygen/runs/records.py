@@ -121,7 +121,8 @@ class Summary:
     """What a run reports when it ends; `summary.json` is its saved form.
 
     Attributes:
-        llm_calls: requests to a language model; `requests` also counts those to a search without one.
+        llm_calls: requests to a language model; `requests` also counts those to a search without one, and `cached` the
+            answers that came from a cache and cost nothing.
         usd: None where a price is unknown.
         episodes, env_steps: spent while searching; the final score's are not among them.
         best_attempt: None where no reply was a policy; then there is no `final` score either.
@@ -144,6 +145,7 @@ class Summary:
     attempts: int = 0
     llm_calls: int = 0
     requests: int = 0
+    cached: int = 0
     repairs: int = 0
     failed_attempts: int = 0
     tokens_in: int = 0

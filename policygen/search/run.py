@@ -12,6 +12,7 @@ from policygen.episodes.score import Score
 from policygen.errors import PolicygenError
 from policygen.files import find_run
 from policygen.llm import Provider, connect
+from policygen.llm.cache import Cache
 from policygen.prompts.render import check_templates
 from policygen.roles.appoint import appoint
 from policygen.roles.proposer import Proposer
@@ -44,6 +45,7 @@ class Run:
     unused: tuple[Exchange | FailedExchange, ...] = ()
     replies: int = 0  # that an interrupted run had used
     final: Score | None = None
+    cache: Cache | None = None
     tell: Callable[[Activity | None], None] = tell_nobody
 
     @property
@@ -76,6 +78,7 @@ class Run:
             on_exchange=record,
             on_sent=self.logbook.record_sent,
             tell=self.tell,
+            cache=self.cache,
         )
         try:
             for attempt in optimize(self.search, self.config, self.proposer, correspondence):
@@ -148,6 +151,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         attempts=len(asked),
         llm_calls=run.proposer.model_calls(ledger),
         requests=ledger.calls,
+        cached=ledger.cached,
         repairs=sum(attempt.repairs for attempt in asked),
         failed_attempts=sum(attempt.failed for attempt in asked),
         tokens_in=ledger.tokens_in,

@@ -18,6 +18,7 @@ from pathlib import Path
 from policygen.episodes.players import usable_cores
 from policygen.errors import LogbookError, UsageError
 from policygen.llm import connect, read_spec
+from policygen.llm.cache import Cache
 from policygen.runs.correspondence import llm_options
 from policygen.runs.lock import RunLock
 from policygen.sweeps.plan import Cell, Limits, Plan, cells_of, check_vouched, extended, is_sweep, read_plan, write_plan
@@ -37,6 +38,7 @@ class Sweep:
         skipped: cells that were finished before.
         outcomes: by cell, of those that this process carried out.
         running: how far the cells are that are being carried out.
+        cache: the folder of the cache that its runs share.
     """
 
     folder: Path
@@ -48,6 +50,7 @@ class Sweep:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     running: dict[str, Progress] = field(default_factory=dict)
     workers: int = 1
+    cache: Path | None = None
     _lock: RunLock | None = None
 
     def release(self) -> None:
@@ -79,6 +82,7 @@ def open_sweep(
     again: Sequence[str] = (),
     workers: int = 1,
     trust: bool = False,
+    cache: Path | None = None,
 ) -> Sweep:
     """A sweep ready to go on, new or begun before; its folder is held.
 
@@ -88,6 +92,7 @@ def open_sweep(
         again: settings for runs that were begun before as well as for new ones.
         workers: processes that carry out cells.
         trust: the task files are known to the user.
+        cache: the folder of a cache of answers, for runs to share.
 
     Raises:
         UsageError: a task, suite or setting is wrong, or the folder's runs have other settings.
@@ -95,6 +100,8 @@ def open_sweep(
     """
     if workers < 1:
         raise UsageError(f"--workers {workers}: at least one is needed")
+    if cache is not None:
+        Cache(cache)  # says what is wrong with it
     if asked is not None and not trust:
         check_vouched(asked, asked, folder)
     if asked is not None and not is_sweep(folder):
@@ -118,7 +125,7 @@ def open_sweep(
             plan = plan.model_copy(update={"limits": plan.limits.more(limits)})
         cells = cells_of(plan)
         write_plan(folder, plan)
-        return Sweep(folder, plan, cells, tuple(again), trust, workers=workers, _lock=lock)
+        return Sweep(folder, plan, cells, tuple(again), trust, workers=workers, cache=cache, _lock=lock)
     except BaseException:
         lock.release()
         raise
@@ -239,7 +246,7 @@ class _Slot:
         if sweep.workers > 1 and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *again)):
             again = (*again, f"jobs={max(1, usable_cores() // sweep.workers)}")
         self.cell, self._begun = cell, time.perf_counter()
-        order = Order(cell, sweep.folder, sweep.plan.settings, sweep.plan.limits, again, sweep.trust)
+        order = Order(cell, sweep.folder, sweep.plan.settings, sweep.plan.limits, again, sweep.trust, sweep.cache)
         with suppress(OSError):  # it died this moment: events() says so
             self.connection.send(order)
 

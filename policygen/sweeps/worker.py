@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import PolicygenError
+from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
 from policygen.roles.appoint import appoint
 from policygen.runs.config import RunConfig, effective_config
@@ -49,6 +50,7 @@ class Order:
     limits: Limits
     again: tuple[str, ...] = ()
     trust: bool = False
+    cache: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ def begin(order: Order) -> Run:
         task, config = config_of(cell, (*order.settings, *order.again), trust=order.trust)
         run = start(task, config.trusted() if order.trust else config, order.folder, name=cell.key)
     try:
+        run.cache = Cache(order.cache) if order.cache is not None else None
         if run.proposer.is_language_model:
             if order.limits.max_usd is not None and run.config.max_usd is None:
                 limited = run.config.model_copy(update={"max_usd": order.limits.max_usd})

@@ -1,0 +1,222 @@
+"""Answers that were paid for once: the same request of the same run is not sent again.
+
+The cache is an SQLite file of JSON values: reading a stranger's runs no code. It holds replies and a digest of what was
+asked, never a key, and no messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from policygen.errors import UsageError
+from policygen.files import json_line
+from policygen.llm.base import MOST_TOKENS, LLMOptions, Ordered, Provider
+from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.transport import LONGEST_BODY
+from policygen.outgoing import redacted
+
+_FILE = "replies.sqlite"
+_TABLE = (
+    "CREATE TABLE replies (digest TEXT PRIMARY KEY, spec TEXT NOT NULL, usd REAL, reply TEXT NOT NULL) WITHOUT ROWID"
+)
+_SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
+_PATIENCE = 30.0  # seconds for which another process may keep the file to itself
+_FORM = 1  # raised when other requests are to be the same
+_REPLY = TypeAdapter(Reply)
+_FAULTS = (sqlite3.Error, OSError, ValueError)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What makes two requests the same; seeds share no answers, so that runs stay independent samples.
+
+    Attributes:
+        spec, model: the provider as the user wrote it, and its model.
+        base_url, temperature, max_output_tokens: the settings that an answer depends on.
+        seed, attempt, request: the run's seed, the number of its attempt, and 0 or the number of the repair.
+    """
+
+    spec: str
+    model: str
+    base_url: str | None
+    temperature: float | None
+    max_output_tokens: int
+    messages: tuple[Message, ...]
+    seed: int
+    attempt: int
+    request: int
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        text = json.dumps([_FORM, asdict(self)], sort_keys=True)
+        return hashlib.sha256(redacted(text).encode(errors="replace")).hexdigest()
+
+
+def question(
+    provider: Provider, options: LLMOptions, prompt: Prompt, *, seed: int, attempt: int, request: int
+) -> Question | None:
+    """What is asked of a provider; None for one that answers in an order of its own, whatever it is asked."""
+    if isinstance(provider, Ordered):
+        return None
+    settings = (options.base_url, options.temperature, options.max_output_tokens)
+    return Question(provider.spec, provider.model, *settings, prompt.messages, seed, attempt, request)
+
+
+class Cache:
+    """The answers in a folder, which any number of processes may use at a time.
+
+    A fault while a run goes on is a warning, said once: from then on everything is asked.
+
+    Raises:
+        UsageError: the folder cannot be written, or what is in it is no cache.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / _FILE
+        self._broken = False
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with self._opened():
+                pass
+        except _FAULTS as error:
+            raise UsageError(
+                f"--cache {folder}: {self.path} cannot be used ({_said(error)}); "
+                f"make it anew with: policygen cache {folder} --clear, or choose another folder"
+            ) from None
+
+    def get(self, asked: Question) -> Reply | None:
+        """The answer as it was given, at a cost of 0, or None."""
+        return self._tried(lambda: self._get(asked.digest))
+
+    def put(self, asked: Question, reply: Reply) -> None:
+        """Keep an answer; where there is one already, that stays."""
+        row = (asked.digest, redacted(asked.spec), reply.usd, json_line(asdict(reply)))
+
+        def work() -> None:
+            with self._opened() as connection, connection:
+                connection.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", row)
+
+        self._tried(work)
+
+    def _get(self, digest: str) -> Reply | None:
+        with self._opened() as connection:
+            query = "SELECT reply FROM replies WHERE digest = ? AND length(reply) <= ?"
+            row = connection.execute(query, (digest, LONGEST_BODY)).fetchone()
+            try:
+                return _reply(row[0]) if row is not None else None
+            except ValueError as error:
+                with connection:
+                    connection.execute("DELETE FROM replies WHERE digest = ?", (digest,))
+                warnings.warn(f"an answer in {self.path} is damaged and is asked for again: {error}", stacklevel=4)
+                return None
+
+    def _tried(self, work: Callable[[], _T]) -> _T | None:
+        if not self._broken:
+            try:
+                return work()
+            except _FAULTS as error:
+                self._broken = True
+                warnings.warn(
+                    f"{self.path} cannot be used any more ({_said(error)}); the run goes on without it", stacklevel=3
+                )
+        return None
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one piece of work: what is open outlives no fork, and locks nobody out."""
+        if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
+            raise ValueError("it is a link or no plain file")
+        with closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            if not (schema := connection.execute(_SCHEMA).fetchall()):
+                with connection:
+                    connection.execute(_TABLE.replace("TABLE", "TABLE IF NOT EXISTS", 1))
+                schema = connection.execute(_SCHEMA).fetchall()
+            # A stranger's file could have triggers, or a view in the place of the table.
+            if schema != [("table", _TABLE)]:
+                raise ValueError("it is no cache of policygen's")
+            yield connection
+
+
+def _reply(text: object) -> Reply:
+    """A kept reply.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        reply = _REPLY.validate_json(text if isinstance(text, str) else "", strict=True)
+    except ValidationError:
+        raise ValueError("it is no reply") from None
+    if any(count is not None and not 0 <= count <= MOST_TOKENS for count in (reply.tokens_in, reply.tokens_out)):
+        raise ValueError("its tokens cannot be")
+    return replace(reply, usd=0.0, seconds=0.0, cached=True)
+
+
+def _said(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a cache holds: its file and bytes, and for each provider and model the answers and what they cost.
+
+    The cost is that of the answers whose price is known, in USD, when they were asked for; None where none is.
+    """
+
+    path: Path
+    size: int
+    answers: tuple[tuple[str, int, float | None], ...]
+
+
+def content(folder: Path) -> Content:
+    """What the cache in a folder holds.
+
+    Raises:
+        UsageError: there is none, or it is damaged.
+    """
+    if not (folder / _FILE).exists():
+        raise UsageError(f"{folder} holds no cache (it has no {_FILE}); make one with: policygen run ... --cache DIR")
+    cache = Cache(folder)
+    try:
+        with cache._opened() as connection:
+            rows = connection.execute(
+                "SELECT spec, count(*), sum(usd) FROM replies GROUP BY spec ORDER BY spec LIMIT 1000"
+            ).fetchall()
+        return Content(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
+    except _FAULTS as error:
+        raise UsageError(
+            f"{cache.path} is damaged ({_said(error)}); make it anew with: policygen cache {folder} --clear"
+        ) from None
+
+
+def clear(folder: Path) -> int:
+    """Remove the cache in a folder, whatever state it is in, and nothing else; returns the bytes that it had.
+
+    Raises:
+        UsageError: it cannot be removed.
+    """
+    freed = 0
+    for name in (_FILE, f"{_FILE}-journal", f"{_FILE}-wal", f"{_FILE}-shm"):
+        path = folder / name
+        try:
+            freed += path.lstat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise UsageError(f"cannot remove {path}: {error.strerror}") from None
+    return freed

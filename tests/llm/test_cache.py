@@ -1,0 +1,274 @@
+"""The cache answers what was answered before, keeps seeds apart, and costs no run when it is damaged."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer, Scripted
+from support import ALWAYS_LEFT, LEANING, NO_POLICY, Written, attempts_of, outcome, transcript_of
+
+import policygen
+from policygen.errors import UsageError
+from policygen.llm import LLMOptions, connect
+from policygen.llm.cache import Cache, Question, clear, content, question
+from policygen.llm.messages import Message, Prompt, Reply
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one, ä\ud800.")))
+ASKED = Question("openai:m", "m", None, None, 100, PROMPT.messages, 0, 1, 0)
+REPLY = Reply("| a |\u2028x", "m-2026", 10, 5, 0.25, 1.5, False, "hm", "stop")
+QUICK = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
+
+
+def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:
+    cache = Cache(Path("answers/deep"))
+    assert cache.get(ASKED) is None
+    cache.put(ASKED, REPLY)
+    assert Cache(cache.folder).get(ASKED) == replace(REPLY, usd=0.0, seconds=0.0, cached=True)
+    cache.put(ASKED, replace(REPLY, text="later"))  # the first one stays
+    assert cache.get(ASKED).text == REPLY.text
+    held = content(cache.folder)
+    assert held.answers == (("openai:m", 1, 0.25),)
+    assert held.size > 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"spec": "gemini:m"},
+        {"model": "n"},
+        {"base_url": "http://localhost:1/v1"},
+        {"temperature": 0.0},
+        {"max_output_tokens": 200},
+        {"messages": PROMPT.messages[1:]},
+        {"seed": 1},
+        {"attempt": 2},
+        {"request": 1},
+    ],
+)
+def test_another_request_is_another_request(other: dict[str, object]) -> None:
+    cache = Cache(Path("answers"))
+    cache.put(ASKED, REPLY)
+    assert cache.get(replace(ASKED, **other)) is None
+
+
+def test_replies_in_an_order_of_their_own_are_not_looked_up() -> None:
+    policygen.run("cartpole", llm=Written([LEANING]), iterations=1, out="runs", **QUICK)
+    (folder,) = Path("runs").iterdir()
+    provider = connect(f"replay:{folder}", LLMOptions())
+    assert question(provider, LLMOptions(), PROMPT, seed=0, attempt=1, request=0) is None
+
+
+def run(server: ChatServer, out: str, **settings: object) -> policygen.RunResult:
+    settings = {"iterations": 3, "repairs": 1, "cache": "answers", **QUICK, **settings}
+    return policygen.run("cartpole", llm="compatible:m", base_url=server.openai_url, out=out, **settings)
+
+
+def test_the_same_run_again_asks_nobody_and_a_new_seed_asks_everything() -> None:
+    with ChatServer([LEANING, NO_POLICY, ALWAYS_LEFT, LEANING] * 2) as server:
+        first = run(server, "one", price_in=1.0, price_out=1.0)
+        assert len(server.chats) == first.summary.llm_calls == 4
+        again = run(server, "two", price_in=1.0, price_out=1.0, max_calls=1, max_usd=0.01)
+        assert len(server.chats) == 4
+        other = run(server, "three", seed=1)
+        assert len(server.chats) == 8
+    summary = again.summary
+    assert (summary.llm_calls, summary.requests, summary.cached) == (0, 0, 4)
+    assert (summary.usd, summary.tokens_in, summary.tokens_out, summary.llm_seconds) == (0, 0, 0, 0)
+    assert first.summary.usd > 0
+    assert first.summary.cached == other.summary.cached == 0
+    assert again.final == first.final
+    spent = ("calls", "tokens_in", "tokens_out", "usd", "seconds", "wall_seconds", "llm_seconds")
+    one, two = ([{k: v for k, v in a.items() if k not in spent} for a in attempts_of(r.folder)] for r in (first, again))
+    assert one == two
+    assert [record["requests"] for record in transcript_of(again.folder)] == [0, 0, 0, 0]
+    assert Path("answers/replies.sqlite").stat().st_size < 100_000
+
+
+def test_a_run_that_is_interrupted_goes_on_with_the_cache_as_if_it_had_not_been() -> None:
+    from policygen.search.resume import resume
+    from policygen.search.run import carry_out
+
+    with ChatServer([LEANING, NO_POLICY, ALWAYS_LEFT, LEANING]) as server:
+        whole = run(server, "one")
+        again = run(server, "two")
+        partial = policygen.run
+
+        def stop(attempt: policygen.Attempt) -> None:
+            if attempt.number == 1:
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            partial(
+                "cartpole",
+                llm="compatible:m",
+                base_url=server.openai_url,
+                out="three",
+                on_attempt=stop,
+                iterations=3,
+                repairs=1,
+                cache="answers",
+                **QUICK,
+            )
+        (folder,) = Path("three").iterdir()
+        left = resume(folder, assignments=(f"base_url={server.openai_url}",))
+        left.cache = Cache(Path("answers"))
+        summary = carry_out(left)
+        assert len(server.chats) == 4
+    assert (summary.llm_calls, summary.cached) == (0, 4)
+    assert outcome(folder) == outcome(again.folder)
+    assert whole.summary.llm_calls == 4
+
+
+def test_what_a_budget_cut_short_is_asked_again_by_a_run_that_has_more() -> None:
+    long = Scripted("word " * 4000, finish="length", tokens_in=100, tokens_out=300)
+    with ChatServer([long, LEANING]) as server:
+        short = run(server, "one", iterations=1, repairs=0, max_tokens=6000)
+        assert short.policy is None
+        assert run(server, "two", iterations=1, repairs=0).policy is not None
+        assert len(server.chats) == 2
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def damaged_row(text: object) -> Cache:
+    cache = Cache(Path("answers"))
+    cache.put(ASKED, REPLY)
+    with sqlite3.connect(cache.path) as connection:
+        connection.execute("UPDATE replies SET reply = ?", (text,))
+    connection.close()
+    return cache
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"text": 1, "model": "m"}',
+        '{"text": "a", "model": "m", "tokens_in": -1}',
+        b"\x80\x04.",
+        None,
+        "[" * 10**5,
+    ],
+)
+def test_a_damaged_answer_is_a_warning_and_is_asked_for_again(text: object) -> None:
+    if text is None:
+        text = 7
+    cache = damaged_row(text)
+    with pytest.warns(UserWarning, match="damaged and is asked for again"):
+        assert cache.get(ASKED) is None
+    cache.put(ASKED, REPLY)
+    assert cache.get(ASKED).text == REPLY.text
+
+
+def test_what_is_no_cache_is_a_sentence_before_anything_is_asked_and_can_be_cleared() -> None:
+    folder = Path("answers")
+    folder.mkdir()
+    path = folder / "replies.sqlite"
+    kept = folder / "mine.txt"
+    kept.write_text("mine")
+    with sqlite3.connect("elsewhere.sqlite") as connection:
+        connection.execute("CREATE TABLE notes (text)")
+    connection.close()
+    for make in (
+        lambda: path.write_bytes(b"not a database at all" * 100),
+        lambda: path.mkdir(),
+        lambda: path.symlink_to(Path("elsewhere.sqlite").absolute()),
+        lambda: path.write_bytes(Path("elsewhere.sqlite").read_bytes()),
+    ):
+        make()
+        with pytest.raises(UsageError, match=r"policygen cache answers --clear") as failure:
+            run(ChatServer(), "runs")
+        assert "\n" not in str(failure.value)
+        assert not Path("runs").exists()
+        if path.is_dir():
+            path.rmdir()
+        else:
+            clear(folder)
+        assert not path.exists()
+    assert kept.read_text() == "mine"
+    assert Path("elsewhere.sqlite").exists()
+    with pytest.raises(UsageError, match="holds no cache"):
+        content(folder)
+
+
+def test_a_strangers_trigger_is_not_pulled() -> None:
+    cache = Cache(Path("answers"))
+    with sqlite3.connect(cache.path) as connection:
+        connection.execute("CREATE TRIGGER evil AFTER INSERT ON replies BEGIN DELETE FROM replies; END")
+    connection.close()
+    with pytest.raises(UsageError, match="no cache of policygen's"):
+        Cache(cache.folder)
+
+
+@pytest.mark.parametrize("harm", ["gone", "rubbish", "a page"])
+def test_a_cache_that_is_lost_on_the_way_is_one_warning_and_the_run_is_whole(harm: str) -> None:
+    path = Path("answers/replies.sqlite")
+
+    def spoil(attempt: policygen.Attempt) -> None:
+        if attempt.number == 1 and harm == "gone":
+            path.unlink()
+            path.parent.rmdir()
+        elif attempt.number == 1:
+            path.write_bytes(b"rubbish" * 1000 if harm == "rubbish" else path.read_bytes()[:4096] + b"\xff" * 4096)
+
+    with ChatServer([LEANING, ALWAYS_LEFT, LEANING]) as server, pytest.warns(UserWarning, match="answers") as said:
+        result = policygen.run(
+            "cartpole",
+            llm="compatible:m",
+            base_url=server.openai_url,
+            iterations=3,
+            cache="answers",
+            on_attempt=spoil,
+            **QUICK,
+        )
+    sentences = [str(one.message) for one in said if "answers" in str(one.message)]
+    assert len(sentences) == 1
+    assert "the run goes on without it" in sentences[0]
+    assert result.summary.llm_calls == 3
+
+
+def test_no_key_is_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-abcdefgh12345678WXYZ"
+    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", key)
+    with ChatServer([LEANING + f"\nYour key is {key}."]) as server:
+        run(server, "runs", iterations=1)
+        assert server.chats[0].headers["authorization"] == f"Bearer {key}"
+    data = b"".join(file.read_bytes() for file in Path("answers").iterdir())
+    assert b"sk-abcdefgh" not in data
+    assert b"You" in data
+
+
+# --- many processes --------------------------------------------------------------------------------------------------
+
+
+def put_many(folder: Path, first: int) -> None:
+    warnings.simplefilter("error")
+    cache = Cache(folder)
+    for number in range(60):
+        asked = replace(ASKED, seed=first, attempt=number % 30)
+        if cache.get(asked) is None:
+            cache.put(asked, replace(REPLY, text=f"{first} {number}"))
+        shared = replace(ASKED, attempt=number)
+        cache.put(shared, REPLY)
+        assert cache.get(shared).text == REPLY.text
+
+
+def test_processes_share_it() -> None:
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=put_many, args=(Path("answers"), first)) for first in (1, 2, 3, 4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert content(Path("answers")).answers == (("openai:m", 60 + 4 * 30, 45.0),)
