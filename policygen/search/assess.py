@@ -15,6 +15,7 @@ from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
 from policygen.search.arena import Arena, Performance
 from policygen.search.judge import FIRST, Verdict, judge, reaches, stop_score, undecided
+from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 
@@ -189,12 +190,15 @@ def _tuned(
 
 
 def _left_off(policy: Policy, search: Search) -> TuningState | None:
-    """Where the last tuning of this very policy stopped: proposed again, it is tuned further from there."""
+    """Where the last tuning of this very policy stopped, or what tuning the best one showed of what they share."""
     digest = text_digest(policy)
     for attempt in reversed(search.attempts):
         if attempt.tuning is not None and attempt.digests[1] == digest:
             return attempt.tuning
-    return None
+    best = search.best
+    if best is None or best.policy is None or best.tuning is None:
+        return None
+    return carried(policy, best.policy, best.tuning)
 
 
 def _refinement_in_words(refined: Refined, before: Score, after: Score) -> str:

@@ -13,6 +13,8 @@ from policygen.episodes.score import score_of_returns
 from policygen.policies.parse import parse
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Attempt, TuningState
+from policygen.search.refine.carry import carried
+from policygen.search.refine.methods import refine
 from policygen.search.judge import given_up, still_rising
 from policygen.search.resume import load_run, resume
 
@@ -93,3 +95,21 @@ def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:
     assert still_rising([Attempt(0, None, None), best, alike, settled, lower, rising]) is rising
     assert still_rising([Attempt(0, None, None), best, alike, settled]) is None
     assert still_rising([Attempt(0, None, None)]) is None
+
+
+def test_a_revision_of_the_best_is_tuned_with_the_steps_that_tuning_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    def watched(*args: Any, state: TuningState | None, **named: Any) -> Any:
+        begun.append((args[0], state))
+        return refine(*args, state=state, **named)
+
+    monkeypatch.setattr("policygen.search.assess.refine", watched)
+    revision = fenced("let lean = angle + 0.5*spin")  # the equations stay, with the constants that tuning gave them
+    first = run([BENT, revision], refine="cma:60").attempts[1]
+    (_, none), (revised, state) = begun
+    assert none is None
+    assert first.policy is not None
+    assert first.tuning is not None
+    assert state is not None
+    assert state == carried(revised, first.policy, first.tuning)

@@ -110,6 +110,11 @@ class Tunable:
         """Number of constants that move."""
         return len(self._free)
 
+    @property
+    def values(self) -> Vector:
+        """The constants that move, shape (size,)."""
+        return self._values[self._free]
+
     def in_units(self, deviations: Vector) -> Vector:
         """Standard deviations of z as those of the constants."""
         return deviations * self._sizes
