@@ -13,9 +13,9 @@ from policygen.episodes.score import score_of_returns
 from policygen.policies.parse import parse
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Attempt, TuningState
+from policygen.search.judge import given_up, still_rising
 from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
-from policygen.search.judge import given_up, still_rising
 from policygen.search.resume import load_run, resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
