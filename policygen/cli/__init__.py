@@ -28,13 +28,14 @@ from policygen.cli.options import (
     say,
     trust_option,
 )
+from policygen.cli.prompting import templates
 from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import LAST_WORD
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film"),
-    "Prepare": ("tasks", "prompt", "doctor", "bench", "cache"),
+    "Prepare": ("tasks", "prompt", "doctor", "bench", "cache", "templates"),
 }
 
 
@@ -152,6 +153,7 @@ commands.add_command(sweep)
 commands.add_command(compare)
 commands.add_command(film)
 commands.add_command(cache_command)
+commands.add_command(templates)
 
 
 @commands.command()

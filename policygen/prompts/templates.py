@@ -27,6 +27,22 @@ def _version(path: Path) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
+def source_of(path: Path) -> str:
+    """The text of a template's file.
+
+    Raises:
+        TemplateError: it cannot be read, or is too long.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"cannot read the template {path}: {error}") from None
+    if len(text) > MOST_CHARACTERS:
+        raise TemplateError(f"the template {path} has more than {MOST_CHARACTERS:,} characters; make it shorter")
+    return text
+
+
 class _Loader(jinja2.BaseLoader):
     """Finds templates as every other project file is found: a local file overrides a shipped one, at any time."""
 
@@ -41,13 +57,9 @@ class _Loader(jinja2.BaseLoader):
 
         try:
             version = _version(path)
-            with open(path, encoding="utf-8") as file:
-                text = file.read(MOST_CHARACTERS + 1)
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise TemplateError(f"cannot read the template {path}: {error}") from None
-        if len(text) > MOST_CHARACTERS:
-            raise TemplateError(f"the template {path} has more than {MOST_CHARACTERS:,} characters; make it shorter")
-        return text, str(path), unchanged
+        return source_of(path), str(path), unchanged
 
 
 @functools.cache

@@ -1,0 +1,69 @@
+"""Commands for whoever edits prompts: `templates`."""
+
+from __future__ import annotations
+
+import click
+
+from policygen.cli.options import say
+from policygen.errors import UsageError
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def templates(context: click.Context) -> None:
+    """List, show, copy and compare the templates that prompts are rendered from.
+
+    A copy in ./templates comes before the shipped one of its name; `policygen prompt TASK` shows what becomes of it.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_templates)
+
+
+@templates.command("list")
+def list_templates() -> None:
+    """List the templates, where each comes from, and what it tells."""
+    from policygen.prompts.catalogue import catalogue
+
+    entries = catalogue()
+    width = max((len(entry.name) for entry in entries), default=0) + 2
+    for entry in entries:
+        where = "shipped"
+        if entry.own:
+            where = {None: "yours", 0: "yours, as shipped"}.get(entry.changed, f"yours, {entry.changed} lines changed")
+        say(f"{entry.name.ljust(width)}{where.ljust(24)}{entry.about}")
+    say("\nChange one: policygen templates copy NAME [--as OTHER], then edit templates/NAME.j2")
+
+
+@templates.command("show")
+@click.argument("name")
+@click.option("--shipped", is_flag=True, help="The shipped one, where a copy of yours comes before it.")
+def show_template(name: str, shipped: bool) -> None:
+    """Print template NAME as it is in force here."""
+    from policygen.prompts.catalogue import parts_of, text_of
+
+    say(text_of(name, as_shipped=shipped).rstrip("\n"))
+    if not shipped and (parts := parts_of(name)):
+        say(f"(it uses {', '.join(parts)})", err=True)
+
+
+@templates.command("copy")
+@click.argument("name")
+@click.option("--as", "other", default="", metavar="OTHER", help="Name of the copy, for --template OTHER.")
+def copy(name: str, other: str) -> None:
+    """Copy template NAME into ./templates, to edit it."""
+    from policygen.prompts.catalogue import copy_template
+
+    path = copy_template(name, other)
+    use = f"--template {path.stem}" if path.stem != name.removesuffix(".j2") else "every run here uses it from now on"
+    say(f"{path}: edit it; {use}")
+
+
+@templates.command("diff")
+@click.argument("names", metavar="[NAME [OTHER]]", nargs=-1)
+def diff(names: tuple[str, ...]) -> None:
+    """Show how your templates differ from the shipped ones, or NAME from OTHER."""
+    from policygen.prompts.catalogue import difference
+
+    if len(names) > 2:
+        raise UsageError("compare two templates at a time: policygen templates diff NAME OTHER")
+    say(difference(names).rstrip("\n") or "nothing differs")

@@ -1,0 +1,153 @@
+"""The templates that there are: shipped ones, copies to edit, and how these differ."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from policygen.errors import TemplateError
+from policygen.files import find_resource, list_resources, resource_folders
+from policygen.prompts.templates import source_of, used_templates
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_COMMENT = re.compile(r"\A\s*\{#-?\s*(.*?)\s*-?#\}", re.DOTALL)
+_HEADING = re.compile(r"^#+ ([^{\n]+)", re.MULTILINE)
+_FIRST = re.compile(r"\s*[^{\n]*")  # of the first line, what is plain text
+_LONGEST = 80  # characters of what is said of a template
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A template as the list shows it.
+
+    Attributes:
+        path: the file in force.
+        own: whether it is one of the working directory's, and not shipped.
+        changed: lines removed from or added to the shipped one of its name; None where there is none.
+        about: its first comment, or else its first heading.
+    """
+
+    name: str
+    path: Path
+    own: bool
+    changed: int | None
+    about: str
+
+
+def catalogue() -> list[Entry]:
+    """All templates that can be used here, by name.
+
+    Raises:
+        TemplateError: one cannot be read.
+    """
+    found = []
+    for name, path in sorted(list_resources("templates", ".j2").items()):
+        text, original = source_of(path), shipped(name)
+        own = original is None or not path.samefile(original)
+        changed = len(_changes(source_of(original), text)) if own and original is not None else None
+        found.append(Entry(name, path, own, changed, _about(text)))
+    return found
+
+
+def shipped(name: str) -> Path | None:
+    """The file of a template as it comes with the package; None for one that does not."""
+    stem = name.removesuffix(".j2")
+    files = (folder / f"{stem}.j2" for folder in list(resource_folders("templates"))[1:])
+    return next((file for file in files if _NAME.fullmatch(stem) and file.is_file()), None)
+
+
+def text_of(name: str, *, as_shipped: bool = False) -> str:
+    """The text of a template that is in force, or of the shipped one of its name.
+
+    Raises:
+        TemplateError: there is none, or it cannot be read.
+    """
+    return source_of(_file(name, as_shipped=as_shipped))
+
+
+def copy_template(name: str, to: str = "") -> Path:
+    """A copy of a template in the `templates/` of the working directory, where it is found first.
+
+    Args:
+        to: the copy's own name; by default it takes the place of the one that it is of.
+
+    Raises:
+        TemplateError: there is no such template, there is a file of that name already, or it cannot be written.
+    """
+    text, to = text_of(name), (to or name).removesuffix(".j2")
+    if not _NAME.fullmatch(to):
+        raise TemplateError(f"a template cannot be called `{to}`: use letters, digits, `-` and `_`")
+    target = Path("templates") / f"{to}.j2"
+    try:
+        target.parent.mkdir(exist_ok=True)
+        with open(target, "x", encoding="utf-8") as file:  # follows no link and replaces nothing
+            file.write(text)
+    except FileExistsError:
+        raise TemplateError(
+            f"{target} is there already; edit it, or give the copy a name: policygen templates copy {name} --as NAME"
+        ) from None
+    except OSError as error:
+        raise TemplateError(f"cannot write {target}: {error.strerror}; work in a folder that you may write") from None
+    return target
+
+
+def difference(names: Sequence[str]) -> str:
+    """What differs, as a unified diff: two templates, one from the shipped one, or all that have a shipped namesake.
+
+    Raises:
+        TemplateError: there is no such template, or no shipped one to compare it with.
+    """
+    if len(names) == 2:
+        return _diff(_file(names[0]), _file(names[1]))
+    if names:
+        return _diff(_file(names[0], as_shipped=True), _file(names[0]))
+    changed = [entry for entry in catalogue() if entry.changed]
+    return "".join(_diff(_file(entry.name, as_shipped=True), entry.path) for entry in changed)
+
+
+def parts_of(name: str) -> list[str]:
+    """The templates that one includes, imports or extends, and what these do, in the order of use.
+
+    Raises:
+        TemplateError: it is malformed.
+    """
+    return list(used_templates([name]))[1:]
+
+
+def _file(name: str, *, as_shipped: bool = False) -> Path:
+    path = shipped(name) if as_shipped else find_resource("templates", name, ".j2")
+    if path is None:
+        known = [one for one in sorted(list_resources("templates", ".j2")) if not as_shipped or shipped(one)]
+        kind = "shipped template" if as_shipped else "template"
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = f"; did you mean `{close[0]}`?" if close else f"; there are {', '.join(known)}"
+        raise TemplateError(f"there is no {kind} `{name}`{meant}")
+    return path
+
+
+def _about(text: str) -> str:
+    comment, heading = _COMMENT.search(text), _HEADING.search(text)
+    said = comment.group(1) if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
+    words = " ".join(said.split())
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4].rstrip()} ..."
+
+
+def _changes(before: str, after: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return [line for line in list(lines)[2:] if line[:1] in "+-"]
+
+
+def _diff(before: Path, after: Path) -> str:
+    one, two = (source_of(path).splitlines() for path in (before, after))
+    lines = difflib.unified_diff(one, two, fromfile=_shown(before), tofile=_shown(after), lineterm="")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _shown(path: Path) -> str:
+    own, *others = resource_folders("templates")
+    if path.parent != own and path.parent in others:
+        return f"shipped/{path.name}"
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,0 +1,102 @@
+"""`policygen templates`: what there is, copies to edit, and how they differ."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support import CHECKOUT
+
+from policygen.cli import commands
+from policygen.errors import TemplateError, UsageError
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+SHIPPED = {path.stem: path.read_text() for path in (CHECKOUT / "templates").glob("*.j2")}
+
+
+def templates(*arguments: str) -> Result:
+    done = CliRunner().invoke(commands, ["templates", *arguments], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done
+
+
+def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
+    before = templates().output
+    assert before == templates("list").output
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in before.splitlines() if line and line[0] != "C"}
+    assert set(lines) == set(SHIPPED)
+    assert all(line.startswith("shipped ") for line in lines.values())
+    assert lines["_tuning"].split(maxsplit=1) == ["shipped", "Tuning"]
+    assert "For linear policies: the worst episode" in lines["_traces"]
+    templates("copy", "_grid")
+    templates("copy", "system", "--as", "curt")
+    Path("templates/_tuning.j2").write_text(SHIPPED["_tuning"] + "More.\n")
+    after = templates().output
+    for said in ("_grid +yours, as shipped +Bins", "curt +yours +", r"_tuning +yours, 1 lines? changed +Tuning"):
+        assert re.search(said, after)
+
+
+def test_what_is_in_force_is_shown_with_its_parts() -> None:
+    shown = templates("show", "improve_table")
+    assert shown.stdout.strip() == SHIPPED["improve_table"].strip()
+    assert "(it uses _task, _grid, " in shown.stderr
+    Path("templates").mkdir()
+    Path("templates/_grid.j2").write_text("My bins.\n")
+    assert templates("show", "_grid.j2").stdout == "My bins.\n"
+    assert templates("show", "_grid", "--shipped").stdout.strip() == SHIPPED["_grid"].strip()
+
+
+def test_a_copy_is_found_first_and_replaces_nothing() -> None:
+    assert templates("copy", "_grid").output == "templates/_grid.j2: edit it; every run here uses it from now on\n"
+    assert Path("templates/_grid.j2").read_text() == SHIPPED["_grid"]
+    assert templates("copy", "improve_table", "--as", "mine").output == "templates/mine.j2: edit it; --template mine\n"
+    Path("templates/_grid.j2").write_text("My bins.\n")
+    with pytest.raises(TemplateError, match=r"templates/_grid.j2 is there already; edit it, or give the copy a name"):
+        templates("copy", "_grid")
+    Path("outside").write_text("outside")
+    Path("templates/_task.j2").symlink_to("../nowhere")
+    with pytest.raises(TemplateError, match=r"there is no template|is there already"):
+        templates("copy", "_task")
+    assert Path("templates/_grid.j2").read_text() == "My bins.\n"
+    assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize("name", ["../mine", "a/b", "", "a b", "."])
+def test_a_copy_goes_nowhere_else(name: str) -> None:
+    if name:
+        with pytest.raises(TemplateError, match="cannot be called"):
+            templates("copy", "_grid", "--as", name)
+    with pytest.raises(TemplateError, match="there is no template"):
+        templates("copy", name or "nope")
+    assert not Path("templates").exists()
+
+
+def test_differences_are_shown_from_the_shipped_ones_and_between_two() -> None:
+    assert templates("diff").output == "nothing differs\n"
+    templates("copy", "_tuning")
+    templates("copy", "_tuning", "--as", "mine")
+    Path("templates/_tuning.j2").write_text(SHIPPED["_tuning"].replace("## Tuning", "## Numbers"))
+    everything = templates("diff").output
+    assert everything.startswith("--- shipped/_tuning.j2\n+++ templates/_tuning.j2\n@@ ")
+    assert "\n-## Tuning\n+## Numbers\n" in everything
+    assert templates("diff", "_tuning").output == everything
+    between = templates("diff", "mine", "_tuning").output
+    assert between.startswith("--- templates/mine.j2\n+++ templates/_tuning.j2\n")
+    with pytest.raises(TemplateError, match="there is no shipped template `mine`"):
+        templates("diff", "mine")
+    with pytest.raises(TemplateError, match="did you mean `_tuning`"):
+        templates("diff", "_tunin")
+    with pytest.raises(UsageError, match="two templates at a time"):
+        templates("diff", "a", "b", "c")
+
+
+def test_a_template_that_is_no_text_is_a_sentence() -> None:
+    Path("templates").mkdir()
+    Path("templates/_grid.j2").write_bytes(b"\xff\xfe")
+    for arguments in (["list"], ["show", "_grid"], ["diff"]):
+        with pytest.raises(TemplateError, match=r"cannot read the template .*_grid\.j2"):
+            templates(*arguments)
