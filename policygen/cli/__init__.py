@@ -16,6 +16,7 @@ from policygen import __version__
 from policygen.cli.answers import cache_command
 from policygen.cli.experiments import compare, resume_sweep, sweep
 from policygen.cli.films import film
+from policygen.cli.handover import export
 from policygen.cli.options import (
     BASE_URL,
     CACHE,
@@ -35,6 +36,7 @@ from policygen.outgoing import LAST_WORD
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film"),
+    "Hand it over": ("export",),
     "Prepare": ("tasks", "prompt", "doctor", "bench", "cache", "templates"),
 }
 
@@ -154,6 +156,7 @@ commands.add_command(compare)
 commands.add_command(film)
 commands.add_command(cache_command)
 commands.add_command(templates)
+commands.add_command(export)
 
 
 @commands.command()

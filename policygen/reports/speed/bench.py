@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from policygen.reports.speed.acting import linear, lookup, one_at_a_time, remembering
+from policygen.reports.speed.exported import exported_c
 from policygen.reports.speed.playing import buffer, cartpole, frozenlake, hopper, hopper_remembering, refinement
 from policygen.reports.speed.rows import Missing, Row
 from policygen.reports.speed.running import help_text, overhead, prompt
@@ -19,6 +20,7 @@ SECTIONS: tuple[Section, ...] = (
     one_at_a_time,
     remembering,
     linear,
+    exported_c,
     cartpole,
     frozenlake,
     hopper,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from policygen.cli import commands
-from policygen.reports.speed import acting, bench, playing
+from policygen.reports.speed import acting, bench, exported, playing
 from policygen.reports.speed import rows as ratios
 from policygen.reports.speed.rows import UNJUDGED, Missing, Row, within
 
@@ -54,3 +55,17 @@ def test_the_command_prints_rows_and_writes_only_full_runs(tmp_path: Path, monke
     assert full.exit_code == 0, full.output
     assert "**no**" in full.stdout
     assert (tmp_path / "b" / "speed.csv").exists()
+
+
+def test_exported_c_is_measured_or_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setattr(shutil, "which", lambda name: None)
+        rows = list(exported.exported_c(1, True))
+    assert [row.why for row in rows if isinstance(row, Missing)] == [
+        "there is no C compiler `cc`",
+        "there is no cross compiler `arm-none-eabi-gcc`",
+    ] * 2
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler `cc`")
+    measured = [row for row in exported.exported_c(1, True) if isinstance(row, Row)]
+    assert {"ns", "s"} <= {row.unit for row in measured}

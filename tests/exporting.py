@@ -1,0 +1,146 @@
+"""What the tests of exported policies share: policies of many kinds, observations that try them, names that attack."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from support import ARM, CHECKOUT, PAIR
+
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.policies.rows import Rule
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension, Grid, integers
+from policygen.tasks.load import load_task
+from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.task import Task
+
+SHIPPED = {
+    "cliffwalking-slippery": "CliffWalking-v1",
+    "frozenlake8x8": "FrozenLake8x8-v1",
+    "halfcheetah": "HalfCheetah-v5",
+    "lunarlander": "LunarLander-v3",
+    "pendulum-torque-estimator": "pendulum-torque",
+    "pendulum-torque-integral": "pendulum-torque",
+    "pendulum-torque-memoryless": "pendulum-torque",
+    "taxi": "Taxi-v4",
+    "walker2d": "Walker2d-v5",
+}
+EQUATIONS = {
+    "cartpole": "let lean = where(angle > 0.1, angle^3, tanh(3*angle))/(1.5 + abs(spin))\n"
+    "left = -lean + mod(position, 0.7) + 0.1\nright = 10*lean + 2*spin + 0.4*position + sqrt(velocity)",
+    "pendulum": "torque = clip(-10*sin - 2*rate, -1.5, 4) + 0.3*(cos < 0 and not rate > 1) + exp(9*rate)*1e-9",
+}
+REMEMBERING = {
+    "equations": "let sum = clip(prev(sum, x) + 0.1*prev(y, 2), -3, 3)\n"
+    "let mode = where(sum > 0, 1 - prev(mode), 0.5)\n"
+    "gear_low = sum\ngear_high = mode*x + prev(gear_low)\ngear_reverse = -sum + prev(gear)\n"
+    "horn_0 = y\nhorn_1 = prev(horn_1, 0.3)",
+    "a table": "let count = mod(prev(count, -1) + 1, 3)\nlet last = prev(gear, 1) + prev(horn)\n"
+    "bins count: 0.5, 1.5\nbins last: 0.5, 1.5, 2.5\nbins x: -1, 0, 1\n| count | last | x | gear | horn |\n"
+    "| 0 | 0-1 | * | high | 1 |\n| 1 | * | 0-2 | reverse | 0 |\n| * | 3 | 2 | high | 0 |\n| * | * | * | low | 1 |",
+}
+
+
+@functools.cache
+def shipped(name: str) -> Policy:
+    """A policy of results/policies."""
+    text = (CHECKOUT / "results" / "policies" / f"{name}.txt").read_text(encoding="utf-8")
+    return written(text, SHIPPED[name])
+
+
+def written(text: str, task: Task | str) -> Policy:
+    parsed = parse(text, load_task(task) if isinstance(task, str) else task)
+    assert parsed.policy is not None, parsed.problems
+    return parsed.policy
+
+
+def random_table(task: Task, grid: Grid, seed: int = 0) -> TablePolicy:
+    """A table whose cells have nothing to do with each other: a row for each of them but the last action's."""
+    rng = np.random.default_rng(seed)
+    columns = [
+        rng.integers(0, len(a.labels), grid.size)
+        if a.is_choice
+        else rng.uniform(a.low, a.high, 50)[rng.integers(0, 50, grid.size)]
+        for a in task.actuators
+    ]
+    dense = np.stack(columns, axis=1)
+    bins = grid.bins_of(np.arange(grid.size)).tolist()
+    rules = tuple(
+        Rule(tuple((b,) for b in row), tuple(action)) for row, action in zip(bins, dense.tolist(), strict=True)
+    )
+    return TablePolicy(task, (), grid, rules)
+
+
+@functools.cache
+def tables() -> dict[str, TablePolicy]:
+    """Tables of every kind: choices and numbers, dense and few rows, whole numbers, features, large ones."""
+    cartpole = load_task("cartpole")
+    assert cartpole.grid is not None
+    wide = Grid(tuple(Dimension(n, tuple(np.linspace(-3, 3, 24).tolist())) for n in cartpole.observation_names[:3]))
+    counts = replace(PAIR, grid=Grid((integers("x", 300), integers("y", 30))))
+    half = tuple(tuple(range(n)) for n in wide.shape)
+    some = tuple(tuple(sorted({0, 3, 4, 5, n - 1, n // 2})) for n in wide.shape)
+    few = (Rule(some, (1.0,)), Rule(((1,), half[1], (2, 3)), (0.0,)), Rule(half, (1.0,)))
+    alone = Grid((Dimension("angle", ()), Dimension("spin", (0.0,))))
+    plane = Grid((Dimension("x", tuple(np.arange(-100, 99).tolist())), Dimension("y", tuple(np.arange(0, 1, 0.02)))))
+    return {
+        "cartpole": random_table(cartpole, cartpole.grid),
+        "large": random_table(cartpole, wide),
+        "few rows": TablePolicy(cartpole, (), wide, few),
+        "one row": TablePolicy(cartpole, (), wide, (Rule(half, (1.0,)),)),
+        "no edges": random_table(cartpole, alone),
+        "numbers": random_table(ARM, ARM.grid or alone),
+        "many numbers": random_table(ARM, plane),
+        "several choices": random_table(PAIR, PAIR.grid or alone),
+        "whole numbers": random_table(counts, counts.grid or alone),
+    }
+
+
+def trying(policy: Policy, count: int, dtype: type[np.floating] = np.float32) -> npt.NDArray[np.floating]:
+    """Observations around and beyond the limits, at edges and beside them, infinite ones, and what is no number."""
+    rng = np.random.default_rng(1)
+    task = policy.task
+    edges: dict[str, list[float]] = {}
+    if isinstance(policy, TablePolicy):
+        edges = {d.name: list(d.cuts) for d in policy.grid.dimensions}
+    columns = []
+    for o in task.observations:
+        low, high = max(o.low, -5.0), min(o.high, 5.0) if o.high < 20 else min(o.high, 400.0)
+        column = rng.uniform(low - 0.2 * (high - low), high + 0.2 * (high - low), count)
+        at = np.array([*edges.get(o.name, ()), 0.0, low, high], np.float32)
+        near = np.concatenate([at, np.nextafter(at, np.float32(np.inf)), np.nextafter(at, np.float32(-np.inf))])
+        special = np.concatenate([near, [np.inf, -np.inf, np.nan, 1e30, -1e30, -0.0]])
+        where = rng.random(count) < 0.3
+        column[where] = rng.choice(special, int(where.sum()))
+        whole = rng.random(count) < 0.5 if o.integer else np.zeros(count, np.bool_)
+        column[whole] = np.rint(column[whole])
+        columns.append(column)
+    with np.errstate(over="ignore"):
+        return np.stack(columns, axis=1).astype(dtype)
+
+
+EVIL = (
+    '*/ int evil(void){} /* "evil" \\ ??/ \n#define evil 1\r\n\x1b[31m\u202e $(evil) `evil` \\evil{} %evil \'\'\' """ é'
+)
+
+
+def hostile_task() -> Task:
+    """A task whose every word is an attack on the language that it is exported to."""
+    return replace(
+        PAIR,
+        name=EVIL,
+        gym_id=EVIL,
+        observations=(
+            Observation(EVIL, EVIL, EVIL),
+            Observation("int", "m\\\n#error evil"),
+            Observation("NAN"),
+            *(Observation(f"{EVIL}{c}") for c in "/*?"),
+        ),
+        actuators=(Actuator(EVIL, (EVIL, "*/", "??/")), Actuator("a\n\"'", ("0", "\\"))),
+        features=(),
+        grid=Grid(tuple(Dimension(name, (0.0, 1.0)) for name in (EVIL, "int", "NAN", f"{EVIL}/", f"{EVIL}*"))),
+    )

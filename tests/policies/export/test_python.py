@@ -1,0 +1,84 @@
+"""Exported Python: without numpy it decides as numpy does."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+import pytest
+from exporting import EQUATIONS, REMEMBERING, hostile_task, random_table, shipped, tables, trying, written
+from generators import linear_policies
+from generators import tables as random_tables
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import ARM, PAIR
+
+from policygen.policies.export.formats import exported
+from policygen.policies.policy import Policy
+
+
+def module_of(policy: Policy) -> dict[str, Any]:
+    """What the exported file defines."""
+    text = exported(policy, "python")
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)]
+    imported = {alias.name for node in imports for alias in node.names}
+    assert imported <= {"math", "struct"}
+    names: dict[str, Any] = {}
+    exec(compile(text, "exported", "exec"), names)
+    return names
+
+
+def assert_alike(policy: Policy, count: int) -> None:
+    module, rows = module_of(policy), trying(policy, count, np.float64)
+    if policy.remembers:
+        controller, memory = policy.controller(), module["start"]()
+        ours = [module["act"](row.tolist(), memory) for row in rows]
+        theirs = [controller(row) for row in rows]
+    else:
+        ours = [module["act"](row.tolist()) for row in rows]
+        theirs = [policy.act_one(row) for row in rows]
+    assert np.array_equal(np.array(ours), np.array(theirs))
+
+
+@pytest.mark.parametrize("name", tables())
+def test_tables(name: str) -> None:
+    assert_alike(tables()[name], 500)
+
+
+@pytest.mark.parametrize("name", ["taxi", "lunarlander", "pendulum-torque-estimator", "walker2d", "frozenlake8x8"])
+def test_shipped_policies(name: str) -> None:
+    assert_alike(shipped(name), 300)
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_equations(name: str) -> None:
+    assert_alike(written(EQUATIONS[name], name), 1_000)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_memory(name: str) -> None:
+    assert_alike(written(REMEMBERING[name], PAIR), 1_000)
+
+
+@settings(max_examples=20, deadline=None)
+@given(policy=st.one_of(random_tables(ARM), random_tables(PAIR), linear_policies(PAIR)))
+def test_any_policy(policy: Policy) -> None:
+    assert_alike(policy, 20)
+
+
+@settings(max_examples=10, deadline=None)
+@given(policy=linear_policies(ARM))
+def test_any_equations(policy: Policy) -> None:
+    module, rows = module_of(policy), trying(policy, 20, np.float64)
+    ours = np.array([module["act"](row.tolist()) for row in rows])
+    assert np.allclose(ours, [policy.act_one(row) for row in rows], rtol=1e-6, atol=1e-6)
+
+
+def test_whatever_a_task_calls_its_things_no_word_of_it_becomes_code() -> None:
+    task = hostile_task()
+    assert task.grid is not None
+    policy = random_table(task, task.grid)
+    assert_alike(policy, 300)
+    names = {node.id for node in ast.walk(ast.parse(exported(policy, "python"))) if isinstance(node, ast.Name)}
+    assert not {name for name in names if "evil" in name and not name.startswith(("q_", "_EDGES_"))}
