@@ -29,13 +29,14 @@ from policygen.cli.options import (
     say,
     trust_option,
 )
+from policygen.cli.pages import report
 from policygen.cli.prompting import templates
 from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import LAST_WORD
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
-    "Look at what was found": ("show", "eval", "plot", "compare", "film"),
+    "Look at what was found": ("show", "eval", "plot", "compare", "film", "report"),
     "Hand it over": ("export",),
     "Prepare": ("tasks", "prompt", "doctor", "bench", "cache", "templates"),
 }
@@ -157,6 +158,7 @@ commands.add_command(film)
 commands.add_command(cache_command)
 commands.add_command(templates)
 commands.add_command(export)
+commands.add_command(report)
 
 
 @commands.command()

@@ -106,6 +106,10 @@ class Policy(ABC):
     def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
         """Actions for n rows of quantities, given as columns as `reader` computes them."""
 
+    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        """Actions for n rows of what `reader.columns` gives, a column of shape (n,) for each of `reader.names`."""
+        return self._act_on_columns(quantities)
+
     def predict(
         self,
         observation: Any,

@@ -51,13 +51,18 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
     return save(policy_figure(policy), Path(path))
 
 
-def policy_figure(policy: Policy) -> Figure:
-    """The figure that `plot_policy` saves; see there for what it shows and what it raises."""
+def policy_figure(policy: Policy, *, define: bool = True) -> Figure:
+    """The figure that `plot_policy` saves; see there for what it shows and what it raises.
+
+    Args:
+        define: write the definitions of its features below; not needed where the policy's text stands beside it.
+    """
     with style():
         if policy.kind not in _FIGURES:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
         figure: Figure = _FIGURES[policy.kind](policy)
-        _define(figure, policy)
+        if define:
+            _define(figure, policy)
         draw_memory(figure, policy)
         return figure
 
@@ -241,11 +246,11 @@ def _shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
         colors = OKABE_ITO[:count] if few else matplotlib.colormaps["viridis"](np.linspace(0, 1, count))
         return ListedColormap(colors), BoundaryNorm(np.arange(count + 1) - 0.5, count)
     if actuator.low < 0 < actuator.high:
-        return _two_hues(), TwoSlopeNorm(0.0, actuator.low, actuator.high)
+        return two_hues(), TwoSlopeNorm(0.0, actuator.low, actuator.high)
     return matplotlib.colormaps["viridis"], Normalize(actuator.low, actuator.high)
 
 
-def _two_hues() -> Colormap:
+def two_hues() -> Colormap:
     """Orange over white to purple, without the ends, which are both nearly black."""
     import matplotlib
     from matplotlib.colors import ListedColormap
@@ -338,7 +343,7 @@ def _draw_weights(figure: Figure, axes: Axes, weights: Numbers, outputs: Sequenc
     from matplotlib.colors import Normalize
 
     most = float(np.abs(weights).max()) or 1.0
-    colors, norm = _two_hues(), Normalize(-most, most)
+    colors, norm = two_hues(), Normalize(-most, most)
     mesh = axes.pcolormesh(weights, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5)
     if weights.size <= MOST_TEXTS:
         texts = np.array([f"{weight + 0.0:.3g}" for weight in weights.ravel()]).reshape(weights.shape)

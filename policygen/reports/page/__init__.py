@@ -1,0 +1,1 @@
+"""The page about a run or a sweep: one HTML file that needs nothing else."""

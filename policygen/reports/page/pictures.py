@@ -1,0 +1,129 @@
+"""Pictures as a page carries them: within it, as data, in one or two widths."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import PolicygenError
+from policygen.policies.policy import Policy
+from policygen.reports.compare.words import number
+from policygen.reports.curves import runs_figure
+from policygen.reports.film import gif, takes
+from policygen.reports.frames import SMALL
+from policygen.reports.planes import MOST_PATHS, decision_figure
+from policygen.reports.portraits import policy_figure
+from policygen.reports.style import style
+from policygen.runs.logbook import Logbook
+from policygen.runs.state import Attempt
+from policygen.tasks.trust import vouched
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LARGEST_SVG = 250_000  # bytes; of a larger drawing the page has a PNG
+EPISODES = 5  # that are played for the film of one
+_DPI = 110
+_NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows in its own size
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as an address that needs no network; `narrow` is another drawing of it for narrow screens."""
+
+    wide: str
+    alt: str
+    narrow: str = ""
+
+
+def picture(figure: Figure, alt: str) -> Picture:
+    """A figure as an SVG, or as a PNG where that is much smaller."""
+    return Picture(_address(figure), alt)
+
+
+def _address(figure: Figure) -> str:
+    content = io.BytesIO()
+    with style():
+        figure.savefig(content, format="svg", metadata={"Date": None}, transparent=True)
+        kind = "svg+xml"
+        if len(content.getvalue()) > LARGEST_SVG:
+            content = io.BytesIO()
+            figure.savefig(content, format="png", dpi=_DPI, transparent=True)
+            kind = "png"
+    return data_address(content.getvalue(), f"image/{kind}")
+
+
+def data_address(content: bytes, kind: str) -> str:
+    """The content as an address."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def curve_picture(folders: Sequence[Path]) -> Picture | None:
+    """The learning curve of a run; None before its first attempt."""
+    try:
+        wide, narrow = runs_figure(folders), runs_figure(folders)
+    except PolicygenError:  # nothing to draw yet
+        return None
+    for axes in narrow.axes:
+        axes.set_title("")  # the page says it, and it is longer than the drawing is wide
+        if axes.get_legend() is not None:
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, frameon=False, fontsize=9)
+    narrow.set_size_inches(*_NARROW)
+    return Picture(_address(wide), "Learning curve", _address(narrow))
+
+
+def portrait(policy: Policy) -> Picture | None:
+    """A picture of a policy; None where there is none of its kind."""
+    try:
+        return picture(policy_figure(policy, define=False), "Picture of the policy")
+    except PolicygenError:
+        return None
+
+
+def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
+    """The actions over two quantities; None where these do not suffice."""
+    figure = decision_figure(policy, episodes)
+    return picture(figure, "Decision map") if figure is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """An episode that plays, and what it is; or why there is none."""
+
+    film: Picture | None
+    words: str
+
+
+def playing(policy: Policy, *, trust: bool = False) -> Playing:
+    """The middle one of a few episodes that the search never saw, as a small film.
+
+    Args:
+        trust: the task may name modules to import and paths to read.
+    """
+    policy = replace(policy, task=vouched(policy.task)) if trust else policy
+    try:
+        shown = takes(policy, episodes=EPISODES, which="median")
+        content = gif(policy, shown, SMALL)
+    except PolicygenError as error:
+        return Playing(None, f"There is no film here: {error}")
+    episode = shown[0].episode
+    words = f"The middle one of {EPISODES} episodes by its return, {number(episode.episode_return)}"
+    return Playing(
+        Picture(data_address(content, "image/gif"), "An episode"),
+        f"{words}, in {episode.length:,} steps; below it what decided each of them. Seed {episode.seed}.",
+    )
+
+
+def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
+    """Episodes of the best policy that the run has kept."""
+    logbook = Logbook(folder)
+    try:
+        buffer = logbook.buffer(logbook.config().buffer_steps)
+    except PolicygenError:  # a page does not depend on it
+        return []
+    return [episode.trajectory for episode in buffer.of_attempt(best.number)][: 4 * MOST_PATHS]
