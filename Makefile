@@ -11,13 +11,13 @@ demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
 
 test: $(DEV)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(DEV)
 	$(BIN)/ruff format --check policygen tests
 	$(BIN)/ruff check policygen tests
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The long attacks on run folders, replies, files and servers; results/benchmarks/attack.md says what was tried and held.
 attack: $(DEV)

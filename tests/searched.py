@@ -16,6 +16,7 @@ from policygen.runs.state import Context
 from policygen.search.arena import Arena
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search, optimize
+from policygen.search.run import start
 
 
 def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
@@ -30,6 +31,16 @@ def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tup
     else:
         list(optimize(search, config, appoint(provider or Builtin(), config), Correspondence(ledger)))
     return search.context(len(search.attempts), config), config
+
+
+def made(task: str, out: str | Path, **settings: Any) -> Path:
+    """The folder of a finished run, without its picture."""
+    loaded = policygen.load_task(task)
+    begun = start(loaded, effective_config(loaded, task, options=settings), Path(out))
+    for _ in begun.attempts():
+        pass
+    begun.finish()
+    return begun.folder
 
 
 def texts(prompt: Prompt) -> tuple[str, str]:

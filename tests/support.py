@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,9 @@ class Said:
     code: int
     out: str
     err: str
+
+
+Line = Callable[..., Said]
 
 
 def sentences(text: str) -> Sequence[str]:

@@ -6,38 +6,18 @@ import json
 import os
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 from chat_server import ChatServer, Scripted
-from support import BEST_LAKE, MALFORMED_LAKE, Said, command, environment, fenced, in_a_process, sentences
+from support import BEST_LAKE, MALFORMED_LAKE, Line, command, environment, fenced, in_a_process, sentences
 
 import policygen
 from policygen import cli
 from policygen.policies.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("workplace")
-
-Line = Callable[..., Said]
-
-
-@pytest.fixture
-def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
-    """Runs the command line in this process."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
-
-    def typed(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["policygen", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        code = ended.value.code
-        return Said(code if isinstance(code, int) else 0 if code is None else 1, said.out, said.err)
-
-    return typed
 
 
 @pytest.fixture(scope="module")

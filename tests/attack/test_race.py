@@ -13,8 +13,21 @@ import pytest
 from attacks import Tally, amount
 from support import attempts_of, command, environment, in_a_process, outcome, sentences, the_run
 
-RIVALS = amount(5, 13)
-SETTINGS = ("--iterations", 14, "--seed", 3, "--set", "final_episodes=5", "--jobs", 1)
+RIVALS = amount(3, 13)
+SETTINGS = (
+    "--iterations",
+    14,
+    "--episodes",
+    5,
+    "--seed",
+    3,
+    "--set",
+    "warmup_episodes=5",
+    "--set",
+    "final_episodes=5",
+    "--jobs",
+    1,
+)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer
+from searched import made
 from support import (
     ALWAYS_DOWN,
     ALWAYS_RIGHT,
@@ -23,22 +24,9 @@ from support import (
 )
 
 from policygen.errors import LogbookError, PolicygenError, UsageError
-from policygen.runs.config import effective_config
 from policygen.search.resume import load_run, resume
-from policygen.search.run import start
-from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
-
-
-def made(task: str, out: str, **settings: Any) -> Path:
-    """A finished run, without its picture."""
-    loaded = load_task(task)
-    begun = start(loaded, effective_config(loaded, task, options=settings), Path(out))
-    for _ in begun.attempts():
-        pass
-    begun.finish()
-    return begun.folder
 
 
 def finished(folder: Path, *assignments: str) -> Path:

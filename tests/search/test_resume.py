@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attacks import amount
 from chat_server import ChatServer, Scripted
+from searched import made
 from support import (
     ALWAYS_DOWN,
     ALWAYS_LEFT,
@@ -24,11 +26,11 @@ from support import (
     LEANING,
     MALFORMED_LAKE,
     NO_POLICY,
+    Line,
     attempts_of,
     command,
     environment,
     fenced,
-    in_a_process,
     lines_of,
     outcome,
     sentences,
@@ -40,6 +42,8 @@ from support import (
 
 import policygen
 from policygen.errors import LogbookError, PolicygenError
+from policygen.llm.messages import Prompt, Reply
+from policygen.roles.builtin import Builtin
 from policygen.search.resume import load_run, resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -65,6 +69,7 @@ class Story:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
+FEW = {"episodes": 5, "warmup_episodes": 5, "final_episodes": 5}
 BUSY = Scripted(status=503, retry_after=0)
 STORIES = {
     "repairs": Story(
@@ -93,7 +98,7 @@ STORIES = {
     "sampled": Story(
         "cartpole",
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
-        {"iterations": 5, "episodes": 5, "final_episodes": 5, "max_tokens": 100_000},
+        {"iterations": 5, "max_tokens": 100_000, **FEW},
     ),
     "budget": Story(
         "cartpole",
@@ -115,19 +120,18 @@ STORIES = {
             "normalise": True,
             "iterations": 2,
             "candidates": 2,
-            "episodes": 5,
-            "final_episodes": 5,
             "buffer_steps": 1_000,
+            **FEW,
         },
     ),
-    "table": Story("cartpole", (), {"iterations": 5, "seed": 3, "final_episodes": 5}),
-    "linear": Story("cartpole", (), {"policy": "linear", "iterations": 3, "candidates": 2, "final_episodes": 5}),
+    "table": Story("cartpole", (), {"iterations": 5, "seed": 3, **FEW}),
+    "linear": Story("cartpole", (), {"policy": "linear", "iterations": 3, "candidates": 2, **FEW}),
     "memory": Story(
         "cartpole",
         (),
         {
             **{"policy": "linear", "memory": True, "iterations": 3, "refine": "cma:60"},
-            **{"episodes": 5, "warmup_episodes": 5, "final_episodes": 5},
+            **FEW,
         },
     ),
 }
@@ -172,12 +176,12 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, 
     story = STORIES[name]
     with ChatServer(story.script) as server:
         told: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url} if story.script else {}
-        whole = policygen.run(story.task, **told, **story.settings).folder
+        whole = made(story.task, "results", **told, **story.settings)
         asked = [chat.body["messages"] for chat in server.chats]
         answered = transcript_of(whole)
         requests = [sum(line["requests"] for line in answered[:k]) for k in range(len(answered) + 1)]
         for torn in (False, True):
-            for lines, attempts in list(moments(whole))[torn :: 6 if torn else 3]:
+            for lines, attempts in list(moments(whole))[torn :: amount(6, 2) if torn else amount(3, 1)]:
                 folder = tmp_path / "interrupted" / f"{lines}-{attempts}-{torn}" / whole.name
                 broken_off(whole, folder, lines, attempts, torn)
                 server.requests.clear()
@@ -219,25 +223,23 @@ def lines_in(out: Path, name: str) -> int:
 @pytest.mark.parametrize(
     ("task", "settings"),
     [
-        ("cartpole", ("--iterations", 12, "--seed", 3)),
-        ("frozenlake", ("--iterations", 4, "--candidates", 3, "--set", "conversation=continued")),
+        ("cartpole", {"iterations": 12, "seed": 3, **FEW}),
+        ("frozenlake", {"iterations": 4, "candidates": 3, "conversation": "continued"}),
     ],
 )
 def test_a_search_killed_again_and_again_ends_as_if_it_had_not_been(
-    task: str, settings: tuple[object, ...], tmp_path: Path
+    task: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert in_a_process("run", task, *settings, "--out", "whole", cwd=tmp_path).returncode == 0
+    whole = made(task, "whole", **settings)
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     out = tmp_path / "cut"
-    assert killed_when(
-        lambda: lines_in(out, "attempts.jsonl") >= 2, "run", task, *settings, "--out", "cut", cwd=tmp_path
-    )
+    assert killed_when(lambda: lines_in(out, "attempts.jsonl") >= 2, "run", task, *words, "--out", "cut", cwd=tmp_path)
     folder = the_run(out)
     for file, lines in (("transcript.jsonl", 5), ("attempts.jsonl", 8)):
         killed_when(lambda file=file, lines=lines: lines_in(out, file) >= lines, "resume", folder, cwd=tmp_path)
     if not (folder / "summary.json").exists():
-        done = in_a_process("resume", folder, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert outcome(folder) == outcome(the_run(tmp_path / "whole"))
+        finish(folder)
+    assert outcome(folder) == outcome(whole)
 
 
 class Deadly(ChatServer):
@@ -259,10 +261,8 @@ def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(t
     script = [ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_RIGHT, ALWAYS_DOWN, NO_POLICY, BEST_LAKE, ALWAYS_DOWN]
     settings = ("--iterations", 2, "--candidates", 3, "--llm", "compatible:m")
     with ChatServer(script) as server:
-        done = in_a_process(
-            *("run", "frozenlake", *settings, "--base-url", server.openai_url, "--out", "whole"), cwd=tmp_path
-        )
-        assert done.returncode == 0, done.stderr
+        told: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url}
+        whole = made("frozenlake", "whole", iterations=2, candidates=3, **told)
         asked = [chat.body["messages"] for chat in server.chats]
     with Deadly(script) as server:
         server.deadly = {2, 5}
@@ -276,11 +276,30 @@ def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(t
         assert server.client.returncode == 0
         again = [chat.body["messages"] for chat in server.chats]
     assert again == [*asked[:3], *asked[2:6], *asked[5:]]
-    mine, whole = the_run(tmp_path / "cut"), the_run(tmp_path / "whole")
+    mine = the_run(tmp_path / "cut")
     # What was sent and never answered is counted as well.
     assert summary_of(mine)["requests"] == summary_of(whole)["requests"] + 2
     assert [a["score"] for a in attempts_of(mine)] == [a["score"] for a in attempts_of(whole)]
     assert outcome(mine)["best"] == outcome(whole)["best"]
+
+
+def test_plain_search_that_is_broken_off_while_it_proposes_counts_its_request_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings: dict[str, Any] = {"iterations": 2, **FEW}
+    whole = made("frozenlake", "whole", **settings)
+
+    def interrupted(self: Builtin, prompt: Prompt, most: int) -> Reply:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Builtin, "complete", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            policygen.run("frozenlake", out="cut", **settings)
+    folder = the_run(Path("cut"))
+    finish(folder)
+    assert outcome(folder) == outcome(whole)
+    assert summary_of(folder)["requests"] == 2
 
 
 # --- what may be missing or in the way -------------------------------------------------------------------------------
@@ -288,7 +307,7 @@ def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(t
 
 def interrupted(keep: int = 3, **settings: Any) -> tuple[Path, Path]:
     """A whole run, and a copy of it that was broken off after `keep` attempts."""
-    whole = policygen.run("cartpole", **{"iterations": 4, "final_episodes": 5, **settings}).folder
+    whole = made("cartpole", "results", **{"iterations": 4, "final_episodes": 5, **settings})
     folder = Path("interrupted") / whole.name
     broken_off(whole, folder, keep, keep + 1, torn=False)
     return whole, folder
@@ -332,7 +351,7 @@ def test_a_run_that_was_killed_before_its_summary_has_only_that_to_do() -> None:
 def test_what_was_learned_of_a_models_tokens_is_not_forgotten() -> None:
     with ChatServer([Scripted(ALWAYS_DOWN, tokens_in=150, tokens_out=10)] * 4) as server:
         settings: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url, "max_tokens": 5000}
-        whole = policygen.run("frozenlake", iterations=3, **settings).folder
+        whole = made("frozenlake", "results", iterations=3, **settings)
         asked = [chat.body["max_tokens"] for chat in server.chats]
         folder = Path("interrupted") / whole.name
         broken_off(whole, folder, 2, 3, torn=False)
@@ -359,8 +378,8 @@ def test_requests_that_failed_stay_counted_however_often_a_run_is_resumed() -> N
 
 def test_an_interrupted_replay_goes_on_where_it_was() -> None:
     with ChatServer([ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, BEST_LAKE]) as server:
-        first = policygen.run("frozenlake", iterations=3, llm="compatible:m", base_url=server.openai_url).folder
-    whole = policygen.run("frozenlake", iterations=3, llm=f"replay:{first}", out="replayed").folder
+        first = made("frozenlake", "results", iterations=3, llm="compatible:m", base_url=server.openai_url)
+    whole = made("frozenlake", "replayed", iterations=3, llm=f"replay:{first}")
     for lines, attempts in ((1, 2), (2, 2), (3, 3)):
         folder = Path("interrupted") / f"{lines}" / whole.name
         broken_off(whole, folder, lines, attempts, torn=False)
@@ -368,12 +387,12 @@ def test_an_interrupted_replay_goes_on_where_it_was() -> None:
         assert outcome(folder) == outcome(whole)
 
 
-def test_a_finished_run_is_not_resumed(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_resumed(line: Line) -> None:
     folder = policygen.run("frozenlake", iterations=1).folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    done = in_a_process("resume", folder, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    (sentence,) = sentences(done.stderr)
+    done = line("resume", folder)
+    assert (done.code, done.out) == (1, "")
+    (sentence,) = sentences(done.err)
     assert sentence.startswith(f"Error: {folder} is finished; see it with: policygen show {folder}, or give it more")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -403,7 +422,7 @@ def test_a_run_whose_server_is_gone_is_not_touched_by_resume() -> None:
     assert lines_of(folder / "attempts.jsonl") == before
 
 
-def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(tmp_path: Path) -> None:
+def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(line: Line, tmp_path: Path) -> None:
     chat = tmp_path / "chat"
     chat.mkdir()
     lets = [f"let f{i} = f{i - 1} + sin({i + 1}*spin - position)^2/7" for i in range(1, 60)]
@@ -411,19 +430,17 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(tmp_path: Path)
     (chat / "reply-001.md").write_text(fenced(long))
     (chat / "reply-002.md").write_text(fenced("left = 0\nright = angle + 0.1*spin"))
     size = ("--iterations", 2, "--policy", "linear", "--set", "episodes=4", "--set", "final_episodes=4")
-    started = in_a_process(
-        "run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=1200", *size, "--out", "runs", cwd=tmp_path
-    )
+    started = line("run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=1200", *size, "--out", "runs")
     folder = the_run(tmp_path / "runs")
-    assert started.returncode == 1
-    assert "raise --set prompt_tokens=N" in started.stderr
-    assert f"go on with: policygen resume runs/{folder.name} --trust" in started.stderr
+    assert started.code == 1
+    assert "raise --set prompt_tokens=N" in started.err
+    assert f"go on with: policygen resume runs/{folder.name} --trust" in started.err
 
-    refused = in_a_process("resume", folder, "--set", "seed=3", cwd=tmp_path)
-    assert refused.returncode == 2
-    (sentence,) = sentences(refused.stderr)
+    refused = line("resume", folder, "--set", "seed=3")
+    assert refused.code == 2
+    (sentence,) = sentences(refused.err)
     assert "--set seed: a run that goes on can change prompt_tokens, jobs, base_url, timeout_seconds" in sentence
-    done = in_a_process("resume", folder, "--trust", "--set", "prompt_tokens=9000", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = line("resume", folder, "--trust", "--set", "prompt_tokens=9000")
+    assert done.code == 0, done.err
     assert [attempt["number"] for attempt in attempts_of(folder)] == [0, 1, 2]
     assert load_run(folder).config.prompt_tokens == 9_000

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from policygen.policies.policy import Policy
 from policygen.runs.state import TuningState
@@ -105,6 +104,8 @@ def _needed(one: Vector, other: Vector) -> int:
 
     The better the halves agree on their order, the fewer tell it, and the more generations the episodes carry.
     """
+    from scipy.stats import spearmanr  # takes a second to load, which only a search that tunes needs
+
     if np.ptp(one) == 0 or np.ptp(other) == 0:
         return SEEDS_PER_GENERATION
     agreement = float(spearmanr(one, other).statistic)
