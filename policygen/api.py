@@ -28,8 +28,10 @@ from policygen.tasks.load import load_task
 from policygen.tasks.task import PolicyKind, Task
 from policygen.tasks.trust import vouched
 
+_MOST_LINES = 24  # of a policy that is printed with its result
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
     """What a run found.
 
@@ -41,6 +43,28 @@ class RunResult:
     attempts: tuple[Attempt, ...]
     summary: Summary
     folder: Path
+
+    def __repr__(self) -> str:
+        said = f"{self.summary.task}, final={self.final}, {self.summary.attempts} attempts"
+        return f"RunResult({said}, {str(self.folder)!r})"
+
+    def __str__(self) -> str:
+        """What was found, on one screen."""
+        said = self.summary
+        cost = f", {said.usd:.4g} USD" if said.is_language_model and said.usd is not None else ""
+        lines = [
+            f"{said.task} ({said.gym_id}), {said.policy_kind} policy, proposals from {said.llm}",
+            f"{said.attempts} attempts, {said.episodes:,} episodes, {said.llm_calls} calls{cost}",
+            f"stopped: {said.stopped}",
+            f"final score: {self.final}" if self.final is not None else "no policy was found",
+            f"folder: {self.folder}",
+        ]
+        if self.policy is not None:
+            text = self.policy.to_text().splitlines()
+            cut = [f"... {len(text) - _MOST_LINES + 1} more lines"] if len(text) > _MOST_LINES else []
+            shown = text[: _MOST_LINES - len(cut)]
+            lines += ["", *(line if len(line) <= 160 else f"{line[:157]}..." for line in shown), *cut]
+        return "\n".join(lines)
 
 
 def run(

@@ -33,6 +33,20 @@ def test_a_run_needs_no_key_and_returns_what_it_found() -> None:
     assert again.act(observations[0]) == again.act(observations)[0]
 
 
+def test_what_is_printed_fits_a_screen() -> None:
+    result = policygen.run("cartpole", iterations=1, final_episodes=5)
+    printed = str(result)
+    assert len(printed.splitlines()) <= 32
+    assert max(map(len, printed.splitlines())) <= 160
+    assert f"final score: {result.final}" in printed
+    assert printed.splitlines()[0] == "cartpole (CartPole-v1), table policy, proposals from builtin"
+    assert result.policy is not None
+    assert result.policy.to_text().splitlines()[0] in printed
+    assert repr(result.policy).startswith("<TablePolicy for cartpole, ")
+    assert repr(result.final) == f"Score({result.final})"
+    assert all(len(repr(value)) < 200 for value in (result, result.policy, result.final))
+
+
 def test_a_provider_of_ones_own_is_used_and_named() -> None:
     provider = Written([ALWAYS_LEFT, LEANING])
     result = policygen.run("cartpole", llm=provider, iterations=2, final_episodes=5, out="mine")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Score:
     """The return of one policy: how much, how sure, and how it was obtained.
 
@@ -38,6 +38,9 @@ class Score:
     def episodes(self) -> int:
         """Number of episodes behind the score, 0 when exact."""
         return len(self.returns)
+
+    def __repr__(self) -> str:
+        return f"Score({self})"
 
     def __str__(self) -> str:
         if self.exact:

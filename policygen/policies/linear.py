@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # whoever only acts reads no text
     from policygen.policies.revision import Revision
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearPolicy(Policy):
     """One equation per output, linear in named features: `torque = -10*angle - 2*spin + 0.5`.
 

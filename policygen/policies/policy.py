@@ -43,7 +43,7 @@ _LARGEST = 2**28  # characters of a saved policy
 KINDS: dict[str, type[Policy]] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Policy(ABC):
     """What every policy kind can do.
 
@@ -60,6 +60,11 @@ class Policy(ABC):
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.kind] = cls
+
+    def __repr__(self) -> str:
+        """Short: `print(policy.to_text())` says all."""
+        lines = self._text.count("\n") + 1
+        return f"<{type(self).__name__} for {self.task.name}, {lines} line{'s' * (lines > 1)} of text>"
 
     @abstractmethod
     def act_columns(self, columns: Columns) -> Actions:

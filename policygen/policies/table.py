@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # whoever only acts reads no text
     from policygen.policies.revision import Revision
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TablePolicy(Policy):
     """A table over a grid; of the rows that cover a cell the first one counts.
 

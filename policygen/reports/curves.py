@@ -34,6 +34,7 @@ X_AXES = {
     "wall_seconds": "wall-clock time [s]",
 }
 Y_AXIS = "mean return per episode"
+BEST_SO_FAR = "mean return of the best so far"
 _GREY = "#666666"
 _STYLES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -211,11 +212,12 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
     _references(axes, curves[0].task, [curve.frame["score"].iloc[0] for curve in curves])
+    end = max(float(curve.frame[x].iloc[-1]) for curve in curves)
     for group in groups:
         label = _legend_text(group, groups)
         place = looks.index(group.label)
         if group.averaged:
-            _draw_mean(axes, group.averaged, x, place, label)
+            _draw_mean(axes, group.averaged, x, end, place=place, label=label)
         for i, curve in enumerate(group.unfinished):
             axes.step(
                 curve.frame[x],
@@ -230,10 +232,45 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
     begun = sum(len(group.unfinished) for group in groups)
     if begun:
         axes.plot([], [], color=_GREY, label="unfinished run", **_UNFINISHED)
+    _draw_ends(axes, groups, x, (looks, end))
     counts = [f"{finished} run{'s' * (finished > 1)}" if finished else "", f"{begun} unfinished" if begun else ""]
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
     axes.set_title(f"{groups[0].task}: {subject}")
-    _label(axes, x, max(float(curve.frame[x].iloc[-1]) for curve in curves))
+    _label(axes, x, end)
+    exact = all(curve.final is None or curve.final.exact for curve in curves)
+    axes.set_ylabel(f"{BEST_SO_FAR}{'' if exact else ', on seeds of its own search'}")
+
+
+def _draw_ends(axes: Axes, groups: Sequence[Group[Curve]], x: str, across: tuple[Sequence[str], float]) -> None:
+    """Runs that ended early go on to the end, dashed; to the right of it stand the groups' final scores."""
+    looks, end = across
+    start = min(float(curve.frame[x].iloc[0]) for group in groups for curve in (*group.averaged, *group.unfinished))
+    span = max(end - start, 1e-9)
+    shown = 0
+    for group in groups:
+        color = OKABE_ITO[looks.index(group.label) % len(OKABE_ITO)]
+        for curve in group.averaged:
+            last, level = float(curve.frame[x].iloc[-1]), float(curve.frame["level"].iloc[-1])
+            if last < end:
+                axes.plot([last, end], [level, level], color=color, linestyle=(0, (4, 3)), linewidth=0.7, alpha=0.8)
+        finals = [curve.final for curve in group.averaged if curve.final is not None]
+        score = group.final_score
+        if score is None:
+            continue
+        shown += 1
+        at = end + (0.02 + 0.025 * shown) * span
+        interval = score.ci95 if len(finals) > 1 else finals[0].ci95 if not finals[0].exact else None
+        arms = [[score.mean - interval[0]], [interval[1] - score.mean]] if interval else None
+        if len(finals) > 1:
+            axes.plot([at] * len(finals), [final.mean for final in finals], "_", color=color, markersize=7, alpha=0.7)
+        text = "exact final score" if all(final.exact for final in finals) else "final score on seeds no search saw"
+        text += f": {score.mean:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
+        text += f", mean of {len(finals)} runs" if len(finals) > 1 else ""
+        axes.errorbar(
+            [at], [score.mean], yerr=arms, fmt="D", markersize=5, capsize=3, color=color, label=text, zorder=4
+        )
+    if shown:
+        axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * shown) * span)
 
 
 def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
@@ -248,12 +285,14 @@ def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
     return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
 
 
-def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, place: int, label: str) -> None:
+def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place: int, label: str) -> None:
     """The mean curve of finished runs of one group and, where there are several, its band and the runs."""
     xs = [curve.frame[x].to_numpy(np.float64) for curve in curves]
     levels = [curve.frame["level"].to_numpy(np.float64) for curve in curves]
     color = OKABE_ITO[place % len(OKABE_ITO)]
     band = average(xs, levels)
+    if len(band.x) and len(curves) > 1 and band.x[-1] < end:
+        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=(0, (4, 3)), linewidth=1.6)
     if len(curves) > 1:
         for at, level in zip(xs, levels, strict=True):
             axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any
@@ -18,6 +18,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import to_text
+from policygen.reports.squares import Mark, marks
 from policygen.tasks.spaces import Actuator
 
 MOST_DIMENSIONS = 4
@@ -45,12 +46,13 @@ def _table(policy: Any, width: int) -> str:
     if not 1 <= len(policy.grid.dimensions) <= MOST_DIMENSIONS or policy.grid.size > MOST_CELLS:
         return ""
     several = len(policy.task.actuators) > 1
+    marked = marks(policy)
     parts = []
     for actuator, actions in action_grids(policy):
         letters = alphabet(actuator, actions)
         lines = [f"{actuator.name}:"] if several else []
-        lines += _map(policy, cell_texts(actions, letters), width)
-        lines += _key(letters, width)
+        lines += _map(policy, marked_texts(cell_texts(actions, letters), marked), width)
+        lines += _key(letters, tuple(dict.fromkeys(marked.values())), width)
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
@@ -96,6 +98,16 @@ def cell_texts(actions: npt.NDArray[np.float64], letters: Sequence[Letter] | Non
     return spread
 
 
+def marked_texts(texts: npt.NDArray[np.str_], marked: Mapping[int, Mark]) -> npt.NDArray[np.str_]:
+    """The texts of all cells, with marks in the place of actions that are never taken."""
+    if not marked:
+        return texts
+    flat = texts.ravel().astype(object)
+    for cell, mark in marked.items():
+        flat[cell] = mark.symbol
+    return flat.astype(np.str_).reshape(texts.shape)
+
+
 def _symbols(names: Sequence[str]) -> list[str]:
     """Arrows for directions, numbers as they are, else one letter of each name, its first one where that is free."""
     lowered = [name.lower() for name in names]
@@ -135,15 +147,20 @@ def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[s
         return _one_dimension(policy, texts, width)
     *outer, down, across = dimensions
     labels = [_bin_label(down, i) for i in range(down.bins)]
-    lines = [f"{quantity_label(policy, down.name)} down, {quantity_label(policy, across.name)} across"]
+    way = "down" if down.counts_integers else "up"
+    lines = [f"{quantity_label(policy, down.name)} {way}, {quantity_label(policy, across.name)} across"]
     if outer:
         lines[0] += f", one map for each {' and '.join(quantity_label(policy, d.name) for d in outer)}"
     if not across.counts_integers:
         lines += _wrapped(f"{across.name} ", [_bin_label(across, i) for i in range(across.bins)], width)
     lines.append("")
     margin = max(map(len, labels))
+    if way == "up":  # rows are counted from the top; quantities grow upwards, as in pictures
+        labels.reverse()
+        texts = np.flip(texts, axis=-2)
     # With four dimensions each bin of the first one starts a new line of maps.
-    for group in np.ndindex(*[d.bins for d in outer[:-1]]):
+    groups = list(np.ndindex(*[d.bins for d in outer[:-1]]))
+    for group in groups[::-1] if outer and not outer[0].counts_integers and len(outer) > 1 else groups:
         facets = []
         for bins in [(*group, i) for i in range(outer[-1].bins)] if outer else [()]:
             heading = [f"{d.name}: {d.label(i)}" for d, i in zip(outer, bins, strict=True)]
@@ -212,11 +229,13 @@ def _side_by_side(left: Sequence[str], facets: Sequence[Sequence[str]], width: i
     return lines
 
 
-def _key(letters: Sequence[Letter] | None, width: int) -> list[str]:
+def _key(letters: Sequence[Letter] | None, marked: Sequence[Mark], width: int) -> list[str]:
     """What the letters stand for; arrows and numbers speak for themselves."""
-    if letters is None or all(letter.symbol in (letter.name, ARROWS.get(letter.name.lower())) for letter in letters):
-        return []
-    return ["", *_wrapped("", [f"{letter.symbol} = {letter.name}" for letter in letters], width)]
+    shown: list[Letter | Mark] = list(letters or ())
+    if all(letter.symbol in (letter.name, ARROWS.get(letter.name.lower())) for letter in shown):
+        shown = []
+    shown += marked
+    return ["", *_wrapped("", [f"{letter.symbol} = {letter.name}" for letter in shown], width)] if shown else []
 
 
 def _wrapped(start: str, items: Sequence[str], width: int) -> list[str]:

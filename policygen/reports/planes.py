@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,8 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import names_in
 from policygen.reports.maps import quantity_label
-from policygen.reports.portraits import two_hues
-from policygen.reports.style import OKABE_ITO, Numbers, style
+from policygen.reports.shades import shades
+from policygen.reports.style import Numbers, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 POINTS = 201  # of each quantity
 MOST_PANELS = 4  # actuators
 MOST_PATHS = 3  # episodes that are drawn across the map
+_SIDE, _BESIDE = 3.6, 1.8  # inches of a map beside a portrait, and of what explains it
 _MARGIN = 0.05  # of the range of what was visited, on either side
 
 
@@ -44,6 +46,37 @@ def deciding_quantities(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in reader.names if name in found) if 1 <= len(found) <= 2 else ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Plane:
+    """What is drawn.
+
+    Attributes:
+        names: of the two quantities: across, and up.
+        x, y: their values, of shape (POINTS,).
+        actions: shape (POINTS, POINTS, actuators).
+        paths: of episodes: the two quantities at each step.
+    """
+
+    names: tuple[str, ...]
+    x: Numbers
+    y: Numbers
+    actions: Numbers
+    paths: list[tuple[Numbers, Numbers]]
+
+
+def _plane(policy: Policy, episodes: Sequence[Trajectory]) -> _Plane | None:
+    names = deciding_quantities(policy)
+    if len(names) != 2 or (isinstance(policy, TablePolicy) and set(policy.grid.names) == set(names)):
+        return None
+    paths = [_path(policy, names, episode) for episode in episodes]
+    ranges = [_range(policy, name, [path[i] for path in paths]) for i, name in enumerate(names)]
+    if any(low is None or high is None for low, high in ranges):
+        return None
+    (left, right), (bottom, top) = ranges
+    x, y = np.linspace(left or 0.0, right or 0.0, POINTS), np.linspace(bottom or 0.0, top or 0.0, POINTS)
+    return _Plane(names, x, y, _actions(policy, names, x, y), paths[:MOST_PATHS])
+
+
 def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure | None:
     """A map of the actions over the two quantities that decide, with the paths of a few episodes across it.
 
@@ -55,16 +88,9 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figu
         None where two quantities do not suffice, where they are unbounded and there are no episodes, and where the
         portrait of a table is this map already.
     """
-    names = deciding_quantities(policy)
-    if len(names) != 2 or (isinstance(policy, TablePolicy) and set(policy.grid.names) == set(names)):
+    plane = _plane(policy, episodes)
+    if plane is None:
         return None
-    paths = [_path(policy, names, episode) for episode in episodes]
-    ranges = [_range(policy, name, [path[i] for path in paths]) for i, name in enumerate(names)]
-    if any(low is None or high is None for low, high in ranges):
-        return None
-    (left, right), (bottom, top) = ranges
-    x, y = np.linspace(left or 0.0, right or 0.0, POINTS), np.linspace(bottom or 0.0, top or 0.0, POINTS)
-    actions = _actions(policy, names, x, y)
     shown = policy.task.actuators[:MOST_PANELS]
     with style():
         from matplotlib.figure import Figure
@@ -74,19 +100,32 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figu
         figure = Figure(figsize=(6.4 if across == 1 else 10.0, 4.4 * down), layout="constrained")
         for i in range(len(shown)):
             axes = figure.add_subplot(down, across, i + 1)
-            _draw(axes, policy, i, (x, y), actions[:, :, i])
-            for path in paths[:MOST_PATHS]:
-                axes.plot(*path, color="white", linewidth=2.4, alpha=0.7)
-                axes.plot(*path, color="black", linewidth=1.0)
-                axes.plot(path[0][:1], path[1][:1], "o", color="black", markeredgecolor="white", markersize=6)
-            axes.set_xlim(x[0], x[-1])
-            axes.set_ylim(y[0], y[-1])
-            axes.set_xlabel(quantity_label(policy, names[0]))
-            axes.set_ylabel(quantity_label(policy, names[1]))
+            _draw(axes, policy, i, plane)
         rest = len(policy.task.actuators) - len(shown)
         more = f" ({rest} more outputs are not shown)" if rest else ""
         figure.suptitle(f"{policy.task.name}: what the policy does{more}", fontsize=11)
         return figure
+
+
+def add_plane(figure: Figure, policy: Policy, episodes: Sequence[Trajectory]) -> None:
+    """Widen a finished portrait by the map, where there is one: for the first actuators, from the left."""
+    plane = _plane(policy, episodes)
+    if plane is None:
+        return
+    width, height = figure.get_size_inches()
+    count = min(len(policy.task.actuators), MOST_PANELS)
+    more, tall = (_SIDE + _BESIDE) * count + 0.3, max(height, _SIDE)
+    figure.set_size_inches(width + more, tall)
+    if title := figure.get_suptitle():
+        figure.suptitle(title, x=0.5 * width / (width + more), fontsize=11)
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.set(rect=(0, 0, width / (width + more), 1))  # type: ignore[call-arg]
+    for i in range(count):
+        left, low = (width + 0.9 + i * (_SIDE + _BESIDE)) / (width + more), 0.65 / tall
+        axes = figure.add_axes((left, low, (_SIDE - 0.4) / (width + more), 1 - low - 0.55 / tall))
+        _draw(axes, policy, i, plane)
+        axes.set_title("what it does where, and episodes" if plane.paths else "what it does where", fontsize=9)
 
 
 def _path(policy: Policy, names: Sequence[str], episode: Trajectory) -> tuple[Numbers, Numbers]:
@@ -123,21 +162,23 @@ def _actions(policy: Policy, names: Sequence[str], x: Numbers, y: Numbers) -> np
     return actions.reshape(len(y), len(x), -1)
 
 
-def _draw(axes: Axes, policy: Policy, index: int, places: tuple[Numbers, Numbers], actions: Numbers) -> None:
-    from matplotlib.colors import BoundaryNorm, ListedColormap
+def _draw(axes: Axes, policy: Policy, index: int, plane: _Plane) -> None:
     from matplotlib.patches import Patch
 
-    actuator = policy.task.actuators[index]
+    actuator, actions = policy.task.actuators[index], plane.actions[:, :, index]
+    colors, norm = shades(actuator)
+    mesh = axes.pcolormesh(plane.x, plane.y, actions, cmap=colors, norm=norm, rasterized=True)
+    for path in plane.paths:
+        axes.plot(*path, color="white", linewidth=2.4, alpha=0.7)
+        axes.plot(*path, color="black", linewidth=1.0)
+        axes.plot(path[0][:1], path[1][:1], "o", color="black", markeredgecolor="white", markersize=6)
+    axes.set_xlim(plane.x[0], plane.x[-1])
+    axes.set_ylim(plane.y[0], plane.y[-1])
+    axes.set_xlabel(quantity_label(policy, plane.names[0]))
+    axes.set_ylabel(quantity_label(policy, plane.names[1]))
     if not actuator.is_choice:
-        mesh = axes.pcolormesh(
-            *places, actions, cmap=two_hues(), vmin=actuator.low, vmax=actuator.high, rasterized=True
-        )
         axes.figure.colorbar(mesh, ax=axes, label=actuator.name)
         return
-    count = len(actuator.labels)
-    colors = [OKABE_ITO[i % len(OKABE_ITO)] for i in range(count)]
-    norm = BoundaryNorm(np.arange(count + 1) - 0.5, count)
-    axes.pcolormesh(*places, actions, cmap=ListedColormap(colors), norm=norm, rasterized=True)
-    taken = [i for i in range(count) if (actions == i).any()]
-    handles = [Patch(color=colors[i], label=actuator.labels[i]) for i in taken]
+    taken = [i for i in range(len(actuator.labels)) if (actions == i).any()]
+    handles = [Patch(color=colors(norm(i)), label=actuator.labels[i]) for i in taken]
     axes.legend(handles=handles, title=actuator.name, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)

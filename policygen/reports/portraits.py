@@ -1,11 +1,11 @@
-"""Portraits of policies: maps of what a table does, and the weights of a linear policy."""
+"""Portraits of policies: maps of what a table does, and what the terms of a linear policy contribute."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,35 +13,43 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
-from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
-from policygen.reports.maps import Letter, action_grids, alphabet, cell_texts, definitions, quantity_label, weight_rows
+from policygen.reports.contributions import linear_figure
+from policygen.reports.maps import (
+    Letter,
+    action_grids,
+    alphabet,
+    cell_texts,
+    definitions,
+    marked_texts,
+    quantity_label,
+)
+from policygen.reports.planes import add_plane
+from policygen.reports.played import played
 from policygen.reports.remembered import draw_memory
-from policygen.reports.style import OKABE_ITO, Numbers, check_suffix, save, style
+from policygen.reports.shades import MOST_TEXTS, NO_ACTION, shades, write_cells
+from policygen.reports.squares import Mark, marks
+from policygen.reports.style import Numbers, check_suffix, save, style
 from policygen.tasks.spaces import Actuator
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure, SubFigure
 
 ROOM = (10.0, 7.5)  # inches that the cells of one actuator may take
 MOST_PER_LINE, MOST_LINES = 6, 6  # facets
-MOST_TEXTS = 2_500  # cells that are written into, as well as coloured
 MOST_IN_STRIP = 25  # cells of a single dimension before it is folded
-MOST_TERMS = 40  # of a linear policy
-LONGEST_TERM = 48  # characters
-LONGEST_LEVEL = 8  # characters of an output that is written level under its column
 CHARACTERS_PER_INCH, LINE = 12, 0.16  # of the definitions below a picture; inches a line
 
 
 def plot_policy(policy: Policy, path: str | Path) -> Path:
-    """Draw what a policy does into `path`: a map of a table's actions, or the weights of a linear policy.
+    """Draw what a policy does into `path`: a map of a table's actions, or the contributions to a linear policy.
 
-    One that remembers is played for an episode; beside the picture is what it remembered from step to step.
+    Where two observations decide, a map of their plane stands beside it; for a policy that remembers, what it
+    remembered over an episode.
 
     Raises:
         UsageError: the suffix is not known, or there is no picture of this kind of policy.
@@ -51,18 +59,20 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
     return save(policy_figure(policy), Path(path))
 
 
-def policy_figure(policy: Policy, *, define: bool = True) -> Figure:
+def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
     """The figure that `plot_policy` saves; see there for what it shows and what it raises.
 
     Args:
-        define: write the definitions of its features below; not needed where the policy's text stands beside it.
+        alone: with the definitions of its features and the map of its plane; not needed where they stand beside it.
     """
     with style():
         if policy.kind not in _FIGURES:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
-        figure: Figure = _FIGURES[policy.kind](policy)
-        if define:
+        episodes = played(policy) if policy.kind == "linear" or policy.reader.needed else []
+        figure: Figure = _FIGURES[policy.kind](policy, episodes)
+        if alone:
             _define(figure, policy)
+            add_plane(figure, policy, episodes)
         draw_memory(figure, policy)
         return figure
 
@@ -167,7 +177,7 @@ def _in_words(policy: TablePolicy, axis: int, index: int) -> str:
     return f"{quantity_label(policy, dimension.name)}: {dimension.label(index)}"
 
 
-def _table_figure(policy: TablePolicy) -> Figure:
+def _table_figure(policy: TablePolicy, episodes: Sequence[Trajectory]) -> Figure:
     from matplotlib.figure import Figure
 
     view = _view(policy)
@@ -178,15 +188,21 @@ def _table_figure(policy: TablePolicy) -> Figure:
     lines = [line for text in (title, *view.notes) for line in textwrap.wrap(text, int(11 * figure.get_figwidth()))]
     figure.suptitle("\n".join(lines), fontsize=11)
     parts = figure.subfigures(len(grids), 1, squeeze=False).ravel()
+    marked = marks(policy)
     for part, (actuator, actions) in zip(parts, grids, strict=True):
-        _draw_table(part, policy, view, actuator, actions)
+        _draw_table(part, policy, view, actuator, (actions, marked))
     return figure
 
 
-def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Actuator, actions: Numbers) -> None:
+def _draw_table(
+    part: SubFigure, policy: TablePolicy, view: _View, actuator: Actuator, content: tuple[Numbers, Mapping[int, Mark]]
+) -> None:
+    actions, marked = content
     letters = alphabet(actuator, actions)
-    texts = cell_texts(actions, letters)
-    colors, norm = _shades(actuator)
+    texts = marked_texts(cell_texts(actions, letters), marked)
+    actions = actions.copy()
+    actions.ravel()[list(marked)] = np.nan  # no colour of an action where none is taken
+    colors, norm = shades(actuator)
     longest = max(map(len, texts.ravel().tolist()))
     fits = view.cell[0] >= 0.1 + 0.08 * longest and view.cell[1] >= 0.17
     written = fits and len(view.facets) * math.prod(view.shape) <= MOST_TEXTS
@@ -198,12 +214,13 @@ def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Act
         axes.pcolormesh(block, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5 if min(view.cell) > 0.1 else 0)
         if written:
             size = min(16.0, max(8.0, 25 * min(view.cell[1], view.cell[0] / longest)))
-            _write(axes, block, _folded(texts[facet.index], view.shape, ""), colors, norm, size=size)
+            write_cells(axes, block, _folded(texts[facet.index], view.shape, ""), colors, norm, size=size)
         axes.set_title(_broken(facet.above, view.panel[0]), fontsize=9)
         beside = _broken(facet.beside, view.panel[1])
         axes.annotate(beside, (1.04, 0.5), xycoords="axes fraction", rotation=270, va="center", fontsize=9)
         axes.tick_params(length=2.5, labelsize=8)
         axes.spines[:].set_visible(False)
+        axes.set_facecolor(NO_ACTION if marked else "white")
     first = places[0, 0]
     folded = view.down is None and view.shape[0] > 1
     _bin_ticks(places, "x", None if folded else view.across, view.shape[1], view.panel[0])
@@ -220,7 +237,7 @@ def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Act
         quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
         fontsize=10,
     )
-    _explain(part, places, actuator, letters)
+    _explain(part, places, actuator, (letters, tuple(dict.fromkeys(marked.values()))))
 
 
 def _broken(text: str, inches: float) -> str:
@@ -233,42 +250,6 @@ def _folded(block: npt.NDArray[Any], shape: tuple[int, int], fill: Any) -> npt.N
     padded = np.full(math.prod(shape), fill, dtype=block.dtype)
     padded[: block.size] = block.ravel()
     return padded.reshape(shape)
-
-
-def _shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
-    """One colour for each choice; for numbers two hues around zero where both signs occur, else one scale."""
-    import matplotlib
-    from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, TwoSlopeNorm
-
-    count = len(actuator.labels)
-    if actuator.is_choice:
-        few = count <= len(OKABE_ITO)
-        colors = OKABE_ITO[:count] if few else matplotlib.colormaps["viridis"](np.linspace(0, 1, count))
-        return ListedColormap(colors), BoundaryNorm(np.arange(count + 1) - 0.5, count)
-    if actuator.low < 0 < actuator.high:
-        return two_hues(), TwoSlopeNorm(0.0, actuator.low, actuator.high)
-    return matplotlib.colormaps["viridis"], Normalize(actuator.low, actuator.high)
-
-
-def two_hues() -> Colormap:
-    """Orange over white to purple, without the ends, which are both nearly black."""
-    import matplotlib
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(matplotlib.colormaps["PuOr"](np.linspace(0.1, 0.9, 256)))
-
-
-def _write(
-    axes: Axes, block: Numbers, texts: npt.NDArray[Any], colors: Colormap, norm: Normalize, *, size: float = 9.0
-) -> None:
-    """A text in the middle of each cell, black or white, whichever can be read on its colour."""
-    for (row, column), text in np.ndenumerate(texts):
-        if not text:
-            continue
-        red, green, blue, _ = colors(norm(block[row, column]))
-        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-        color = "white" if dark else "black"
-        axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, color=color)
 
 
 def _bin_ticks(
@@ -288,12 +269,17 @@ def _bin_ticks(
         axes.tick_params(axis=which, labelrotation=90 if upright else 0)
 
 
-def _explain(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, letters: Sequence[Letter] | None) -> None:
+def _explain(
+    part: SubFigure,
+    places: npt.NDArray[Any],
+    actuator: Actuator,
+    shown: tuple[Sequence[Letter] | None, Sequence[Mark]],
+) -> None:
     """A legend of the choices, or a colour bar with the named levels."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.patches import Patch
 
-    colors, norm = _shades(actuator)
+    colors, norm = shades(actuator)
     if not actuator.is_choice:
         bar = part.colorbar(ScalarMappable(norm, colors), ax=places, label=actuator.name, fraction=0.05, pad=0.02)
         if actuator.levels:
@@ -301,62 +287,12 @@ def _explain(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, lett
         return
     handles = [
         Patch(color=colors(norm(letter.value)), label=" ".join(dict.fromkeys((letter.symbol, letter.name))))
-        for letter in letters or ()
+        for letter in shown[0] or ()
     ]
+    handles += [Patch(color=NO_ACTION, label=f"{mark.symbol} {mark.name}") for mark in shown[1]]
     columns = math.ceil(len(handles) / 20)
     part.legend(handles=handles, loc="outside right upper", title=actuator.name, ncols=columns, alignment="left")
 
 
-def _linear_figure(policy: LinearPolicy) -> Figure:
-    from matplotlib.figure import Figure
-
-    names, weights = weight_rows(policy)
-    outputs = [name for name, _ in policy.equations]
-    title = f"{policy.task.name}: linear policy"
-    if len(names) > MOST_TERMS:
-        kept = np.sort(np.argsort(-np.abs(weights).max(axis=1), kind="stable")[:MOST_TERMS])
-        title += f"\nthe {MOST_TERMS} largest of {len(names)} weights"
-        names, weights = [names[i] for i in kept], weights[kept]
-    labels = [quantity_label(policy, name) for name in names]
-    labels = [label if len(label) <= LONGEST_TERM else f"{label[: LONGEST_TERM - 3]}..." for label in labels]
-    height = 1.3 + 0.3 * len(names)
-    width = 7.5 if len(outputs) == 1 else min(4.0 + 0.9 * len(outputs), 16.0)
-    figure = Figure(figsize=(width, max(height, 2.5)), layout="constrained")
-    axes = figure.add_subplot()
-    figure.suptitle(title, fontsize=11)
-    rows = np.arange(len(names))
-    if len(outputs) == 1:
-        bars = axes.barh(rows, weights[:, 0], color=np.where(weights[:, 0] < 0, OKABE_ITO[1], OKABE_ITO[0]), height=0.7)
-        axes.bar_label(bars, [f"{weight + 0.0:.4g}" for weight in weights[:, 0]], padding=3, fontsize=9)
-        axes.axvline(0, color="black", linewidth=0.8)
-        axes.margins(x=0.15)
-        axes.set_yticks(rows, labels)
-        axes.set_xlabel(f"weight in {outputs[0]}")
-    else:
-        _draw_weights(figure, axes, weights, outputs)
-        axes.set_yticks(rows + 0.5, labels)
-    axes.invert_yaxis()
-    return figure
-
-
-def _draw_weights(figure: Figure, axes: Axes, weights: Numbers, outputs: Sequence[str]) -> None:
-    from matplotlib.colors import Normalize
-
-    most = float(np.abs(weights).max()) or 1.0
-    colors, norm = two_hues(), Normalize(-most, most)
-    mesh = axes.pcolormesh(weights, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5)
-    if weights.size <= MOST_TEXTS:
-        texts = np.array([f"{weight + 0.0:.3g}" for weight in weights.ravel()]).reshape(weights.shape)
-        _write(axes, weights, texts, colors, norm)
-    figure.colorbar(mesh, ax=axes, label="weight")
-    axes.set_xticks(
-        np.arange(len(outputs)) + 0.5,
-        outputs,
-        rotation=0 if len(outputs) <= 6 and max(map(len, outputs)) <= LONGEST_LEVEL else 90,
-    )
-    axes.set_xlabel("output")
-    axes.spines[:].set_visible(False)
-
-
 # How each kind of policy is drawn.
-_FIGURES: dict[str, Callable[[Any], Figure]] = {"table": _table_figure, "linear": _linear_figure}
+_FIGURES: dict[str, Callable[[Any, Sequence[Trajectory]], Figure]] = {"table": _table_figure, "linear": linear_figure}

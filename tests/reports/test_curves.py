@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from drawn import FAILED, LAKE, a_run, ended, the_axes
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 
 from policygen.errors import LogbookError, UsageError
@@ -174,7 +175,7 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
     ]
     axes = the_axes(runs_figure(folders))
     assert axes.get_title() == "frozenlake: best so far of 7 runs"
-    assert legend_of(axes)[3:] == [
+    assert legend_of(axes)[3:7] == [
         "builtin (no language model), table policy: mean of n = 2 runs, 95% band",
         "openai:gpt-5-mini, table policy: interquartile mean of n = 3 runs, 95% band",
         "openai:gpt-5-mini, linear policy: n = 1 run",
@@ -183,7 +184,8 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
     means = [line for line in axes.get_lines() if line.get_linewidth() > 2]
     for looks in ("get_color", "get_linestyle", "get_marker"):
         assert len({getattr(line, looks)() for line in means}) == 4
-    assert len(axes.collections) == 2  # a single run has no band
+    bands = [part for part in axes.collections if not isinstance(part, LineCollection)]
+    assert len(bands) == 2  # a single run has no band
 
 
 def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) -> None:
@@ -224,6 +226,48 @@ def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
     assert line.get_marker() not in ("", "None", None)
 
 
+def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path: Path) -> None:
+    finals = [FinalScore(0.5, 0.1, (0.4, 0.6), 100), FinalScore(0.7, 0.1, (0.6, 0.8), 100)]
+    folders = [a_run(tmp_path, [0.6], seed=i, final=final) for i, final in enumerate(finals)]
+    folders.append(a_run(tmp_path, [0.9], llm="manual", final=FinalScore(0.8, 0.1, (0.7, 0.9), 100)))
+    axes = the_axes(runs_figure(folders))
+    several, single = legend_of(axes)[-2:]
+    assert several.startswith("final score on seeds no search saw: 0.6 [")
+    assert several.endswith("], mean of 2 runs")
+    assert single == "final score on seeds no search saw: 0.8 [0.7, 0.9]"
+    marks = [container.lines[0] for container in axes.containers]
+    assert [list(mark.get_ydata()) for mark in marks] == [[pytest.approx(0.6)], [pytest.approx(0.8)]]
+    assert all(1 < mark.get_xdata()[0] < axes.get_xlim()[1] for mark in marks)
+    assert axes.get_ylabel() == "mean return of the best so far, on seeds of its own search"
+
+
+def test_runs_that_ended_early_go_on_to_the_end_dashed(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, [0.2, 0.7], seed=1), ended(tmp_path, [0.1, 0.2, 0.3, 0.4], seed=2)]
+    folders.append(ended(tmp_path, [0.5] * 6, seed=1, llm="manual"))
+    axes = the_axes(runs_figure(folders))
+    dashed = [line for line in axes.get_lines() if line.get_drawstyle() == "default" and len(line.get_xdata()) == 2]
+    ways = {(*line.get_xdata(), *line.get_ydata()) for line in dashed if line.get_linestyle() == "--"}
+    assert {(2, 6, 0.7, 0.7), (4, 6, 0.4, 0.4), (4, 6, 0.55, 0.55)} <= {tuple(round(v, 6) for v in way) for way in ways}
+
+
+@pytest.mark.parametrize("panels", [1, 2])
+def test_no_legend_leaves_the_picture(tmp_path: Path, panels: int) -> None:
+    settings = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "normalise": True}
+    tasks = [LAKE, replace(LAKE, name="pond")][:panels]
+    folders = [
+        ended(tmp_path, [0.1, 0.2], seed=seed, task=task, llm="openai:gpt-5-mini", **settings)
+        for task in tasks
+        for seed in (1, 2)
+    ] + [ended(tmp_path, [0.1], task=task) for task in tasks]
+    figure = runs_figure(folders)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    width, height = figure.bbox.size
+    for axes in figure.axes:
+        box = axes.get_legend().get_window_extent(renderer)
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0
+
+
 def thin_lines(axes: Axes) -> list[Any]:
     """The single runs behind a mean, and those that stand for themselves."""
     return [line for line in axes.get_lines() if line.get_drawstyle() == "steps-post" and line.get_linewidth() < 2]
@@ -247,7 +291,7 @@ def test_a_group_of_unfinished_runs_has_no_mean_and_says_so(tmp_path: Path) -> N
     folders = [a_run(tmp_path, [0.1], seed=i, llm="manual") for i in range(3)] + [ended(tmp_path, [0.3])]
     axes = the_axes(runs_figure(folders))
     assert axes.get_title() == "frozenlake: best so far of 1 run and 3 unfinished"
-    assert legend_of(axes)[-3:] == [
+    assert legend_of(axes)[-4:-1] == [
         "manual, table policy: 3 unfinished, not averaged",
         "builtin (no language model), table policy: n = 1 run",
         "unfinished run",

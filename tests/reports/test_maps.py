@@ -53,13 +53,13 @@ def test_two_counted_dimensions() -> None:
 def test_bins_of_real_quantities_are_labelled_and_numbered() -> None:
     policy = table(a_task(MOVES), [[0, 0, 2], [1, 1, 1], [3, 3, 3]], Dimension("a", HALVES), Dimension("b", HALVES))
     assert policy_map(policy).splitlines() == [
-        "a [m] down, b across",
+        "a [m] up, b across",
         "b 0: below -0.5, 1: -0.5 to 0.5, 2: 0.5 and above",
         "",
         "                  0 1 2",
-        "0: below -0.5     ← ← →",
-        "1: -0.5 to 0.5    ↓ ↓ ↓",
         "2: 0.5 and above  ↑ ↑ ↑",
+        "1: -0.5 to 0.5    ↓ ↓ ↓",
+        "0: below -0.5     ← ← →",
     ]
 
 
@@ -106,7 +106,7 @@ def test_every_cell_of_cartpole_is_where_the_policy_says() -> None:
     drawn = np.array([[c for c in line if c in "←→"] for line in body]).reshape(3, 6, 3, 6)
     # Lines are (position, angle), characters along a line are (velocity, spin).
     expected = np.where(actions == 0, "←", "→").reshape(3, 3, 6, 6).transpose(0, 2, 1, 3)
-    assert (drawn == expected).all()
+    assert (drawn == expected[::-1, ::-1]).all()  # quantities grow upwards, as in pictures
 
 
 def test_more_than_four_dimensions_have_no_map() -> None:

@@ -80,7 +80,7 @@ def curve_picture(folders: Sequence[Path]) -> Picture | None:
 def portrait(policy: Policy) -> Picture | None:
     """A picture of a policy; None where there is none of its kind."""
     try:
-        return picture(policy_figure(policy, define=False), "Picture of the policy")
+        return picture(policy_figure(policy, alone=False), "Picture of the policy")
     except PolicygenError:
         return None
 
