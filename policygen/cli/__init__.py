@@ -16,7 +16,7 @@ from policygen import __version__
 from policygen.cli.answers import cache_command
 from policygen.cli.experiments import compare, resume_sweep, sweep
 from policygen.cli.films import film
-from policygen.cli.handover import export
+from policygen.cli.handover import export, simplify
 from policygen.cli.options import (
     BASE_URL,
     CACHE,
@@ -37,7 +37,7 @@ from policygen.outgoing import LAST_WORD
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film", "report"),
-    "Hand it over": ("export",),
+    "Hand it over": ("export", "simplify"),
     "Prepare": ("tasks", "prompt", "doctor", "bench", "cache", "templates"),
 }
 
@@ -159,6 +159,7 @@ commands.add_command(cache_command)
 commands.add_command(templates)
 commands.add_command(export)
 commands.add_command(report)
+commands.add_command(simplify)
 
 
 @commands.command()

@@ -1,0 +1,182 @@
+"""Whether a smaller policy is still as good: paired episodes, the same for all candidates, against the original."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.exact import FiniteMDP, exact_score
+from policygen.episodes.players import Players
+from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_score
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.policy import Policy
+
+SIGNIFICANCE = 0.05  # one-sided: a policy that is worse at this level is refused, however little it loses
+MARGIN = 0.01  # of the score's size, or of its spread where that is larger: what a smaller policy may lose on average
+FIRST_LOOK = 20  # episodes that suffice to refuse what is clearly worse
+ROUNDING = 1e-9  # of exact scores, of which nothing may be lost
+SIMPLIFYING, CHECKING = "simplify", "simplified {}"  # streams of seeds: no search, no final score has them
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a policy loses against another on the same episodes.
+
+    Attributes:
+        mean: of the differences; negative is a gain.
+        p: one-sided, that so much is lost by chance.
+        allowed: the margin.
+    """
+
+    mean: float
+    p: float
+    allowed: float
+
+    @property
+    def bearable(self) -> bool:
+        """Whether it is within the margin, and not significant."""
+        return self.mean <= self.allowed and (self.p > SIGNIFICANCE or self.mean <= 0)
+
+
+def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> Loss:
+    """What a policy loses against the original on the first seeds of both."""
+    if original.exact:
+        return Loss(original.mean - smaller.mean, 0.0, ROUNDING)
+    lost, p = paired_gain(original, smaller)
+    return Loss(lost, p, margin * max(abs(original.mean), original.std))
+
+
+@dataclass
+class Contest:
+    """Tries candidates one after the other; what is accepted is compared with the original each time, so losses do
+    not add up.
+
+    Attributes:
+        original: the policy that is to become smaller.
+        episodes: how many are played for a candidate that is accepted.
+        limit: how many are played in all; nothing more is accepted then but what acts alike.
+        current: the smallest policy so far.
+        path: all that were accepted, the original first.
+    """
+
+    original: Policy
+    players: Players
+    mdp: FiniteMDP | None
+    seed: int
+    episodes: int
+    limit: int
+    margin: float = MARGIN
+    played: int = 0
+    tried: int = 0
+    path: list[Policy] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._seeds = episode_seeds(self.seed, SIMPLIFYING, self.episodes)
+        self._reference = self._play(self.original, self._seeds)
+        self._current = self._reference
+        self._exact = exact_score(self.original, self.mdp) if self.mdp is not None else None
+        self.before = self._exact or sampled_score(self._reference, self.players.engine)
+        self.path.append(self.original)
+        self._known = {self.original.to_text()}  # what was tried before
+
+    @property
+    def current(self) -> Policy:
+        """The smallest policy so far."""
+        return self.path[-1]
+
+    @property
+    def trajectories(self) -> Sequence[Trajectory]:
+        """The episodes of the current policy."""
+        return self._current
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further candidate can be played."""
+        return self.played + self.episodes > self.limit
+
+    def accepts(self, candidate: Policy) -> bool:
+        """Whether the candidate is not worse than the original; then it is the current policy."""
+        text = candidate.to_text()
+        if text in self._known:
+            return False
+        self._known.add(text)
+        self.tried += 1
+        if self.acts_alike(candidate):
+            self.path.append(candidate)
+            return True
+        played = self.trial(candidate)
+        if played is None:
+            return False
+        self.adopt(candidate, played)
+        return True
+
+    def adopt(self, candidate: Policy, played: list[Trajectory]) -> None:
+        """Make a candidate the current policy; these are its episodes."""
+        self._current = played
+        self.path.append(candidate)
+
+    def trial(self, candidate: Policy, seen: list[Trajectory] | None = None) -> list[Trajectory] | None:
+        """The candidate's episodes if it is not worse than the original; into `seen` go all that it played."""
+        if self.exhausted:
+            return None
+        if self._exact is not None and self.mdp is not None:
+            score = exact_score(candidate, self.mdp)
+            good = score is not None and loss_of(score, self._exact).bearable
+            played = self._play(candidate, self._seeds) if good or seen is not None else []
+            if seen is not None:
+                seen += played
+            return played if good else None
+        first = min(FIRST_LOOK, self.episodes)
+        played = self._play(candidate, self._seeds[:first])
+        if seen is not None:
+            seen += played
+        if not self._loss(played).bearable:
+            return None
+        rest = self._play(candidate, self._seeds[first:]) if first < self.episodes else []
+        if seen is not None:
+            seen += rest
+        return played + rest if self._loss(played + rest).bearable else None
+
+    def _loss(self, played: list[Trajectory]) -> Loss:
+        engine = self.players.engine
+        smaller, original = sampled_score(played, engine), sampled_score(self._reference[: len(played)], engine)
+        lost = loss_of(smaller, original, self.margin)
+        # The margin is that of all episodes: few may happen to spread little.
+        return Loss(lost.mean, lost.p, self.margin * max(abs(self.before.mean), self.before.std))
+
+    def _play(self, policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
+        self.played += len(seeds)
+        return self.players.play(policy, seeds)
+
+    def acts_alike(self, candidate: Policy) -> bool:
+        """Whether the candidate does the same in every step of the current policy's episodes: then they are its own."""
+        if self._exact is not None:
+            return False
+        return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self._current if t.length)
+
+    def check(self, candidate: Policy, look: int) -> tuple[Score, Score, Loss]:
+        """Scores of the original and of a candidate on episodes that nothing was chosen by, and what is lost.
+
+        Args:
+            look: number of the check; each has seeds of its own.
+        """
+        if self._exact is not None and self.mdp is not None:
+            score = exact_score(candidate, self.mdp)
+            assert score is not None
+            return self._exact, score, loss_of(score, self._exact)
+        seeds = episode_seeds(self.seed, CHECKING.format(look), 2 * self.episodes)
+        before, after = (
+            sampled_score(self._play(policy, seeds), self.players.engine) for policy in (self.original, candidate)
+        )
+        return before, after, loss_of(after, before, self.margin)
+
+
+def _along(policy: Policy, episode: Trajectory) -> npt.NDArray[np.generic]:
+    """What a policy does in an episode, if it remembers what happened in it."""
+    observations = episode.observations[:-1]
+    if not policy.remembers:
+        return policy.act(observations)
+    return policy._act_on_columns(policy.reader.along(observations, episode.actions))
