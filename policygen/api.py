@@ -11,7 +11,7 @@ from policygen.episodes.evaluate import evaluate
 from policygen.episodes.guests import score_guest
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
-from policygen.llm import Provider
+from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
@@ -70,7 +70,7 @@ class RunResult:
 def run(
     task: str | Task,
     *,
-    llm: str | Provider = "builtin",
+    llm: str | Provider | Sequence[str] = "builtin",
     out: str | Path = "results",
     on_attempt: Callable[[Attempt], None] = lambda attempt: None,
     listeners: Sequence[Listener] = (),
@@ -82,7 +82,7 @@ def run(
     Args:
         task: a task's name, a path to a task file, a Gymnasium id, or a `Task`.
         llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
-            `policygen.llm.Provider`.
+            `policygen.llm.Provider`. Several names take turns; so do your own objects in a `policygen.llm.Several`.
         out: folder for the run's folder.
         on_attempt: called after every attempt; what it raises ends the run.
         listeners: told what happens (see `policygen.runs.listeners.Listener`); one that fails does not end the run.
@@ -93,6 +93,8 @@ def run(
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
     """
     loaded = task if isinstance(task, Task) else load_task(task, step_timeout=step_timeout_of(None, (), settings))
+    if not isinstance(llm, str) and isinstance(llm, Sequence):
+        llm = joined_specs(llm)
     spec = llm if isinstance(llm, str) else _spec_of(llm)
     config = effective_config(loaded, loaded.name, options={**settings, "llm": spec})
     answers = Cache(Path(cache)) if cache is not None else None

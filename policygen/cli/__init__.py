@@ -207,7 +207,7 @@ def resume(
 def _carry_out(begun: Any) -> None:
     from policygen.llm.base import Keyed
     from policygen.reports.curves import LearningCurve
-    from policygen.reports.progress import Terminal
+    from policygen.reports.progress import Terminal, share_lines
     from policygen.search.run import carry_out
 
     if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
@@ -222,6 +222,8 @@ def _carry_out(begun: Any) -> None:
             raise SystemExit(130) from None
         raise SystemExit(fail(f"{error}\n{hint}", 1)) from None
     say(f"\nstopped: {summary.stopped}")
+    for line in share_lines(summary.shares):
+        say(line)
     if summary.cached:
         say(f"{summary.cached} answers came from the cache and cost nothing; {summary.llm_calls} requests were sent")
     best = begun.search.best
@@ -239,13 +241,15 @@ def _carry_out(begun: Any) -> None:
 
 def _way_on(begun: Any) -> str:
     """How an interrupted run goes on."""
+    from policygen.llm import specs_of
     from policygen.llm.base import Keyed
 
     chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
     words = ["policygen", "resume", str(begun.folder), *(["--set", f"base_url={chosen}"] if chosen else [])]
     # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
-    words += ["--trust"] * (":" in begun.task.gym_id or begun.config.llm.startswith("manual:"))
+    manual = any(spec.startswith("manual:") for spec in specs_of(begun.config.llm))
+    words += ["--trust"] * (":" in begun.task.gym_id or manual)
     return f"Nothing is lost; go on with: {shlex.join(words)}"
 
 

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", metavar="TASK|SUITE|SUITE:TASK...", nargs=-1, required=True)
-@click.option("--llm", "llms", multiple=True, metavar="SPEC", help="Provider and model; may be repeated.")
+@click.option(
+    "--llm",
+    "llms",
+    multiple=True,
+    metavar="SPEC",
+    help="Provider and model; repeated, each has runs of its own (for turns: 'A + B').",
+)
 @click.option("--template", "templates", multiple=True, metavar="T", help="Improve template; may be repeated.")
 @click.option("--seeds", default="5", help="How many, from 0 on (default 5), a range 100..109, or a list 1,5,7.")
 @assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")

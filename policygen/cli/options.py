@@ -50,6 +50,12 @@ def assignment(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
 
 
+def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, ...]) -> str | None:
+    from policygen.llm import joined_specs
+
+    return joined_specs(specs) if specs else None
+
+
 def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that `run` and `prompt` share."""
     for option in (
@@ -79,7 +85,14 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
         click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
         BASE_URL,
-        click.option("--llm", help="Provider and model (default: builtin, which is not a language model)."),
+        click.option(
+            "--llm",
+            multiple=True,
+            metavar="SPEC",
+            callback=_joined,
+            help="Provider and model (default: builtin, which is not a language model). Repeated, the models take "
+            "turns, by what their proposals gained for their cost (--set choose=round: one after the other).",
+        ),
     ):
         command = option(command)
     return command

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, Provider
 from policygen.llm.keys import keys_from_file
+from policygen.llm.several import Several
 
-__all__ = ["PROVIDERS", "Diagnosis", "Entry", "LLMOptions", "Provider", "Spec", "connect", "read_spec"]
+__all__ = [
+    "PROVIDERS",
+    "Diagnosis",
+    "Entry",
+    "LLMOptions",
+    "Provider",
+    "Several",
+    "Spec",
+    "connect",
+    "joined_specs",
+    "read_spec",
+    "specs_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +95,39 @@ def read_spec(spec: str) -> Spec:
     return Spec(name, argument.strip(), PROVIDERS.get(name))
 
 
+def specs_of(spec: str) -> tuple[str, ...]:
+    """The single providers of one that is written `openai:a + gemini:b`; a name may hold a plus all the same."""
+    parts = [part.strip() for part in spec.split(" + ")]
+    return tuple(parts) if all(read_spec(part).entry for part in parts) else (spec,)
+
+
+def joined_specs(specs: Sequence[str]) -> str:
+    """Several providers as one is written.
+
+    Raises UsageError for one that is not in the table: joined to others it would pass for a part of a name.
+    """
+    for spec in specs if len(specs) > 1 else ():
+        _known(read_spec(spec))
+    return " + ".join(specs)
+
+
 def connect(spec: str, options: LLMOptions) -> Provider:
     """The provider that `spec` names: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
 
-    Takes keys, and nothing else, from a `.env` file in the working directory first; variables that are set already win
-    over it. Asks no server.
+    Several, `openai:gpt-5-mini + compatible:qwen3`, are one that holds them all; a server's address is then that of the
+    compatible ones, if there are any. Takes keys, and nothing else, from a `.env` file in the working directory first;
+    variables that are set already win over it. Asks no server.
 
     Raises UsageError for an unknown or incomplete spec, a missing key, a key that a file would send elsewhere, or an
     optional package that is not installed.
     """
+    if len(specs := specs_of(spec)) > 1:
+        own = {one: read_spec(one).name == "compatible" for one in specs}
+        elsewhere = replace(options, base_url=None) if any(own.values()) else options
+        return Several([connect(one, options if own[one] else elsewhere) for one in specs])
     read, colon = read_spec(spec), ":" in spec
-    name, argument, entry = read.name, read.argument, read.entry
-    if entry is None:
-        close = difflib.get_close_matches(name, PROVIDERS, n=3)
-        meant = f" (did you mean {' or '.join(_written(one) for one in close)}?)" if close else ""
-        raise UsageError(
-            f"no model provider is called {name!r}{meant}; write one of {', '.join(map(_written, PROVIDERS))}"
-        )
+    entry = _known(read)
+    name, argument = read.name, read.argument
     if entry.takes == "required" and not argument:
         raise UsageError(f"{name!r} alone does not say which {entry.argument}: write {_written(name)}")
     if entry.takes == "none" and colon:
@@ -109,6 +138,20 @@ def connect(spec: str, options: LLMOptions) -> Provider:
     make = entry.load()
     provider: Provider = make() if entry.takes == "none" else make(argument, options)
     return provider
+
+
+def _known(read: Spec) -> Entry:
+    """The line of the table.
+
+    Raises UsageError where there is none.
+    """
+    if read.entry is None:
+        close = difflib.get_close_matches(read.name, PROVIDERS, n=3)
+        meant = f" (did you mean {' or '.join(_written(one) for one in close)}?)" if close else ""
+        raise UsageError(
+            f"no model provider is called {read.name!r}{meant}; write one of {', '.join(map(_written, PROVIDERS))}"
+        )
+    return read.entry
 
 
 def _written(name: str) -> str:

@@ -98,7 +98,7 @@ class Cache:
             ) from None
 
     def get(self, asked: Question) -> Reply | None:
-        """The answer as it was given, at a cost of 0, or None."""
+        """The answer as it was given, with the price that it had, or None."""
         return self._tried(lambda: self._get(asked.digest))
 
     def put(self, asked: Question, reply: Reply) -> None:
@@ -163,7 +163,7 @@ def _reply(text: object) -> Reply:
         raise ValueError("it is no reply") from None
     if any(count is not None and not 0 <= count <= MOST_TOKENS for count in (reply.tokens_in, reply.tokens_out)):
         raise ValueError("its tokens cannot be")
-    return replace(reply, usd=0.0, seconds=0.0, cached=True)
+    return replace(reply, seconds=0.0, cached=True)
 
 
 def _said(error: Exception) -> str:

@@ -56,7 +56,7 @@ class Reply:
     `text` is what the parser reads; `reasoning` (thinking tags, separate fields) is kept for the transcript only.
     Token counts are None where the server reported none, `usd` is None where the price is unknown.
     `truncated` says that the answer was cut off by its length limit, which makes it malformed whatever it holds.
-    `cached` says that it was asked for and paid before, and costs nothing now.
+    `cached` says that it was asked for and paid before, and costs nothing now; `usd` is what it cost then.
     """
 
     text: str

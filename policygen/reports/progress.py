@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 
 import click
 from rich.console import Console
@@ -12,10 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from policygen.llm import Several
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
 from policygen.runs.listeners import Activity, Listener, Watched
 from policygen.runs.state import Attempt
+from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
 
 
@@ -80,6 +83,8 @@ def _instability(attempt: Attempt) -> str:
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}/{_planned(run)}" if attempt.kind != "tuning" else f"{attempt.number:>3}  tuned on:"
+    if isinstance(run.provider, Several) and attempt.model:
+        number += f"  {attempt.model}:"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
     if attempt.kind == "resignation":
@@ -94,6 +99,21 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
         mark = f"  best so far{fresh}{f' {attempt.validated_episodes} other episodes' if fresh else ''}"
     tuned = f", tuned from {attempt.proposed_score.mean:.4g}" if attempt.proposed_score is not None else ""
     return f"{number}  {attempt.score}{tuned}{mark}  ({attempt.verdict}){_spending(run)}"
+
+
+def share_lines(among: Sequence[Share]) -> list[str]:
+    """What each of several models contributed, a sentence each."""
+    lines, total = [], sum(share.proposals for share in among) or 1
+    for share in among:
+        cost = "cost unknown" if share.usd is None else f"${share.usd:.4f}"
+        proposals = f"{share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%})"
+        lines.append(f"{share.model}: {proposals}, {share.accepted} became the best, gained {share.gain:.4g}, {cost}")
+    return lines
+
+
+def _shares_in_short(run: Run, several: Several) -> str:
+    found = shares(run.search.attempts, [provider.spec for provider in several.providers])
+    return ", ".join(f"{share.model} {share.proposals} (gained {share.gain:.4g})" for share in found)
 
 
 def _planned(run: Run) -> int:
@@ -131,6 +151,8 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
         table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {known}{spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)
+    if isinstance(run.provider, Several):
+        table.add_row("turns", shown(_shares_in_short(run, run.provider)))
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
     table.add_row("time", f"{duration(elapsed)}{left}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from policygen.llm import Provider
+from policygen.llm.several import Several
 from policygen.roles.builtin import PlainSearch
 from policygen.roles.proposer import LanguageModel, Proposer
+from policygen.roles.team import Team
 from policygen.runs.config import RunConfig
 
 
 def appoint(provider: Provider, config: RunConfig) -> Proposer:
     """The proposer for a run with these settings."""
+    if isinstance(provider, Several):
+        return Team(provider, config)
     return LanguageModel(provider, config) if provider.is_language_model else PlainSearch(provider, config)

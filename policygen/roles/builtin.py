@@ -120,7 +120,13 @@ class PlainSearch:
             )
 
         exchange = correspondence.exchange(context.number, 0, prompt, answer)
-        return Proposal(context.number, read(exchange.reply, context, self._config), (exchange,), standardised=True)
+        return Proposal(
+            context.number,
+            read(exchange.reply, context, self._config),
+            (exchange,),
+            standardised=True,
+            model=self.provider.spec,
+        )
 
     def model_calls(self, ledger: Ledger) -> int:
         """None: there is no language model."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from policygen.errors import BudgetExhausted, UsageError
-from policygen.llm import Provider, read_spec
+from policygen.llm import LLMOptions, Provider, read_spec
 from policygen.llm.cache import question
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.prices import cost
@@ -32,7 +32,7 @@ class Proposal:
     """What was proposed for an attempt: a policy or problems, and the exchanges it took.
 
     `stopped` is the reason if a budget ended before the reply could be repaired. `standardised` says that the policy's
-    constants weigh standardised quantities, so that all have the same natural size.
+    constants weigh standardised quantities, so that all have the same natural size. `model` is who was asked.
     """
 
     number: int
@@ -40,6 +40,7 @@ class Proposal:
     exchanges: tuple[Exchange, ...]
     stopped: str = ""
     standardised: bool = False
+    model: str = ""
 
     @property
     def turns(self) -> tuple[Message, ...]:
@@ -92,11 +93,17 @@ class LanguageModel:
     is_language_model = True
     reads_prompts = True
 
-    def __init__(self, provider: Provider, config: RunConfig, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        config: RunConfig,
+        sleep: Callable[[float], None] = time.sleep,
+        options: LLMOptions | None = None,
+    ) -> None:
         self.provider = provider
-        self.introduction = config.llm
+        self.introduction = provider.spec
         self._config = config
-        self._options = llm_options(config)
+        self._options = options or llm_options(config)
         self._sleep = sleep
 
     def check(self, task: Task) -> None:
@@ -107,7 +114,7 @@ class LanguageModel:
         """
         if self._config.max_usd is not None and self._cost(1, 1) is None:
             raise UsageError(
-                f"--max-usd cannot be held because the price of {self._config.llm} is unknown; "
+                f"--max-usd cannot be held because the price of {self.provider.spec} is unknown; "
                 "state it with --set price_in=USD --set price_out=USD, per million tokens"
             )
 
@@ -134,7 +141,7 @@ class LanguageModel:
             parsed = read(exchange.reply, context, self._config)
             if parsed.policy is not None or parsed.resigned:
                 break
-        return Proposal(context.number, parsed, tuple(exchanges), stopped)
+        return Proposal(context.number, parsed, tuple(exchanges), stopped, model=self.provider.spec)
 
     def model_calls(self, ledger: Ledger) -> int:
         """All requests, repeated ones included."""

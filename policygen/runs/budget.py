@@ -91,7 +91,8 @@ class Ledger:
             self._estimate_ratio = max(1.05, 1.1 * tokens_in / prompt.estimated_tokens)
         self.tokens_in += tokens_in
         self.tokens_out += tokens_out
-        self.usd = None if self.usd is None or reply.usd is None else self.usd + reply.usd
+        if not reply.cached:
+            self.usd = None if self.usd is None or reply.usd is None else self.usd + reply.usd
         self.llm_seconds += reply.seconds
         return tokens_in, tokens_out
 

@@ -77,7 +77,12 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     task: str = Field(description="task name, task file or Gymnasium id")
-    llm: str = Field("builtin", description="provider and model, such as openai:gpt-5-mini")
+    llm: str = Field(
+        "builtin", description="provider and model, such as openai:gpt-5-mini; several as A + B take turns"
+    )
+    choose: Literal["ucb", "round"] = Field(
+        "ucb", description="whose turn it is of several models: by gain for cost, or one after the other"
+    )
     policy: PolicyKind = Field("table", description="kind of policy")
     iterations: int = Field(20, ge=1, description="rounds of asking")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")

@@ -33,7 +33,7 @@ from policygen.files import (
     toml_of,
     write_atomically,
 )
-from policygen.llm import read_spec
+from policygen.llm import read_spec, specs_of
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.example import Example, example_from_record, example_to_record
@@ -85,7 +85,7 @@ class Logbook:
         Raises:
             LogbookError: it cannot be written.
         """
-        provider = read_spec(config.llm).name
+        provider = "-".join(dict.fromkeys(read_spec(spec).name for spec in specs_of(config.llm)))
         stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
         logbook = cls(_named_folder(out / name) if name else _new_folder(out, stem))
         try:

@@ -17,6 +17,7 @@ from policygen.episodes.score import Score
 from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.policy import check_head
 from policygen.runs.state import Attempt, Ending, played_record, policy_record, read_packed
+from policygen.runs.turns import Share
 from policygen.tasks.task import Task
 
 
@@ -123,6 +124,7 @@ class Summary:
     Attributes:
         llm_calls: requests to a language model; `requests` also counts those to a search without one, and `cached` the
             answers that came from a cache and cost nothing.
+        shares: what each of several models contributed; empty for one.
         usd: None where a price is unknown.
         episodes, env_steps: spent while searching; the final score's are not among them.
         best_attempt: None where no reply was a policy; then there is no `final` score either.
@@ -145,6 +147,7 @@ class Summary:
     attempts: int = 0
     llm_calls: int = 0
     requests: int = 0
+    shares: tuple[Share, ...] = ()
     cached: int = 0
     repairs: int = 0
     failed_attempts: int = 0

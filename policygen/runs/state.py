@@ -81,8 +81,11 @@ class Attempt:
             how far each constant could still move (see `refine.Refined`), `tuning` from where it could go on.
         undefined: features and outputs that were no finite number, and in which share of the steps.
         unstable: in how many of the episodes played for its score the simulation diverged, as far as that is told.
+        model: who proposed it, as `provider:model`; empty where nobody was asked.
         calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
-        usd: None where the price is unknown. `llm_seconds`: time spent waiting for the model.
+        usd: None where the price is unknown. `price`: the same, with answers from a cache at what they cost when they
+            were asked for, so that whose turn is next does not depend on it.
+        llm_seconds: time spent waiting for the model.
         episodes, env_steps: totals of the run after this attempt.
         stopped: the budget that this attempt, unrepaired or unscored, used up; the run ends with its round.
         best_mean, best_episodes: the score by which the best after this attempt was chosen, and the episodes that it
@@ -111,11 +114,13 @@ class Attempt:
     tuning: TuningState | None = None
     undefined: tuple[tuple[str, float], ...] = ()
     unstable: int = 0
+    model: str = ""
     calls: int = 0
     repairs: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float | None = 0.0
+    price: float | None = 0.0
     llm_seconds: float = 0.0
     episodes: int = 0
     env_steps: int = 0

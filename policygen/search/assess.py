@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -132,7 +133,8 @@ def confirm_best(search: Search, arena: Arena) -> Score | None:
 def _proposed(proposal: Proposal) -> Attempt:
     """The attempt as far as asking for it goes."""
     replies = [exchange.reply for exchange in proposal.exchanges]
-    costs = [reply.usd for reply in replies]
+    costs = [0.0 if reply.cached else reply.usd for reply in replies]
+    prices = [reply.usd for reply in replies]
     return Attempt(
         proposal.number,
         proposal.parsed.policy,
@@ -145,10 +147,16 @@ def _proposed(proposal: Proposal) -> Attempt:
         repairs=max(0, len(proposal.exchanges) - 1),
         tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
         tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
-        usd=None if None in costs else float(sum(cost for cost in costs if cost is not None)),
+        model=proposal.model,
+        usd=_total(costs),
+        price=_total(prices),
         llm_seconds=sum(reply.seconds for reply in replies),
         stopped=proposal.stopped,
     )
+
+
+def _total(costs: Sequence[float | None]) -> float | None:
+    return None if None in costs else float(sum(cost for cost in costs if cost is not None))
 
 
 def _tuned(

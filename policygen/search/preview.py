@@ -9,7 +9,7 @@ from typing import Any
 
 from policygen.errors import UsageError
 from policygen.files import find_run
-from policygen.llm import read_spec
+from policygen.llm import read_spec, specs_of
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
 from policygen.prompts.render import improve_template, render_prompt
@@ -17,6 +17,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.correspondence import llm_options
 from policygen.runs.reading import read_example
+from policygen.runs.turns import whose_turn
 from policygen.search.arena import Arena
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
@@ -76,7 +77,8 @@ def preview(
             search.keep(assess_random_actions(arena))
     context = search.context(len(search.attempts), config)
     prompt = render_prompt(context, config, search.remembered(config))
-    asked = read_spec(config.llm)
+    models = specs_of(config.llm)
+    asked = read_spec(whose_turn(context.number, context.attempts, models, config))
     price = ""
     if asked.entry is None or asked.entry.is_language_model:
         usd = cost(llm_options(config), asked.name, (asked.argument,), prompt.estimated_tokens, 0)

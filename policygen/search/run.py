@@ -11,7 +11,7 @@ from pathlib import Path
 from policygen.episodes.score import Score
 from policygen.errors import PolicygenError
 from policygen.files import find_run
-from policygen.llm import Provider, connect
+from policygen.llm import Provider, Several, connect
 from policygen.llm.cache import Cache
 from policygen.prompts.render import check_templates
 from policygen.roles.appoint import appoint
@@ -24,6 +24,7 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
 from policygen.runs.state import Attempt, Search
+from policygen.runs.turns import shares
 from policygen.search.arena import play_final
 from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
@@ -145,6 +146,7 @@ def summarise(run: Run, seconds: float) -> Summary:
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
     asked = [attempt for attempt in search.attempts if attempt.number > 0]
     solved, optimum = search.task.solved, search.task.optimum
+    several = run.provider if isinstance(run.provider, Several) else None
     return Summary(
         task=search.task.name,
         gym_id=search.task.gym_id,
@@ -156,6 +158,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         attempts=len(asked),
         llm_calls=run.proposer.model_calls(ledger),
         requests=ledger.calls,
+        shares=shares(search.attempts, [one.spec for one in several.providers]) if several is not None else (),
         cached=ledger.cached,
         repairs=sum(attempt.repairs for attempt in asked),
         failed_attempts=sum(attempt.failed for attempt in asked),

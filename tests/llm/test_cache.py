@@ -30,7 +30,7 @@ def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:
     cache = Cache(Path("answers/deep"))
     assert cache.get(ASKED) is None
     cache.put(ASKED, REPLY)
-    assert Cache(cache.folder).get(ASKED) == replace(REPLY, usd=0.0, seconds=0.0, cached=True)
+    assert Cache(cache.folder).get(ASKED) == replace(REPLY, seconds=0.0, cached=True)
     cache.put(ASKED, replace(REPLY, text="later"))  # the first one stays
     assert cache.get(ASKED).text == REPLY.text
     held = content(cache.folder)

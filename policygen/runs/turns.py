@@ -1,0 +1,105 @@
+"""Whose turn it is where several models propose: by recorded attempts alone, so that a resumed run agrees."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policygen.runs.config import RunConfig
+from policygen.runs.state import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several models contributed.
+
+    Attributes:
+        proposals: how many attempts it was asked for; `accepted`: how many of them became the best.
+        gain: by how much these were better than the best before them, added up. The first policy of a run had none
+            before it, and counts for nobody.
+        usd: charged for them; None where the price is unknown.
+    """
+
+    model: str
+    proposals: int
+    accepted: int
+    gain: float
+    usd: float | None
+
+
+def shares(attempts: Sequence[Attempt], models: Sequence[str]) -> tuple[Share, ...]:
+    """What each model contributed."""
+    found = []
+    for model in models:
+        own = [attempt for attempt in _asked(attempts) if attempt.model == model]
+        costs = [attempt.usd for attempt in own]
+        usd = None if None in costs else sum(cost for cost in costs if cost is not None)
+        found.append(Share(model, len(own), sum(a.accepted for a in own), math.fsum(map(_gain, own)), usd))
+    return tuple(found)
+
+
+def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], config: RunConfig) -> str:
+    """Which of the models proposes attempt `number`.
+
+    Args:
+        attempts: those before it; what its own round has brought by now is left out.
+    """
+    if config.choose == "round":
+        return models[(number - 1) % len(models)]
+    first = number - (number - 1) % config.candidates
+    before = [attempt for attempt in attempts if attempt.number < first]
+    round_so_far: list[str] = []
+    for _ in range(first, number + 1):
+        round_so_far.append(_best_bet(before, models, round_so_far))
+    return round_so_far[-1]
+
+
+def _best_bet(attempts: Sequence[Attempt], models: Sequence[str], waiting: Sequence[str]) -> str:
+    """UCB1 (Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", 2002) over gains.
+
+    A model's value is what its proposals gained for what they cost, as a share of the best model's, as in ShinkaEvolve
+    (arXiv 2509.19349), which rewards what improves on the best, and weighs it against cost. The cost is in dollars
+    where all models have a price, else in replies. `waiting` are models asked in this round whose proposals have not
+    been scored: they count as asked, and as no gain or cost.
+    """
+    asked = _asked(attempts)
+    counted = [attempt for attempt in asked if not _is_first_policy(attempt)]
+    tried = Counter(waiting) + Counter(attempt.model for attempt in counted)
+    turns = Counter(waiting) + Counter(attempt.model for attempt in asked)
+    untried = [model for model in models if not tried[model]]
+    if untried:
+        return min(untried, key=lambda model: turns[model])
+    values = _values(counted, models)
+    total = sum(tried[model] for model in models)
+    return max(models, key=lambda model: values[model] + math.sqrt(2 * math.log(total) / tried[model]))
+
+
+def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, float]:
+    """Gain by cost of each model, from 0 to 1."""
+    gains, dollars, replies = dict.fromkeys(models, 0.0), dict.fromkeys(models, 0.0), dict.fromkeys(models, 0)
+    priced = True
+    for attempt in attempts:
+        if attempt.model in gains:
+            gains[attempt.model] += _gain(attempt)
+            dollars[attempt.model] += attempt.price or 0.0
+            replies[attempt.model] += attempt.repairs + 1
+            priced = priced and attempt.price is not None
+    priced = priced and all(dollars[model] > 0 for model in models if replies[model])
+    costs = dollars if priced else replies
+    values = {model: gains[model] / costs[model] if costs[model] else 0.0 for model in models}
+    most = max(values.values())
+    return {model: value / most if most > 0 and math.isfinite(most) else 0.0 for model, value in values.items()}
+
+
+def _asked(attempts: Sequence[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in attempts if attempt.number > 0 and attempt.kind != "tuning"]
+
+
+def _is_first_policy(attempt: Attempt) -> bool:
+    return attempt.accepted and attempt.gain is None
+
+
+def _gain(attempt: Attempt) -> float:
+    return max(0.0, attempt.gain or 0.0) if attempt.accepted else 0.0
