@@ -31,11 +31,13 @@ from policygen.cli.options import (
 )
 from policygen.cli.pages import report
 from policygen.cli.prompting import templates
+from policygen.cli.steering import comment, continue_run, pause
 from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import LAST_WORD
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
+    "Steer a run": ("comment", "pause", "continue"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film", "report"),
     "Hand it over": ("export", "simplify"),
     "Prepare": ("tasks", "prompt", "doctor", "bench", "cache", "templates"),
@@ -160,6 +162,9 @@ commands.add_command(templates)
 commands.add_command(export)
 commands.add_command(report)
 commands.add_command(simplify)
+commands.add_command(comment)
+commands.add_command(pause)
+commands.add_command(continue_run)
 
 
 @commands.command()

@@ -52,6 +52,7 @@ class Show:
     prose: int = 6_000
     example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
     details: int = 8_000  # characters of each account of constants, of bins, of values that were no number
+    comments: int = 2_000  # characters of each comment
     policy: int = 400_000  # characters of the best policy; beyond, its first and its last lines
 
 
@@ -81,6 +82,7 @@ _SHRINK_LAST = (
     ("facts", 400),
     ("prose", 800),
     ("policy", 600),
+    ("comments", 300),
 )
 
 
@@ -151,6 +153,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             "last_level": LAST_SIGNIFICANCE,
             "prolongations": list(PROLONGATIONS),
         },
+        "comments": list(context.comments),
         "random": random_view(context.attempts),
         "visits": seen,
         "normalised": [

@@ -16,7 +16,7 @@ from rich.text import Text
 from policygen.llm import Several
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
-from policygen.runs.listeners import Activity, Listener, Watched
+from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.state import Attempt
 from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
@@ -61,7 +61,7 @@ class Terminal(Listener):
     def doing(self, activity: Activity | None) -> None:
         """Show it in the panel; a fault that is waited out is said everywhere, and stays on the screen."""
         self._activity = activity
-        if isinstance(activity, Wait) and activity.reason:
+        if isinstance(activity, Steered) or (isinstance(activity, Wait) and activity.reason):
             click.echo(shown(str(activity)), err=True)
 
     def ended(self) -> None:
@@ -168,6 +168,8 @@ def activity_line(activity: Activity, now: float) -> str:
     if isinstance(activity, Wait):
         ahead = activity.until - now if activity.until is not None else 0.0
         return f"{activity} ({duration(ahead)} left)" if ahead > 0 else str(activity)
+    if isinstance(activity, Steered):
+        return activity.sentence
     line = f"tuning attempt {activity.number}: {activity.played:,} of {activity.episodes:,} episodes"
     if activity.mean is not None:
         line += f", mean {activity.mean:.4g} now"

@@ -13,6 +13,7 @@ from policygen.llm.messages import Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, tell_nobody
+from policygen.runs.steering import Steering
 
 MOST_IDEA = 160  # characters of the sentence that an attempt is remembered by
 MOST_READ = 20_000  # characters of a reply that are searched for it
@@ -50,6 +51,7 @@ class Correspondence:
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used, in order.
         tell: told what is waited for, and everything else that takes long in the run.
+        steering: what the user says to the run meanwhile.
         cache: where answers are looked up before anybody is asked, and kept.
         on_exchange: called with every new exchange as soon as it is there, before anything else can fail.
         on_sent: called with the attempt and the number of its request before every single request is sent.
@@ -64,6 +66,7 @@ class Correspondence:
         on_sent: Callable[[int, int], None] = lambda attempt, request: None,
         tell: Callable[[Activity | None], None] = tell_nobody,
         cache: Cache | None = None,
+        steering: Steering | None = None,
     ) -> None:
         self.ledger = ledger
         self._recorded = list(recorded)
@@ -71,11 +74,17 @@ class Correspondence:
         self._on_sent = on_sent
         self.tell = tell
         self.cache = cache
+        self.steering = steering
 
     @property
     def repeats(self) -> bool:
         """Whether the next reply is one that an interrupted run was left with."""
         return bool(self._recorded)
+
+    @property
+    def answered(self) -> bool:
+        """Whether an interrupted run was left with a reply to what is asked next."""
+        return any(isinstance(earlier, Exchange) for earlier in self._recorded)
 
     def charge_call(self, attempt: int, request: int) -> None:
         """Count one request of an attempt and write it down, before it is sent.

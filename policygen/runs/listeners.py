@@ -32,7 +32,17 @@ class TuningProgress:
     since: float
 
 
-Activity = Wait | TuningProgress
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """What comes of the user's having a say, in a sentence: the run is paused, or goes on."""
+
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+Activity = Wait | TuningProgress | Steered
 """What a run takes long for."""
 
 

@@ -332,7 +332,7 @@ class Context:
     run's own: read it at once, do not keep it. `tuning` says what the numerical search that tunes the proposal may do.
     `definitions` say what `n_NAME` stands for, over all that the buffer holds; empty unless the run normalises. They
     depend on nothing else, so that a resumed run reads recorded replies as they were read. `memory` asks `builtin` for
-    policies that remember.
+    policies that remember. `comments` are what the user wants the model to heed.
     """
 
     task: Task
@@ -347,6 +347,7 @@ class Context:
     definitions: tuple[Definition, ...] = ()
     example: Example | None = None
     memory: bool = False
+    comments: tuple[str, ...] = ()
 
     @property
     def incumbent(self) -> Policy | None:

@@ -17,6 +17,7 @@ from policygen.search.arena import Arena
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import given_up, nothing_left_to_gain
 from policygen.search.leftover import tuned_on
+from policygen.search.steer import check_shown, steered
 from policygen.tasks.task import Task
 
 
@@ -49,8 +50,9 @@ def optimize(
                 if reason := given_up(search.attempts, config):
                     raise BudgetExhausted(reason)
                 arena.be_careful(correspondence.repeats)
-                scorable = contexts[: arena.scorable(len(contexts))]
+                scorable = steered(contexts[: arena.scorable(len(contexts))], correspondence)
                 prompts = [render_prompt(context, config, search.remembered(config)) for context in scorable]
+                check_shown(scorable, prompts, config, correspondence)
                 asked = propose_round(proposer, prompts, scorable, correspondence)
                 for proposal in asked.proposals:
                     yield search.keep(assess(proposal, search, arena))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.correspondence import llm_options
 from policygen.runs.reading import read_example
+from policygen.runs.steering import Steering
 from policygen.runs.turns import whose_turn
 from policygen.search.arena import Arena
 from policygen.search.assess import assess_random_actions
@@ -76,6 +77,9 @@ def preview(
         with Arena(search, config, Ledger(config)) as arena:
             search.keep(assess_random_actions(arena))
     context = search.context(len(search.attempts), config)
+    if (folder / "config.toml").is_file():
+        comments = Steering(folder).standing(context.number)
+        context = replace(context, comments=tuple(comment.text for comment in comments))
     prompt = render_prompt(context, config, search.remembered(config))
     models = specs_of(config.llm)
     asked = read_spec(whose_turn(context.number, context.attempts, models, config))

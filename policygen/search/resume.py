@@ -25,6 +25,7 @@ from policygen.runs.correspondence import Exchange, FailedExchange, llm_options,
 from policygen.runs.logbook import Logbook
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Attempt, Search
+from policygen.runs.steering import Steering
 from policygen.runs.transcript import REMEDY
 from policygen.search.arena import seeds_of_attempt, warm_up_seeds
 from policygen.search.extend import check_extension, unchanged
@@ -83,6 +84,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     logbook.clear_up(loaded.search.attempts)
     if loaded.search.best is not None:
         logbook.save_best(loaded.search.best)
+    Steering(folder).pause(False)  # who resumes wants it to go on
     return loaded
 
 

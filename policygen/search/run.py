@@ -24,6 +24,7 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
 from policygen.runs.state import Attempt, Search
+from policygen.runs.steering import Steering
 from policygen.runs.turns import shares
 from policygen.search.arena import play_final
 from policygen.search.judge import NEGLIGIBLE, reaches
@@ -85,6 +86,7 @@ class Run:
             on_sent=self.logbook.record_sent if paid else lambda attempt, request: None,
             tell=self.tell,
             cache=self.cache,
+            steering=Steering(self.folder),
         )
         try:
             for attempt in optimize(self.search, self.config, self.proposer, correspondence):

@@ -21,7 +21,7 @@ from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
 from policygen.roles.appoint import appoint
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.listeners import Activity, Listener, Watched
+from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
@@ -181,8 +181,8 @@ class _Telling(Listener):
         self._say(max(0, len(run.search.attempts) - 1))
 
     def doing(self, activity: Activity | None) -> None:
-        """Say what is waited for after a fault."""
-        if isinstance(activity, Wait) and activity.reason:
+        """Say what is waited for after a fault, and what comes of the user's having a say."""
+        if isinstance(activity, Steered) or (isinstance(activity, Wait) and activity.reason):
             self._tell(Note(self._key, str(activity)))
 
     def attempted(self, attempt: Attempt) -> None:

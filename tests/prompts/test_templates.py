@@ -30,7 +30,7 @@ def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
     assert list(used)[:3] == ["system", "_language_table", "improve_table"]
     assert set(used) == {
         *("system", "_language_table", "improve_table", "repair", "_task", "_grid", "_example", "_best"),
-        *("_account", "_history", "_trajectories", "_visits", "_tuning"),
+        *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments"),
     }
     assert all(text == SHIPPED[name] for name, text in used.items())
 

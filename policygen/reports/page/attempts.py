@@ -36,6 +36,7 @@ class AttemptView:
         state: `best`, `accepted` (a best that was overtaken), `refused`, `failed`, `resigned`, `tuning` or `random`.
         verdict: why it was kept or not.
         before: the score before tuning, and `tuning` what tuning did; empty where nothing was tuned.
+        comments: what the user had the prompt say.
         parent: the best attempt at its time, which `changes` and `cells` compare it with; None for a first policy.
     """
 
@@ -49,6 +50,7 @@ class AttemptView:
     fresh: str = ""
     problems: tuple[Problem, ...] = ()
     parent: int | None = None
+    comments: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     cells: str = ""
     remark: str = ""

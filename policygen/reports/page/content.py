@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policygen.policies.policy import Policy
@@ -16,6 +16,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
 from policygen.runs.state import Attempt
+from policygen.runs.steering import Said, Steering
 from policygen.tasks.task import Task
 
 LONGEST_ABOUT = 1_000  # characters of the account of a task that are not folded
@@ -38,6 +39,7 @@ class RunContent:
         headline: the final score, or the best so far, as one number; `interval` and `basis` say how sure it is.
         about: what is controlled, and the rest of a long account of it.
         left_out: attempts that are not shown.
+        user: what the user said to the run.
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class RunContent:
     limits: tuple[Fact, ...]
     views: tuple[AttemptView, ...]
     left_out: int
+    user: Said
     spent: tuple[Fact, ...]
     settings: tuple[Fact, ...]
     versions: tuple[Fact, ...]
@@ -95,7 +98,8 @@ def read_run(folder: Path, *, conversation: bool = True) -> RunContent:
     shown, left_out = shown_attempts(attempts, best)
     kept = frozenset(attempt.number for attempt in attempts if attempt.accepted)
     turns = turns_of(logbook.exchanges(), kept) if conversation else {}
-    views = attempt_views(attempts, shown, best, turns)
+    user = Steering(folder).read()
+    views = tuple(_told(view, user, config) for view in attempt_views(attempts, shown, best, turns))
     final = summary.final if summary is not None else None
     headline, interval, basis = _headline(final, best, attempts, finished=summary is not None)
     return RunContent(
@@ -117,12 +121,20 @@ def read_run(folder: Path, *, conversation: bool = True) -> RunContent:
         limits=tuple(_limits(task)),
         views=views,
         left_out=left_out,
+        user=user,
         spent=tuple(spending(summary, attempts)),
         settings=tuple(Fact(name, said(value)) for name, value in config.model_dump(exclude_none=True).items()),
         versions=versions_of(folder),
         command=command_of(config, task),
         replay=command_of(config.model_copy(update={"llm": f"replay:{folder}"}), task) if has_replies(config) else "",
     )
+
+
+def _told(view: AttemptView, user: Said, config: RunConfig) -> AttemptView:
+    """The attempt with the comments that its round's prompts carried."""
+    first = view.number - (view.number - 1) % config.candidates
+    numbers = user.carried.get(first, ()) if view.number else ()
+    return replace(view, comments=tuple(c.text for c in user.comments if c.number in numbers)) if numbers else view
 
 
 def _proposals(llm: str) -> str:

@@ -1,0 +1,80 @@
+"""Commands for a run that goes on meanwhile: `comment`, `pause` and `continue`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from policygen.cli.options import RunPath, say
+from policygen.errors import UsageError
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("text", required=False)
+@click.option("--until-withdrawn/--once", default=True, help="How long the model is told (default: until withdrawn).")
+@click.option(
+    "--withdraw", is_flag=False, flag_value="all", metavar="[NUMBER]", help="Withdraw a comment; without NUMBER, all."
+)
+def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw: str | None) -> None:
+    """Tell the model of a run TEXT from the next prompt on; without TEXT, list what was said. RUN may be `latest`.
+
+    The run may be at work or not. Which prompt carried which comment is written into the run's folder, so that a run
+    that is resumed tells the same.
+    """
+    from policygen.runs.logbook import Logbook
+    from policygen.runs.steering import Steering
+
+    logbook, steering = Logbook(run_folder), Steering(run_folder)
+    config = logbook.config()
+    if withdraw is not None:
+        if text is not None:
+            raise UsageError("say one thing at a time: a comment, or --withdraw")
+        if withdraw != "all" and not withdraw.isdecimal():
+            raise UsageError(f"--withdraw {withdraw}: write the comment's number, or nothing for all")
+        for gone in steering.withdraw(None if withdraw == "all" else int(withdraw)):
+            say(f"withdrawn: {gone.number}. {gone.text}")
+        return
+    if text is None:
+        comments = steering.read().comments
+        for one in comments:
+            told = f"told in attempt {', '.join(map(str, one.carried))}" if one.carried else "not told yet"
+            state = "withdrawn, " if one.withdrawn else "once, " if one.once else ""
+            say(f"{one.number}. {one.text}  ({state}{told})")
+        if not comments:
+            say('no comments; add one with: policygen comment RUN "TEXT"')
+        return
+    made = steering.say(text, once=not until_withdrawn)
+    say(f"comment {made.number}: the next prompt carries it{'' if made.once else ', and those after it'}")
+    if config.llm.partition(":")[0] in ("builtin", "replay"):
+        say(f"Warning: {config.llm} does not read prompts: a comment makes no difference to it", err=True)
+    elif logbook.summary() is not None:
+        say(f"the run is finished; it is told if that goes on: policygen resume {run_folder} --iterations N", err=True)
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN", type=RunPath())
+def pause(run_folder: Path) -> None:
+    """Let a run wait before its next prompt; `continue` lets it go on. RUN may be `latest`."""
+    _pause(run_folder, True)
+
+
+@click.command("continue")
+@click.argument("run_folder", metavar="RUN", type=RunPath())
+def continue_run(run_folder: Path) -> None:
+    """Let a paused run go on. One that no process carries out goes on with `resume`."""
+    _pause(run_folder, False)
+
+
+def _pause(folder: Path, paused: bool) -> None:
+    from policygen.runs.logbook import Logbook
+    from policygen.runs.steering import Steering
+
+    logbook = Logbook(folder)
+    logbook.config()
+    if logbook.summary() is not None:
+        raise UsageError(f"{folder} is finished: there is nothing to {'pause' if paused else 'continue'}")
+    changed = Steering(folder).pause(paused)
+    words = "it waits before its next prompt" if paused else "it goes on"
+    say(words if changed else f"it is {'paused already' if paused else 'not paused'}")
