@@ -108,6 +108,9 @@ def test_without_runs_it_makes_three(tmp_path: Path) -> None:
     assert len(table) == 1 + 8
     assert all(line.split()[2] in "0123" for line in table[1:])
     assert texts(notebook, "play").startswith("return of one episode: ")
+    assert texts(notebook, "film").startswith("Film(returns=(")
+    (shown,) = [output.data["text/html"] for cell in notebook.cells if cell.id == "film" for output in cell.outputs]
+    assert 'src="data:image/gif;base64,' in shown
     remembered, without, _ = filter(None, texts(notebook, "memory").splitlines())
     assert remembered == "remembers: load sin speed torque"
     assert without.startswith("without memory: -")
