@@ -104,7 +104,7 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
             rows[cell] = next(i for i, rule in enumerate(policy.rules) if _covers(rule, bins))
         rule = policy.rules[rows[cell]]
         reasons = [
-            Reason(f"{dimension.name} = {quantities[at]:.3g}", span(dimension, bins))
+            Reason(f"{dimension.name} = {quantities[at]:.3g}", _span_if_wider(dimension, bins))
             for dimension, bins, at in zip(policy.grid.dimensions, rule.bins, policy.reader.positions, strict=True)
             if len(bins) < dimension.bins
         ]
@@ -126,6 +126,11 @@ def _cut(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
         return tuple(reasons)
     left = len(reasons) - MOST_REASONS + 1
     return (*reasons[: MOST_REASONS - 1], Reason(f"and {left} more", ""))
+
+
+def _span_if_wider(dimension: Dimension, bins: Sequence[int]) -> str:
+    """Nothing where the value itself is all that the bins hold."""
+    return "" if dimension.counts_integers and len(bins) == 1 else span(dimension, bins)
 
 
 def span(dimension: Dimension, bins: Sequence[int]) -> str:

@@ -106,15 +106,16 @@ def frames(policy: Policy, takes: list[Take], look: Look = Look()) -> Iterator[F
         EnvironmentFault: the environment fails.
     """
     most = math.inf if look.most is None else look.most / max(1, len(takes))
+    explainers = [Explainer(policy, take.episode) for take in takes]
+    panel = _Panel(policy, look.width, max((explainer.most for explainer in explainers), default=0))
     with Stage(policy.task) as stage:
-        for take in takes:
-            yield from _of_one(policy, take, stage, look, _timing(take.episode.length, stage.pace, look, most))
+        for take, explainer in zip(takes, explainers, strict=True):
+            timing = _timing(take.episode.length, stage.pace, look, most)
+            yield from _of_one(panel, take, explainer, stage, timing)
 
 
-def _of_one(policy: Policy, take: Take, stage: Stage, look: Look, timing: _Timing) -> Iterator[Frame]:
+def _of_one(panel: _Panel, take: Take, explainer: Explainer, stage: Stage, timing: _Timing) -> Iterator[Frame]:
     episode = take.episode
-    explainer = Explainer(policy, episode)
-    panel = _Panel(policy, look.width, explainer.most)
     wanted = {*range(0, episode.length, timing.every), episode.length}
     for scene in stage.play(episode, wanted):
         shown = scene.picture is not None

@@ -15,6 +15,7 @@ from policygen.episodes.scenes import Stage
 from policygen.errors import UsageError
 from policygen.policies.policy import Policy
 from policygen.reports import film
+from policygen.reports.decisions import Explainer
 from policygen.reports.frames import SMALL, Look, frames
 from policygen.reports.window import show
 
@@ -82,6 +83,14 @@ def test_the_frames_of_a_gif_are_the_pictures_of_the_environment(falling):
     below = [np.asarray(picture.crop((0, 215, 320, picture.height))) for picture in pictures]
     assert all((panel < 128).any() for panel in below)
     assert len({panel.tobytes() for panel in below}) == len(below)  # every frame says its step and return
+
+
+def test_all_frames_of_a_film_have_one_size():
+    # At the first seed of these nothing is read but zeros, so that there is no term to show.
+    policy = policygen.parse("left = max(0, position - 0.04)\nright = 0", "cartpole", "linear")
+    shown = film.takes(policy, episodes=8)
+    assert len({Explainer(policy, take.episode).most for take in shown}) > 1
+    assert len({frame.image.size for frame in frames(policy, shown, Look(width=80, most=16))}) == 1
 
 
 def test_a_long_film_is_cut_to_what_fits(falling):
