@@ -77,12 +77,17 @@ def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
         task: gives the names of quantities and actions.
         features: may be used without a definition in the text.
     """
-    draft = Draft(most_features=max(MOST_FEATURES, 2 * len(task.observations)))
+    draft = Draft(most_features=most_features(task))
     if len(text) > MAX_CHARACTERS:
         draft.problem(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
     else:
         _read_lines(_policy_lines(with_names(text, task)), _Vocabulary(task, list(features)), draft)
     return draft
+
+
+def most_features(task: Task) -> int:
+    """How many features a policy may define."""
+    return max(MOST_FEATURES, 2 * len(task.observations))
 
 
 def with_names(text: str, task: Task) -> str:

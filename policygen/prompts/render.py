@@ -16,7 +16,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.features import CellReader
-from policygen.policies.lines import Problem, read_draft
+from policygen.policies.lines import Problem, most_features, read_draft
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
@@ -146,6 +146,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "refining": context.tuning is not None,
         "tuning": context.tuning,
         "functions": list(FUNCTION_NAMES),
+        "most_features": most_features(task),
         "attempts": attempt_views(context, visits),
         "rule": {
             "episodes": config.episodes,

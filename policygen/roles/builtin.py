@@ -10,8 +10,9 @@ process drawn from the posterior of the counts, in which an untried action may t
 sampling; Osband, Russo and Van Roy 2013, arXiv 1306.0940). Even attempts use what is known: the mean of the counts.
 
 Linear: an evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) on
-weights over observations scaled to unit spread, with the mirror image of every failed step tried next. Where memory is
-asked for (`--memory`), a clock and integrals are weighed, too.
+weights over observations scaled to unit spread, with the mirror image of every failed step tried next. Where proposals
+are tuned (`--refine`), it proposes the plain structure once, and then the best policy for tuning to go on with. Where
+memory is asked for (`--memory`), a clock and integrals are weighed, too.
 """
 
 from __future__ import annotations
@@ -249,7 +250,6 @@ def _nearest(choices: npt.NDArray[np.float64], actions: npt.NDArray[Any]) -> npt
 
 _FIRST_STEP = 1.0
 _RANDOM_STARTS = 4
-_NEARBY = 0.1
 _FASTER = 0.5  # change of the logarithm of a clock's rate, beside a weight's of 1
 
 
@@ -267,10 +267,10 @@ def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     shape = (len(terms) + 1, len(output_names(context.task)))
     rate, faster = memory.rate_of(best), 0.0
     if context.tuning is not None:
-        # The numbers are the refinement's business: give it the plain structure first, then the neighbourhood.
-        start = _weights(best, terms) if isinstance(best, LinearPolicy) else np.zeros(shape)
-        matrix = start + _NEARBY * rng.normal(size=shape) if best is not None else start
-        faster = _NEARBY if best is not None else 0.0
+        # The numbers are the refinement's business: it gets the plain structure, and then goes on where it stopped.
+        if isinstance(best, LinearPolicy):
+            return "The best policy once more, for the numerical search to tune on.", best.to_text()
+        matrix = np.zeros(shape)
         note = "A linear map over standardised quantities, for the numerical search to tune."
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
         matrix, faster = rng.normal(size=shape), 1.0

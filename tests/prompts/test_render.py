@@ -293,6 +293,15 @@ def test_a_policy_with_as_many_features_as_there_may_be_can_be_shown() -> None:
     assert "quantity_number_8" in texts(render_prompt(context, config))[1]
 
 
+@pytest.mark.parametrize(("name", "most"), [("cartpole", 100), ("Ant-v5", 210)])
+def test_the_model_is_told_how_many_features_there_may_be(name: str, most: int) -> None:
+    context, config = searched(name, "linear", iterations=1, warmup_episodes=1)
+    assert f"and earlier features, at most {most} of them" in texts(render_prompt(context, config))[0]
+    lets = "\n".join(f"let quantity_{i} = {i}" for i in range(most + 1))
+    problem = parse(lets, context.task, "linear").problems[0]
+    assert f"write at most {most}" in str(problem)
+
+
 def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_what_decides() -> None:
     features = [f"let f{i} = f{i - 1} + sin({i + 1}*spin - position)^2/7" for i in range(1, 60)]
     reply = "\n".join(["let f0 = 2*angle", *features, "left = 0", "right = f59 + angle - 30"])

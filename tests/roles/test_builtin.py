@@ -18,6 +18,7 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.roles.builtin import Builtin
 from policygen.roles.memory import rate_of
+from policygen.runs.state import text_digest
 from policygen.search.refine.tunable import Tunable
 from policygen.search.resume import load_run
 
@@ -130,6 +131,20 @@ def test_with_memory_its_policies_weigh_a_clock_and_integrals(refine: str) -> No
     assert all(f"*{name}" in weights for name in ("n_angle", "clock_sin1", "clock_cos2", "sum_position"))
     clocks = {text.split("let clock = ")[1].splitlines()[0] for text in texts}
     assert len(clocks) > 1  # the rate is searched, too
+
+
+def test_a_tuned_policy_is_proposed_again_for_its_numbers_to_be_tuned_on() -> None:
+    result = policygen.run("cartpole", **{**SHORT, "refine": "cma:60", "iterations": 3})
+    first, *repeated = result.attempts[1:]
+    tuned = first.digests[1]
+    for attempt in repeated:
+        assert attempt.kind == "proposal"
+        assert attempt.refinement
+        policy = attempt.proposed or attempt.policy
+        assert policy is not None
+        assert text_digest(policy) == tuned
+        tuned = attempt.digests[1] if attempt.accepted else tuned
+    assert tuned != first.digests[1]
 
 
 def test_tuning_moves_the_rate_of_the_clock_by_its_own_size() -> None:
