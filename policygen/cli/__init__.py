@@ -7,8 +7,9 @@ import os
 import shlex
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,7 @@ from policygen.cli.options import (
     BASE_URL,
     CACHE,
     PATH,
+    TRACK,
     RunPath,
     assignment,
     budget_options,
@@ -34,6 +36,9 @@ from policygen.cli.prompting import templates
 from policygen.cli.steering import comment, continue_run, pause
 from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import LAST_WORD
+
+if TYPE_CHECKING:
+    from policygen.runs.listeners import Listener
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
@@ -122,6 +127,7 @@ def commands() -> None:
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")
 @CACHE
+@TRACK
 def run(
     task: str,
     config_file: Path | None,
@@ -130,10 +136,12 @@ def run(
     out: Path,
     trust: bool,
     cache: Path | None,
+    track: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     from policygen.llm.cache import Cache
+    from policygen.reports.trackers import trackers
     from policygen.runs.config import effective_config, step_timeout_of
     from policygen.search.run import start
     from policygen.tasks.load import load_task
@@ -141,7 +149,7 @@ def run(
     limit = step_timeout_of(config_file, assignments, {})
     loaded = load_task(task, trust=trust, step_timeout=limit)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
-    answers = Cache(cache) if cache is not None else None
+    told, answers = trackers(track), Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out)
     begun.cache = answers
     kind = f"{config.policy} policy"
@@ -151,7 +159,7 @@ def run(
     if (example := begun.search.example) is not None:
         use = "" if begun.proposer.reads_prompts else f"; {config.llm} ignores it"
         say(f"  example: a {example.kind} policy for {example.task}{use}")
-    _carry_out(begun)
+    _carry_out(begun, told)
 
 
 commands.add_command(sweep)
@@ -174,6 +182,7 @@ commands.add_command(continue_run)
 @click.option("--workers", type=click.IntRange(1), help="Processes that carry out runs of a sweep (default 1).")
 @trust_option
 @CACHE
+@TRACK
 def resume(
     run_folder: Path,
     assignments: tuple[str, ...],
@@ -181,6 +190,7 @@ def resume(
     workers: int | None,
     trust: bool,
     cache: Path | None,
+    track: tuple[str, ...],
     **budgets: Any,
 ) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted, or with a sweep.
@@ -190,6 +200,7 @@ def resume(
     """
     from policygen.llm.cache import Cache
     from policygen.reports.missing import make_missing
+    from policygen.reports.trackers import trackers
     from policygen.search.resume import resume as resume_run
     from policygen.sweeps.plan import is_sweep
 
@@ -202,14 +213,14 @@ def resume(
     if not assignments and (made := make_missing(run_folder)):
         say(f"the run was finished but for {', '.join(made)}; now it is whole")
         return
-    answers = Cache(cache) if cache is not None else None
+    told, answers = trackers(track), Cache(cache) if cache is not None else None
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
     begun.cache = answers
     say(f"going on after attempt {len(begun.search.attempts) - 1}")
-    _carry_out(begun)
+    _carry_out(begun, told)
 
 
-def _carry_out(begun: Any) -> None:
+def _carry_out(begun: Any, told: Sequence[Listener]) -> None:
     from policygen.llm.base import Keyed
     from policygen.reports.curves import LearningCurve
     from policygen.reports.progress import Terminal, share_lines
@@ -219,7 +230,7 @@ def _carry_out(begun: Any) -> None:
         say(f"  {begun.provider.key_goes_to}")
     LAST_WORD.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun)}", err=True)
     try:
-        summary = carry_out(begun, (Terminal(begun), LearningCurve()))
+        summary = carry_out(begun, (Terminal(begun), LearningCurve(), *told))
     except (KeyboardInterrupt, PolicygenError) as error:
         hint = _way_on(begun)
         if isinstance(error, KeyboardInterrupt):

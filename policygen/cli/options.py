@@ -44,6 +44,13 @@ CACHE = click.option(
     help="Keep answers in DIR, and ask nobody for one that is there (same model, settings, messages, seed, attempt).",
 )
 
+TRACK = click.option(
+    "--track",
+    type=click.Choice(["tensorboard", "wandb", "mlflow"]),
+    multiple=True,
+    help="Also write every attempt for this tracker (an extra of that name); may be repeated.",
+)
+
 
 def assignment(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The option `--set`."""

@@ -6,13 +6,16 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from policygen.llm.retry import Wait
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt, Search
+
+if TYPE_CHECKING:
+    from policygen.runs.correspondence import Exchange, FailedExchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,9 @@ class Listener:
     def doing(self, activity: Activity | None) -> None:
         """The run now does what takes long, or how far it is with that; with None it has ended that."""
 
+    def exchanged(self, exchange: Exchange | FailedExchange) -> None:
+        """A request was answered, or failed, and recorded; its attempt is not scored yet."""
+
     def attempted(self, attempt: Attempt) -> None:
         """An attempt was scored and recorded."""
 
@@ -103,5 +109,5 @@ class Audience:
                 event(listener)
             except Exception as error:
                 self._listening.remove(listener)
-                what = str(error) or type(error).__name__
+                what = " ".join(str(error).split())[:300] or type(error).__name__
                 warnings.warn(f"{type(listener).__name__} failed, and the run goes on without it: {what}", stacklevel=2)

@@ -49,6 +49,7 @@ class Run:
     final: Score | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = tell_nobody
+    on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
 
     @property
     def folder(self) -> Path:
@@ -77,6 +78,7 @@ class Run:
                 return
             self.logbook.record_exchange(exchange)
             templates.note(exchange.attempt)
+            self.on_exchange(exchange)
 
         templates.note(max(1, len(self.search.attempts)))
         correspondence = Correspondence(
@@ -192,6 +194,7 @@ def carry_out(
         on_attempt: called after every attempt; what it raises ends the run, unlike what a listener raises.
     """
     audience = Audience(listeners)
+    run.on_exchange = lambda exchange: audience.tell(lambda listener: listener.exchanged(exchange))
     run.tell = lambda activity: audience.tell(lambda listener: listener.doing(activity))
     audience.tell(lambda listener: listener.started(run))
     try:
