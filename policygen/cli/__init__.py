@@ -31,7 +31,7 @@ from policygen.cli.options import (
     say,
     trust_option,
 )
-from policygen.cli.pages import report
+from policygen.cli.pages import report, serve
 from policygen.cli.prompting import templates
 from policygen.cli.steering import comment, continue_run, pause
 from policygen.errors import PolicygenError, UsageError
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep"),
     "Steer a run": ("comment", "pause", "continue"),
-    "Look at what was found": ("show", "eval", "plot", "compare", "film", "report"),
+    "Look at what was found": ("show", "eval", "plot", "compare", "film", "report", "serve"),
     "Hand it over": ("export", "simplify"),
     "Prepare": ("tasks", "prompt", "doctor", "bench", "cache", "templates"),
 }
@@ -169,6 +169,7 @@ commands.add_command(cache_command)
 commands.add_command(templates)
 commands.add_command(export)
 commands.add_command(report)
+commands.add_command(serve)
 commands.add_command(simplify)
 commands.add_command(comment)
 commands.add_command(pause)

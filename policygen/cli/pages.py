@@ -1,4 +1,4 @@
-"""Commands for pages: `report`."""
+"""Commands for pages: `report` and `serve`."""
 
 from __future__ import annotations
 
@@ -25,3 +25,19 @@ def report(source: Path, output: Path, film: bool, trust: bool) -> None:
 
     path = write_page(source, output, film=film, trust=trust)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+@click.command()
+@click.argument("folder", metavar="RUN|DIR", type=RunPath())
+@click.option("--port", type=click.IntRange(0, 65535), default=8421, help="Port (default: 8421; 0 takes a free one).")
+def serve(folder: Path, port: int) -> None:
+    """Show runs while they go on: their list, growing curves, the conversation, and a box to comment and to pause.
+
+    The pages are for browsers on this machine alone, and there is no login. It needs `pip install "policygen[serve]"`.
+    """
+    from policygen.reports.live.serving import serve as serve_pages
+
+    try:
+        serve_pages(folder, port, say)
+    except KeyboardInterrupt:
+        say("stopped")

@@ -26,7 +26,7 @@ REMEDY = "what the run has spent is not known without it: restore it from a copy
 _SHORT = 200  # characters of a message that is repeated rather than looked up
 _RECENT = 200  # messages; those of one conversation are fewer
 _MOST_REQUESTS = 10_000  # of one exchange
-_KILLED = "the run was killed while it waited for the reply"
+KILLED = "the run was killed while it waited for the reply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class _Recent:
 
 def _unanswered(sent: list[_Sent]) -> Iterator[FailedExchange]:
     for one in sent:
-        yield FailedExchange(one.attempt, one.request, Prompt(()), 1, _KILLED)
+        yield FailedExchange(one.attempt, one.request, Prompt(()), 1, KILLED)
 
 
 def _exchange(record: _ExchangeRecord, contents: _Recent) -> Exchange | FailedExchange:

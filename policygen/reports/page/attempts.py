@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score
 from policygen.policies.lines import Problem
@@ -14,8 +14,10 @@ from policygen.reports.compare.words import number
 from policygen.reports.page.conversation import Turn
 from policygen.reports.progress import duration
 from policygen.runs.state import Attempt
+from policygen.runs.transcript import KILLED
 
 MOST_ATTEMPTS = 400  # that are shown one by one
+NO_REPLY = "it has not come yet, or the run was killed while it waited"
 _MOST_LINES = 500  # of a policy whose changes are told line by line
 _MOST_CHANGES = 80  # lines
 
@@ -89,7 +91,8 @@ def attempt_views(
             parent = attempt
     for number_, said in sorted(turns.items()):
         if number_ > len(attempts) - 1:  # asked, and not assessed yet
-            views.append(AttemptView(number_, "open", "", "not scored yet", turns=said))
+            waiting = [replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in said]
+            views.append(AttemptView(number_, "open", "", "not scored yet", turns=tuple(waiting)))
     return tuple(views)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,11 +84,8 @@ class RunContent:
         return self.best.policy if self.best is not None else None
 
 
-def read_run(folder: Path, *, conversation: bool = True) -> RunContent:
+def read_run(folder: Path) -> RunContent:
     """All that a page says of a run.
-
-    Args:
-        conversation: read the transcript as well.
 
     Raises:
         LogbookError: it is not a run folder, or is damaged.
@@ -97,7 +95,7 @@ def read_run(folder: Path, *, conversation: bool = True) -> RunContent:
     best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
     shown, left_out = shown_attempts(attempts, best)
     kept = frozenset(attempt.number for attempt in attempts if attempt.accepted)
-    turns = turns_of(logbook.exchanges(), kept) if conversation else {}
+    turns = turns_of(logbook.exchanges(), kept)
     user = Steering(folder).read()
     views = tuple(_told(view, user, config) for view in attempt_views(attempts, shown, best, turns))
     final = summary.final if summary is not None else None
@@ -109,7 +107,7 @@ def read_run(folder: Path, *, conversation: bool = True) -> RunContent:
         summary=summary,
         attempts=tuple(attempts),
         best=best,
-        proposals=_proposals(config.llm),
+        proposals=proposals_words(config.llm),
         about=_split(task.about),
         headline=headline,
         interval=interval,
@@ -137,7 +135,7 @@ def _told(view: AttemptView, user: Said, config: RunConfig) -> AttemptView:
     return replace(view, comments=tuple(c.text for c in user.comments if c.number in numbers)) if numbers else view
 
 
-def _proposals(llm: str) -> str:
+def proposals_words(llm: str) -> str:
     """Who proposed; whoever reads a page has no use for folders of the machine that made it."""
     name, _, argument = llm.partition(":")
     return "a chat window, by hand" if name == "manual" and argument else proposals_label(llm)
@@ -147,7 +145,8 @@ def _split(text: str) -> tuple[str, str]:
     """A long account as its first sentences and the rest."""
     if len(text) <= LONGEST_ABOUT:
         return text, ""
-    end = text.rfind(". ", 0, LONGEST_ABOUT // 2) + 1 or text.find(" ", LONGEST_ABOUT // 2)
+    ends = [found.end() for found in re.finditer(r"[.!?]\s", text[: LONGEST_ABOUT // 2])]
+    end = ends[-1] if ends else text.find(" ", LONGEST_ABOUT // 2)
     return (text[:end], text[end:].strip()) if end > 0 else (text, "")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from policygen.errors import LogbookError, PolicygenError
 from policygen.files import read_plain, toml_of
+from policygen.llm import specs_of
 from policygen.reports.progress import duration
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary
@@ -74,7 +75,9 @@ def command_of(config: RunConfig, task: Task) -> str:
     for name, value in config.model_dump(exclude_none=True).items():
         if name in _NEVER or (name not in (*_ALWAYS, *of_the_task) and value == defaults[name]):
             continue
-        if name in _OPTIONS:
+        if name == "llm":
+            words += [word for spec in specs_of(value) for word in ("--llm", spec)]
+        elif name in _OPTIONS:
             words += [f"--{name.replace('_', '-')}", str(value)]
         else:
             words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]

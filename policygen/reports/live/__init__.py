@@ -1,0 +1,1 @@
+"""The pages about runs while they go on, on this machine alone."""
