@@ -27,6 +27,8 @@ RATE = 25.0  # frames a second, at most
 LONGEST_PAUSE = 1.0  # seconds a step, where an episode is short
 SHORTEST_FILM = 4.0  # seconds that an episode takes, if its steps are not paused on longer than that
 LAST_FRAME = 1.5  # seconds
+SLOW_PACE = 10.0  # steps a second up to which each is a move to think about, not a motion
+SHORTEST_MOTION, SLOWEST = 2.5, 0.1  # seconds, and of the environment's own pace
 _INK, _GREY, _PAPER, _LINE = "#1a1a1a", "#666666", "#ffffff", "#dddddd"
 
 
@@ -87,11 +89,13 @@ class _Timing:
 
 def _timing(length: int, pace: float, look: Look, most: float) -> _Timing:
     faster = max(1.0, length / pace / look.seconds)
+    if pace > SLOW_PACE:  # a fall of half a second is to be seen
+        faster = min(faster, max(SLOWEST, length / pace / SHORTEST_MOTION))
     every = max(1, math.ceil(pace * faster / RATE), math.ceil(length / max(1.0, most - 1)))
     seconds = every / (pace * faster)
     shown = max(1, length / every)
     if seconds * shown < SHORTEST_FILM:  # an episode of few steps is to be read as well
-        seconds = max(seconds, min(LONGEST_PAUSE, SHORTEST_FILM / shown)) if pace <= 10 else seconds
+        seconds = max(seconds, min(LONGEST_PAUSE, SHORTEST_FILM / shown)) if pace <= SLOW_PACE else seconds
     return _Timing(every, seconds, faster)
 
 
@@ -158,7 +162,7 @@ class _Panel:
         (decision, faster), episode, left, right = what, take.episode, self._size // 2, self._width - self._size // 2
         plain, bold, small = _font(self._size), _font(self._size, bold=True), _font(self._size - 2)
         above = f"{self._policy.task.name}{', ' + take.title if take.title else ''}"
-        pace = f"{faster:.2g} times as fast" if faster >= 1.05 else ""
+        pace = f"{faster:.2g} times as fast" if faster >= 1.05 else f"slowed {1 / faster:.2g} times" * (faster <= 0.95)
         room = right - left - small.getlength(pace) - self._size
         draw.text((left, y), _cut(above, small, room), _GREY, small)
         draw.text((right, y), pace, _GREY, small, anchor="ra")

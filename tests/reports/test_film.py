@@ -104,6 +104,14 @@ def test_a_long_film_is_cut_to_what_fits(falling):
     assert 3 < sum(frame.seconds for frame in made) < 8
 
 
+def test_a_short_episode_is_shown_slowly():
+    policy = policygen.parse("hip_torque = 1\nknee_torque = 0\nankle_torque = 0", "hopper")
+    shown = film.takes(policy)
+    assert shown[0].episode.length < 250  # two seconds
+    made = list(frames(policy, shown, Look(width=80)))
+    assert 2 < sum(frame.seconds for frame in made[:-1]) < 3
+
+
 def test_frames_to_print_are_one_picture(falling):
     [take] = film.takes(falling)
     sheet = Image.open(io.BytesIO(film.png(falling, take, count=4, across=2)))
