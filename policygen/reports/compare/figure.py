@@ -47,8 +47,9 @@ _RC: dict[Any, Any] = {
 def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str = "episodes") -> Path:
     """Draw a comparison into `path`; returns the path.
 
-    A panel for each task: the interquartile mean of the best score so far over the runs, with a 95% bootstrap band; at
-    the right the final scores with their 95% intervals; horizontal lines are the published columns (the best of them
+    A panel for each task: the interquartile mean of the best score so far over the runs, on the seeds of each run's own
+    search, with a 95% bootstrap band, dashed where all runs had ended; at the right the final scores, on seeds that no
+    search saw, with their 95% intervals; horizontal lines are the published columns (the best of them
     solid) and what random actions score (dotted). With several tasks two more panels: performance profiles, and the
     interquartile mean in points.
 
@@ -89,6 +90,8 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
         panels = parts[0].subplots(down, across, squeeze=False).ravel()
         for place, task in enumerate(tasks):
             _draw_task(panels[place], field, task, x)
+            if place % across == 0:
+                panels[place].set_ylabel("best so far, own seeds")
             if place + across >= len(tasks):
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
@@ -121,7 +124,7 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
     drawn = [name for name in field.contenders if field.of(task, name)]
     for i, name in enumerate(drawn):
         look, runs = looks[name], field.of(task, name)
-        seen += _draw_curve(axes, runs, x, look)
+        seen += _draw_curve(axes, runs, x, look, end)
         scores = field.scores(task, name)
         interval = interval_over_seeds(scores)
         mean = float(scores.mean())
@@ -140,8 +143,12 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
     _ticks(axes, end)
 
 
-def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any]) -> list[float]:
-    """The mean curve with its band; returns the levels that must be seen: those after a tenth of the way."""
+def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float) -> list[float]:
+    """The mean curve with its band, dashed on to the end where it stops early.
+
+    Returns:
+        The levels that must be seen: those after a tenth of the way.
+    """
     curves = [(getattr(run, x), run.level) for run in runs if len(run.level) and len(getattr(run, x))]
     if not curves:
         return []
@@ -151,6 +158,8 @@ def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any]
     color = look["color"]
     axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
     axes.step(band.x, band.centre, where="post", color=color, linestyle=look["linestyle"], linewidth=1.1)
+    if band.x[-1] < end:
+        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=(0, (2, 2)), linewidth=0.6)
     later = band.x >= 0.1 * band.x[-1]
     levels: list[float] = band.centre[later].tolist()
     return levels
@@ -230,6 +239,9 @@ def _draw_legend(figure: Figure, field: Field, across: int) -> None:
         handles += [best, others]
     if any(run.random is not None for run in field.results):
         handles.append(Line2D([], [], color=_GREY, linestyle=":", linewidth=0.8, label="random actions"))
+    handles.append(
+        Line2D([], [], color=_GREY, marker="o", linestyle="", markersize=3, label="final score, fresh seeds")
+    )
     widest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(figure.get_figwidth() * 16 / (widest + 8))))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,15 @@ def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: 
         box = text.get_window_extent()
         assert box.x0 >= 0, text
         assert box.x1 <= figure.bbox.x1, text
+
+
+def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
+    early, late = results("t", "A", [10, 10, 10]), results("t", "B", [20, 20, 20])
+    late = [replace(run, episodes=run.episodes * 2) for run in late]
+    axes = comparison_figure(field_of(early, late)).axes[0]
+    ways = [np.array([line.get_xdata(), line.get_ydata()], float).round(6).tolist() for line in axes.get_lines()]
+    assert [[100.0, 200.0], [10.0, 10.0]] in ways
+    assert axes.get_ylabel() == "best so far, own seeds"
 
 
 # --- real runs -------------------------------------------------------------------------------------------------------
