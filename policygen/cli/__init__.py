@@ -150,7 +150,7 @@ def run(
     loaded = load_task(task, trust=trust, step_timeout=limit)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
     told, answers = trackers(track), Cache(cache) if cache is not None else None
-    begun = start(loaded, config.trusted() if trust else config, out)
+    begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
     begun.cache = answers
     kind = f"{config.policy} policy"
     say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
@@ -159,6 +159,10 @@ def run(
     if (example := begun.search.example) is not None:
         use = "" if begun.proposer.reads_prompts else f"; {config.llm} ignores it"
         say(f"  example: a {example.kind} policy for {example.task}{use}")
+    if shown := begun.search.demonstrations:
+        use = "" if begun.proposer.reads_prompts else f"; {config.llm} ignores them"
+        best = max(episode.trajectory.episode_return for episode in shown)
+        say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
     _carry_out(begun, told)
 
 

@@ -1,4 +1,4 @@
-"""Commands that hand a policy over: `export` and `simplify`."""
+"""Commands that hand a policy over, or the episodes of its run: `export` and `simplify`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from policygen.cli.options import PATH, RunPath, say, trust_option
 @click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 @click.option(
     "--to",
-    type=click.Choice(["c", "python", "json", "latex"]),
+    type=click.Choice(["c", "python", "json", "latex", "minari"]),
     required=True,
-    help="C99 or Python without libraries, JSON for programs, LaTeX for a paper.",
+    help="C99 or Python without libraries, JSON for programs, LaTeX for a paper; minari: the run's episodes.",
 )
-@click.option("-o", "--output", type=PATH, help="File (default: it is printed).")
+@click.option("-o", "--output", type=PATH, help="File (default: it is printed); for minari the dataset's id.")
 @click.option("--task", "task_name", help="Task of a text file.")
 @trust_option
 def export(source: Path, to: str, output: Path | None, task_name: str | None, trust: bool) -> None:
     """Write a policy in another language, definitions and all. RUN may be `latest`.
 
     C is one file of C99 without allocation, for a microcontroller for one; it decides as numpy does, at edges and for
-    values that are no numbers, too.
+    values that are no numbers, too. With --to minari the run's replay buffer becomes a Minari dataset.
     """
+    if to == "minari":
+        _export_episodes(source, output, trust)
+        return
     from policygen.files import write_atomically
     from policygen.policies.export.formats import exported
     from policygen.runs.reading import read_policy
@@ -38,6 +41,20 @@ def export(source: Path, to: str, output: Path | None, task_name: str | None, tr
         return
     write_atomically(output, text)
     say(output)
+
+
+def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
+    from policygen.episodes.datasets import write_minari
+    from policygen.runs.logbook import Logbook
+    from policygen.tasks.spaces import slug
+    from policygen.tasks.trust import vouched
+
+    logbook = Logbook(run)
+    config, task = logbook.config(), logbook.task()
+    name = str(output) if output is not None else f"policygen/{slug(task.name)}-s{config.seed}-v0"
+    episodes = [episode.trajectory for episode in logbook.buffer(config.buffer_steps)]
+    folder = write_minari(episodes, vouched(task) if trust else task, name)
+    say(f"{len(episodes)} episodes, {sum(episode.length for episode in episodes):,} steps: {name} in {folder}")
 
 
 @click.command()

@@ -87,6 +87,12 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="RUN|best.json",
             help="Show the model a policy found on another task; RUN may be `latest`. builtin ignores it.",
         ),
+        click.option(
+            "--demonstrations",
+            metavar="DATASET|FILE.npz|ppo:MODEL.zip",
+            help="Show episodes of others among the best: of a Minari dataset, a run, or a Stable-Baselines3 model "
+            "(also sac, td3, dqn, a2c, ddpg; its file runs code: needs --trust).",
+        ),
         click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
         click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
         click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),

@@ -10,15 +10,23 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.episodes.score import Score, score_of_returns
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close, fault, number_of
+from policygen.tasks.spaces import flatten
 from policygen.tasks.task import Task
 
 ENGINE = "one by one"
 
 
 def score_guest(guest: Any, task: Task, seeds: Sequence[int]) -> Score:
+    """The score of a guest on one episode for each seed; see `play_guest`."""
+    returns = [episode.episode_return for episode in play_guest(guest, task, seeds)]
+    return score_of_returns(np.array(returns), tuple(seeds), ENGINE)
+
+
+def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]:
     """Play one episode for each seed; the guest gets the environment's own observations and gives its own actions.
 
     Args:
@@ -34,13 +42,13 @@ def score_guest(guest: Any, task: Task, seeds: Sequence[int]) -> Score:
     acting = _acting(guest)
     env = make_env(task)
     try:
-        returns = []
+        episodes = []
         for seed in seeds:
             if hasattr(env.unwrapped, "world"):  # a used Box2D world computes otherwise than a new one
                 close(env)
                 env = make_env(task)
-            returns.append(_episode(env, acting(), int(seed), task))
-        return score_of_returns(np.array(returns), tuple(seeds), ENGINE)
+            episodes.append(_episode(env, acting(), int(seed), task))
+        return episodes
     finally:
         close(env)
 
@@ -84,13 +92,14 @@ def _predicting(guest: Any) -> Callable[[Any], Any]:
     return act
 
 
-def _episode(env: gym.Env[Any, Any], act: Callable[[Any], Any], seed: int, task: Task) -> float:
-    """The return of one episode, undiscounted."""
+def _episode(env: gym.Env[Any, Any], act: Callable[[Any], Any], seed: int, task: Task) -> Trajectory:
+    """One episode."""
     try:
         observation, _ = env.reset(seed=seed)
     except BaseException as error:
         raise fault(error, env, task.gym_id, "reset") from error
     rewards: list[float] = []
+    actions, rows = [], [flatten(task.layout, observation)]
     while True:
         try:
             action = act(observation)
@@ -101,10 +110,20 @@ def _episode(env: gym.Env[Any, Any], act: Callable[[Any], Any], seed: int, task:
         try:
             observation, reward, terminated, truncated, _ = env.step(action)
             rewards.append(number_of(reward))
+            actions.append(action)
+            rows.append(flatten(task.layout, observation))
         except BaseException as error:
             raise fault(error, env, task.gym_id, "step") from error
         if terminated or truncated:
-            return float(np.sum(rewards))
+            return Trajectory(
+                np.array(rows, np.float32),
+                np.array(actions, np.float32 if task.action_space == "box" else np.int16),
+                np.array(rewards, np.float32),
+                float(np.sum(rewards)),
+                seed,
+                bool(terminated),
+                bool(truncated and not terminated),
+            )
 
 
 def _fitting(action: Any, space: gym.Space[Any], task: Task) -> Any:

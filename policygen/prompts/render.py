@@ -93,7 +93,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     if context.kind == "linear":
         grid = None
     reader = reader_for(task, grid, incumbent)
-    best, highest = context.best, _unlike(context.buffer.best(KEPT_EXTREMES))[: _FULL.best]
+    best, highest = context.best, _unlike(_best_episodes(context))[: _FULL.best]
     # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
     own = context.buffer.of_attempt(best.number) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
@@ -161,6 +161,12 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
         ],
     }
+
+
+def _best_episodes(context: Context) -> list[Episode]:
+    """The best episodes that were played or demonstrated, best first."""
+    played = context.buffer.best(KEPT_EXTREMES)
+    return sorted([*context.demonstrations, *played], key=lambda e: -e.trajectory.episode_return)
 
 
 def _unlike(episodes: Sequence[Episode]) -> list[Episode]:

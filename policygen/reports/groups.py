@@ -31,7 +31,9 @@ MOST_POINTS = 200  # of a mean curve; a bootstrap at every wall-clock time of ev
 FEWEST_FOR_IQM = 3
 
 # Settings that always tell runs apart where they are not the default ...
-_TELLING = frozenset(("template", "example", "refine", "normalise", "memory", "ablate", "grid", "conversation"))
+_TELLING = frozenset(
+    ("template", "example", "demonstrations", "refine", "normalise", "memory", "ablate", "grid", "conversation")
+)
 # ... and those that never do: who is asked and for what is said anyway, and the rest changes no score that is reached.
 _SAID = frozenset(("task", "llm", "policy", "seed"))
 _SILENT = frozenset(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))) | {

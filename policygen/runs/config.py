@@ -102,6 +102,9 @@ class RunConfig(BaseModel):
     example: str | None = Field(
         None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
     )
+    demonstrations: str | None = Field(
+        None, description="episodes to show: a Minari dataset, episodes.npz or ppo:model.zip; builtin ignores them"
+    )
     refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
         Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"
     )
@@ -161,7 +164,7 @@ class RunConfig(BaseModel):
         copy._address_from = file if self.base_url is not None else ""
         return copy
 
-    @field_validator("example", mode="before")
+    @field_validator("example", "demonstrations", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         # The library hands out run folders as paths.

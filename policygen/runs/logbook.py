@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.errors import LogbookError, PolicygenError, explain
 from policygen.files import (
     append_line,
@@ -74,7 +74,14 @@ class Logbook:
 
     @classmethod
     def create(
-        cls, out: Path, task: Task, config: RunConfig, example: Example | None = None, *, name: str = ""
+        cls,
+        out: Path,
+        task: Task,
+        config: RunConfig,
+        example: Example | None = None,
+        *,
+        name: str = "",
+        demonstrations: ReplayBuffer | None = None,
     ) -> Logbook:
         """A new folder under `out`, with the settings, task and example in it.
 
@@ -93,6 +100,8 @@ class Logbook:
             logbook._write_json("task.json", "task", task_to_record(task))
             if example is not None:
                 logbook._write_json("example.json", "example", example_to_record(example))
+            if demonstrations is not None:
+                demonstrations.save(logbook.folder / "demonstrations.npz")
             # Last: what has settings is a run, and can be resumed.
             logbook.write_settings(config)
         except BaseException:
@@ -237,6 +246,20 @@ class Logbook:
             raise LogbookError(f"{path} is missing; {_RESTORE}") from None
         except (PolicygenError, ValueError) as error:
             raise _as_damaged(path, error, _RESTORE) from None
+
+    def demonstrations(self) -> tuple[Episode, ...]:
+        """The demonstrations as they were when the run started, whatever has become of their source.
+
+        Raises:
+            LogbookError: the settings name some, and they are missing, damaged or of another task.
+        """
+        if not self.config().demonstrations:
+            return ()
+        path = self.folder / "demonstrations.npz"
+        found = tuple(ReplayBuffer.load(path))
+        if any(e.trajectory.observations.shape[1:] != (len(self.task().observations),) for e in found):
+            raise LogbookError(f"{path} holds episodes of another task; {_RESTORE}")
+        return found
 
     def templates(self) -> tuple[TemplateTexts, ...]:
         """The templates the run has used, each version with its first attempt; none where none were recorded.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
@@ -243,7 +243,7 @@ class Search:
     close comparisons are prolonged. `validation` is its score on episodes that did not choose it, None where the score
     is exact, or no episodes were left.
     `example` is a policy of another task to show. `turns` are the requests and last replies of a continued
-    conversation. `stopped` says why the loop ended.
+    conversation. `stopped` says why the loop ended. `demonstrations` are episodes of others to show among the best.
     """
 
     task: Task
@@ -256,6 +256,7 @@ class Search:
     validation: Score | None = None
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""
+    demonstrations: tuple[Episode, ...] = ()
 
     @property
     def unbiased_score(self) -> Score | None:
@@ -321,6 +322,7 @@ class Search:
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             self.example,
             config.memory,
+            demonstrations=self.demonstrations,
         )
 
 
@@ -348,6 +350,7 @@ class Context:
     example: Example | None = None
     memory: bool = False
     comments: tuple[str, ...] = ()
+    demonstrations: tuple[Episode, ...] = ()
 
     @property
     def incumbent(self) -> Policy | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
 from policygen.prompts.render import render_prompt
@@ -21,9 +21,12 @@ from policygen.search.steer import check_shown, steered
 from policygen.tasks.task import Task
 
 
-def new_search(task: Task, config: RunConfig, example: Example | None = None) -> Search:
+def new_search(
+    task: Task, config: RunConfig, example: Example | None = None, demonstrations: Iterable[Episode] = ()
+) -> Search:
     """An empty search for a run."""
-    return Search(task, ReplayBuffer(config.buffer_steps), finite_mdp(task), example)
+    buffer = ReplayBuffer(config.buffer_steps)
+    return Search(task, buffer, finite_mdp(task), example, demonstrations=tuple(demonstrations))
 
 
 def optimize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from policygen.episodes.demonstrations import read_demonstrations
 from policygen.errors import UsageError
 from policygen.files import find_run
 from policygen.llm import read_spec, specs_of
@@ -73,7 +74,9 @@ def preview(
         task = load_task(name, trust=trust, step_timeout=limit)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
-        search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)
+        source = config.demonstrations
+        shown = read_demonstrations(source, task, seed=config.seed, trust=trust) if source else ()
+        search = new_search(task, config, read_example(find_run(config.example)) if config.example else None, shown)
         with Arena(search, config, Ledger(config)) as arena:
             search.keep(assess_random_actions(arena))
     context = search.context(len(search.attempts), config)

@@ -119,7 +119,7 @@ def _loaded(logbook: Logbook, trust: bool, extended: RunConfig | None = None) ->
 def _read(logbook: Logbook, trust: bool, extended: RunConfig | None) -> Run:
     config = logbook.config()
     task = vouched(logbook.task()) if trust else logbook.task()
-    search = new_search(task, config, logbook.example())
+    search = new_search(task, config, logbook.example(), logbook.demonstrations())
     recorded = logbook.attempts()
     proposals = sum(attempt.kind != "tuning" for attempt in recorded[1:])
     left_over = proposals % config.candidates if recorded and logbook.summary() is None else 0

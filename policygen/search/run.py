@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from policygen.episodes.demonstrations import read_demonstrations
 from policygen.episodes.score import Score
 from policygen.errors import PolicygenError
 from policygen.files import find_run
@@ -117,11 +118,14 @@ class Run:
         self.logbook.release()
 
 
-def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = None, *, name: str = "") -> Run:
+def start(
+    task: Task, config: RunConfig, out: Path, provider: Provider | None = None, *, name: str = "", trust: bool = False
+) -> Run:
     """A new run in a new folder under `out`.
 
     Args:
         name: of the folder; by default one made of the task, the provider, the time and the seed.
+        trust: demonstrations may be a model whose file runs code.
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
@@ -141,8 +145,12 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
         source = find_run(config.example)
         example = read_example(source)
         config = config.model_copy(update={"example": str(source)})
-    search = new_search(task, config, example)
-    return Run(config, proposer, Logbook.create(out, task, config, example, name=name), search, Ledger(config))
+    shown = None
+    if config.demonstrations:
+        shown = read_demonstrations(config.demonstrations, task, seed=config.seed, trust=trust)
+    search = new_search(task, config, example, shown or ())
+    logbook = Logbook.create(out, task, config, example, name=name, demonstrations=shown)
+    return Run(config, proposer, logbook, search, Ledger(config))
 
 
 def summarise(run: Run, seconds: float) -> Summary:

@@ -21,7 +21,20 @@ from policygen.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
 from policygen.sweeps.suites import Published, load_suite
 from policygen.tasks.load import load_task
 
-BY = ("llm", "template", "task", "policy", "refine", "ablate", "grid", "conversation", "normalise", "example", "memory")
+BY = (
+    "llm",
+    "template",
+    "task",
+    "policy",
+    "refine",
+    "ablate",
+    "grid",
+    "conversation",
+    "normalise",
+    "example",
+    "demonstrations",
+    "memory",
+)
 _NAMED = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
 
 

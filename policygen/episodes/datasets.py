@@ -1,0 +1,234 @@
+"""Episodes to and from Minari's format.
+
+A dataset may be a stranger's. Minari itself makes the environment that a dataset names where spaces are missing, which
+imports whatever module is named; here the file is read by h5py alone, number by number, and nothing that it names is
+made, imported or followed elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import LogbookError, UsageError
+from policygen.tasks.environments import make_env
+from policygen.tasks.faults import close
+from policygen.tasks.spaces import Layout
+from policygen.tasks.task import Task
+
+MOST_NUMBERS = 50_000_000  # of one episode
+MOST_EPISODES = 100_000
+_ID = re.compile(r"[A-Za-z0-9_][-\w]*(/[A-Za-z0-9_][-\w]*)*-v\d+", re.ASCII)
+_INSTALL = 'reading and writing Minari datasets needs h5py and minari; pip install "policygen[minari]"'
+
+
+def dataset_folder(name: str) -> Path:
+    """Where a dataset of this name, or path, is: a folder, or one below `MINARI_DATASETS_PATH`."""
+    if (Path(name) / "data").is_dir():
+        return Path(name)
+    root = os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets"
+    return Path(root) / name
+
+
+def read_minari(name: str, task: Task) -> list[Trajectory]:
+    """The episodes of a dataset in HDF5 form, as far as they are of the task's environment; no code of it runs.
+
+    Raises:
+        UsageError: there is none, it is in another form or of another environment, or h5py is missing.
+    """
+    folder = dataset_folder(name) / "data"
+    file = folder / "main_data.hdf5"
+    if not file.is_file():
+        form = _form(folder)
+        known = f"it is in the form `{form}`; save it again with data_format='hdf5'" if form else "there is none"
+        raise UsageError(f"cannot read the Minari dataset {name} ({dataset_folder(name)}): {known}")
+    try:
+        import h5py
+    except ImportError:
+        raise UsageError(_INSTALL) from None
+    try:
+        with h5py.File(file, "r") as content:
+            names = sorted((key for key in content if key.startswith("episode_")), key=lambda key: (len(key), key))
+            return [_episode(content, key, task) for key in names[:MOST_EPISODES]]
+    except UsageError as error:
+        raise UsageError(f"the Minari dataset {name}: {error}") from None
+    except Exception as error:  # whatever a damaged file makes of HDF5
+        words = " ".join(f"{error}".split())[:200] or type(error).__name__
+        raise UsageError(f"the Minari dataset {name} is damaged: {words}") from None
+
+
+def _form(folder: Path) -> str:
+    with suppress(OSError, ValueError, AttributeError):
+        return str(json.loads((folder / "metadata.json").read_text(encoding="utf-8")[: 2**20]).get("data_format"))[:40]
+    return ""
+
+
+def _episode(content: Any, key: str, task: Task) -> Trajectory:
+    """One episode of an open file."""
+    group = _own(content, key)
+    observations = _rows(_own(group, "observations"), task.layout)
+    actions = _numbers(_own(group, "actions"))
+    rewards = np.ravel(_numbers(_own(group, "rewards")))
+    ends = [bool(flags[-1]) if len(flags := _numbers(_own(group, name))) else False for name in _ENDS]
+    steps = len(rewards)
+    if observations.shape[1] != len(task.observations) or len(observations) != steps + 1 or len(actions) != steps:
+        raise UsageError(
+            f"{key} has observations of {observations.shape[1]} numbers at {len(observations)} times and "
+            f"{steps} steps; {task.gym_id} observes {len(task.observations)} numbers, one time more than steps"
+        )
+    seed = group.attrs.get("seed")
+    seed = int(seed) if isinstance(seed, int | np.integer) else -1
+    return checked_trajectory(task, observations, actions, rewards, ends=(ends[0], ends[1]), seed=seed)
+
+
+_ENDS = ("terminations", "truncations")
+
+
+def checked_trajectory(
+    task: Task,
+    observations: npt.NDArray[Any],
+    actions: npt.NDArray[Any],
+    rewards: npt.NDArray[Any],
+    *,
+    ends: tuple[bool, bool],
+    seed: int,
+) -> Trajectory:
+    """An episode that somebody else played, in the form of ours.
+
+    Args:
+        ends: whether the environment ended it, and whether a limit did.
+
+    Raises:
+        UsageError: its actions or rewards are none of the task's.
+    """
+    many = len(task.actuators)
+    if task.action_space == "discrete":
+        actions = np.ravel(actions)
+    flat = np.reshape(actions, (len(rewards), many)) if np.size(actions) == many * len(rewards) else None
+    if flat is None or not (np.isfinite(flat).all() and np.isfinite(rewards).all()):
+        raise UsageError(f"its actions or rewards are none of {task.gym_id}")
+    if task.action_space != "box":
+        counts = [len(actuator.labels) for actuator in task.actuators]
+        if (flat != np.floor(flat)).any() or (flat < 0).any() or (flat >= counts).any():
+            raise UsageError(f"its actions are none of {task.gym_id}: choices are 0 to {max(counts) - 1}")
+    kept = flat.astype(np.float32 if task.action_space == "box" else np.int16)
+    return Trajectory(
+        observations.astype(np.float32),
+        kept[:, 0] if task.action_space == "discrete" else kept,
+        rewards.astype(np.float32),
+        float(np.sum(rewards, dtype=np.float64)),
+        seed,
+        ends[0],
+        ends[1] and not ends[0],
+    )
+
+
+def _own(group: Any, key: str) -> Any:
+    """A member of a group that stands in the file itself: links may lead into other files.
+
+    Raises:
+        UsageError: there is none.
+    """
+    import h5py
+
+    if not isinstance(group, h5py.Group) or not isinstance(group.get(key, getlink=True), h5py.HardLink):
+        raise UsageError(f"it has no `{key}` of its own")
+    return group[key]
+
+
+def _numbers(data: Any) -> npt.NDArray[Any]:
+    import h5py
+
+    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "iufb" or data.size > MOST_NUMBERS:
+        raise UsageError("it holds what are no numbers, or too many of them")
+    if data.is_virtual or data.external:
+        raise UsageError("it keeps its numbers in other files")
+    return np.asarray(data[()])
+
+
+def _rows(data: Any, layout: Layout | None) -> npt.NDArray[Any]:
+    """Observations, nested as the task's are or rows of numbers already, as rows."""
+    import h5py
+
+    if layout is None or isinstance(data, h5py.Dataset):
+        numbers = _numbers(data)
+        return numbers.reshape(len(numbers), -1)
+    keys = [f"_index_{i}" for i in range(len(layout.parts))] if layout.keys is None else map(str, layout.keys)
+    parts = [_rows(_own(data, key), part) for key, part in zip(keys, layout.parts, strict=True)]
+    return np.concatenate(parts, axis=1)
+
+
+def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
+    """Write episodes as a Minari dataset, and return its folder.
+
+    Args:
+        name: the dataset's id, such as `policygen/cartpole-v0`; it lies below `MINARI_DATASETS_PATH` or in `~/.minari`.
+
+    Raises:
+        UsageError: there is such a dataset already, the name is none, there are no episodes, or minari is missing.
+        TaskError: the environment, whose spaces a dataset says, cannot be made.
+    """
+    try:
+        import minari
+        from gymnasium import spaces
+    except ImportError:
+        raise UsageError(_INSTALL) from None
+    if not _ID.fullmatch(name):
+        raise UsageError(f"`{name}` is no dataset's id; write for example policygen/cartpole-v0")
+    folder = dataset_folder(name)
+    if folder.exists():
+        raise UsageError(f"there is a dataset {name} already, in {folder}; choose another name")
+    env = make_env(task)
+    try:
+        seen, action = env.observation_space, env.action_space
+        if task.layout is not None:  # nested ones are written as the rows of numbers that policies read
+            seen = spaces.Box(-np.inf, np.inf, (len(task.observations),), np.float32)
+        buffers = [_buffer(i, episode, seen, action) for i, episode in enumerate(episodes)]
+        if not buffers:
+            raise UsageError("there are no episodes to write")
+        with warnings.catch_warnings(action="ignore"):  # Minari asks for an author, and more
+            minari.create_dataset_from_buffers(
+                name,
+                buffers,
+                env=env.spec if task.layout is None else None,
+                observation_space=seen,
+                action_space=action,
+                algorithm_name="policygen",
+                description=f"Episodes of a policygen run on {task.gym_id}.",
+            )
+    except ValueError as error:  # a name that Minari does not take
+        raise UsageError(f"cannot write the Minari dataset {name}: {error}") from None
+    except OSError as error:
+        raise LogbookError(f"cannot write the Minari dataset {name} to {folder}: {error.strerror}") from None
+    finally:
+        close(env)
+    return folder
+
+
+def _buffer(number: int, episode: Trajectory, seen: Any, action: Any) -> Any:
+    from minari.data_collector import EpisodeBuffer
+
+    def whole(shape: Sequence[int]) -> tuple[int, ...]:
+        return (-1, *shape)
+
+    steps = episode.length
+    last = np.arange(steps) == steps - 1
+    return EpisodeBuffer(
+        id=number,
+        seed=episode.seed if episode.seed >= 0 else None,
+        observations=list(episode.observations.reshape(whole(seen.shape)).astype(seen.dtype)),
+        actions=list(episode.actions.reshape(whole(action.shape)).astype(action.dtype)),
+        rewards=episode.rewards.tolist(),
+        terminations=(last & episode.terminated).tolist(),
+        truncations=(last & episode.truncated).tolist(),
+    )

@@ -1,0 +1,102 @@
+"""Demonstrations: episodes that somebody else played, to be shown beside a run's own best ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
+from policygen.episodes.datasets import read_minari
+from policygen.episodes.guests import play_guest
+from policygen.episodes.score import episode_seeds
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import LogbookError, UsageError
+from policygen.tasks.task import Task
+
+DEMONSTRATION = -1  # in the place of the number of the attempt that played an episode
+EPISODES_OF_A_MODEL = 10
+_MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
+
+
+def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool = False) -> ReplayBuffer:
+    """The 16 best episodes of a source.
+
+    Args:
+        source: a Minari dataset (its id or its folder), a file `episodes.npz` or the run folder with it, or
+            `ppo:model.zip`, a model of Stable-Baselines3 (also a2c, ddpg, dqn, sac, td3), which plays ten episodes.
+        seed: chooses the model's episodes.
+        trust: a model's file is a pickle, and loading one runs whatever code it holds.
+
+    Raises:
+        UsageError: it cannot be read, is of another environment, or is a model that nobody vouched for.
+    """
+    if model := _MODEL.fullmatch(source):
+        episodes = _of_model(model[1].upper(), model[2], task, seed, trust=trust)
+    elif source.endswith(".zip"):
+        raise UsageError(f"{source} does not say what kind of model it is; write ppo:{source}, sac:{source}, ...")
+    elif (path := _saved(source)) is not None:
+        episodes = _of_file(path, task)
+    else:
+        episodes = read_minari(source, task)
+    if not episodes:
+        raise UsageError(f"{source} holds no episodes")
+    best = sorted(episodes, key=lambda episode: -episode.episode_return)[:KEPT_EXTREMES]
+    buffer = ReplayBuffer(sum(episode.length for episode in best) * 2 + 10_000)
+    buffer.add(DEMONSTRATION, best)
+    return buffer
+
+
+def _saved(source: str) -> Path | None:
+    path = Path(source)
+    if path.suffix == ".npz":
+        return path
+    return path / "episodes.npz" if (path / "episodes.npz").is_file() else None
+
+
+def _of_file(path: Path, task: Task) -> list[Trajectory]:
+    try:
+        episodes = [episode.trajectory for episode in ReplayBuffer.load(path)]
+    except LogbookError as error:
+        raise UsageError(str(error)) from None
+    check_shape(path, episodes, task)
+    return episodes
+
+
+def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
+    """Refuse episodes of another environment.
+
+    Raises:
+        UsageError: their observations or actions have another shape.
+    """
+    wanted = () if task.action_space == "discrete" else (len(task.actuators),)
+    for episode in episodes:
+        found = (episode.observations.shape[1:], episode.actions.shape[1:])
+        if found != ((len(task.observations),), wanted):
+            raise UsageError(f"{path} holds episodes of another task than {task.gym_id}")
+        if task.action_space != "box" and episode.length:
+            most = min(len(actuator.labels) for actuator in task.actuators)
+            if len(task.actuators) == 1 and not (episode.actions.min() >= 0 and episode.actions.max() < most):
+                raise UsageError(f"{path} holds actions that {task.gym_id} does not have")
+
+
+def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:
+    if not trust:
+        raise UsageError(
+            f"{file} is a pickle: loading a Stable-Baselines3 model runs whatever code the file holds; if you know it, "
+            "add --trust"
+        )
+    if not Path(file).is_file():
+        raise UsageError(f"cannot read the model {file}: there is no such file")
+    try:
+        import stable_baselines3
+    except ImportError:
+        raise UsageError(
+            "playing a Stable-Baselines3 model needs stable-baselines3; pip install stable-baselines3"
+        ) from None
+    try:
+        model: Any = getattr(stable_baselines3, kind).load(file, device="cpu")
+    except Exception as error:  # whatever a file makes of torch and pickle
+        words = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UsageError(f"{file} cannot be loaded as a model of {kind}: {words}") from None
+    return play_guest(model, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))

@@ -1,0 +1,259 @@
+"""Episodes of others: from Minari's datasets, saved buffers and models, in prompts, and back to Minari."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import Written, attempts_of, in_a_process, outcome, summary_of, the_run, transcript_of
+
+import policygen
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.datasets import checked_trajectory, dataset_folder, read_minari, write_minari
+from policygen.episodes.demonstrations import DEMONSTRATION, read_demonstrations
+from policygen.episodes.guests import play_guest
+from policygen.episodes.players import Players
+from policygen.episodes.trajectory import RandomActor, Trajectory
+from policygen.errors import LogbookError, UsageError
+from policygen.policies.parse import parse
+from policygen.search.preview import preview
+from policygen.search.resume import load_run, resume
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
+
+minari = pytest.importorskip("minari")
+CARTPOLE = load_task("cartpole")
+GOOD = "left = 0\nright = angle + 0.25*spin + 0.04*position + 0.08*velocity"
+
+
+@pytest.fixture(autouse=True)
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where Minari keeps its datasets."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    return tmp_path / "minari"
+
+
+def episodes_of(task: Task, count: int = 3) -> list[Trajectory]:
+    with Players(task) as players:
+        return players.play(RandomActor(task, 1), range(count))
+
+
+def good_episodes(count: int = 3) -> list[Trajectory]:
+    policy = parse(GOOD, CARTPOLE).policy
+    assert policy is not None
+    with Players(CARTPOLE) as players:
+        return players.play(policy, range(count))
+
+
+def assert_same(one: Trajectory, other: Trajectory) -> None:
+    for name in ("observations", "actions", "rewards"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+        assert getattr(one, name).dtype == getattr(other, name).dtype
+    for name in ("episode_return", "seed", "terminated", "truncated"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name))
+
+
+# --- to Minari and back ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum", "frozenlake", "Blackjack-v1"])
+def test_what_is_written_is_minari_s_and_reads_back(name: str) -> None:
+    task = load_task(name)
+    episodes = episodes_of(task)
+    folder = write_minari(episodes, task, "test/some-v0")
+    for one, other in zip(episodes, read_minari("test/some-v0", task), strict=True):
+        assert_same(one, other)
+    assert len(read_minari(str(folder), task)) == len(episodes)  # by its folder, too
+    theirs = minari.load_dataset("test/some-v0")
+    assert theirs.total_episodes == len(episodes)
+    assert theirs.total_steps == sum(episode.length for episode in episodes)
+    first = theirs[0]
+    assert len(first.actions) == episodes[0].length
+    assert theirs.action_space.contains(first.actions[0])
+
+
+def test_a_dataset_is_not_overwritten_and_its_name_leads_nowhere_else(tmp_path: Path) -> None:
+    episodes = episodes_of(CARTPOLE)
+    write_minari(episodes, CARTPOLE, "some-v0")
+    with pytest.raises(UsageError, match="already"):
+        write_minari(episodes, CARTPOLE, "some-v0")
+    for name in ("../evil-v0", "/tmp/evil-v0", "a/../../b-v0", "no version"):
+        with pytest.raises(UsageError, match="no dataset's id"):
+            write_minari(episodes, CARTPOLE, name)
+    with pytest.raises(UsageError, match="no episodes"):
+        write_minari([], CARTPOLE, "none-v0")
+
+
+# --- a stranger's dataset --------------------------------------------------------------------------------------------
+
+
+def test_reading_a_dataset_imports_and_makes_nothing_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evilmodule.py").write_text("import pathlib; pathlib.Path('EVIL').touch()")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = write_minari(episodes_of(CARTPOLE), CARTPOLE, "evil-v0")
+    path = folder / "data" / "metadata.json"
+    metadata = json.loads(path.read_text())
+    spec = json.loads(metadata["env_spec"])
+    spec |= {"id": "evilmodule:Evil-v0", "entry_point": "evilmodule:Evil"}
+    metadata |= {"env_spec": json.dumps(spec), "eval_env_spec": json.dumps(spec)}
+    del metadata["observation_space"], metadata["action_space"]
+    path.write_text(json.dumps(metadata))
+    assert len(read_minari("evil-v0", CARTPOLE)) == 3
+    assert not (tmp_path / "EVIL").exists()
+    with pytest.raises(AttributeError):  # what Minari itself makes of it
+        minari.load_dataset("evil-v0")
+    assert (tmp_path / "EVIL").exists()
+
+
+def test_links_into_other_files_and_what_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    good = write_minari(episodes_of(CARTPOLE), CARTPOLE, "good-v0") / "data" / "main_data.hdf5"
+    for number, damage in enumerate(("link", "text", "shape", "choice", "missing")):
+        folder = dataset_folder(f"bad{number}-v0") / "data"
+        folder.mkdir(parents=True)
+        shutil.copy(good, folder / "main_data.hdf5")
+        with h5py.File(folder / "main_data.hdf5", "a") as file:
+            group = file["episode_0"]
+            if damage == "link":
+                del group["observations"]
+                group["observations"] = h5py.ExternalLink(str(good), "/episode_1/observations")
+            elif damage == "text":
+                del group["rewards"]
+                group["rewards"] = ["evil"]
+            elif damage == "shape":
+                del group["observations"]
+                group["observations"] = np.zeros((3, 7))
+            elif damage == "choice":
+                group["actions"][0] = 7
+            else:
+                del group["actions"]
+        with pytest.raises(UsageError, match="bad"):
+            read_minari(f"bad{number}-v0", CARTPOLE)
+    (folder / "main_data.hdf5").write_bytes(b"nonsense")
+    with pytest.raises(UsageError, match="damaged"):
+        read_minari("bad4-v0", CARTPOLE)
+    with pytest.raises(UsageError, match="there is none"):
+        read_minari("none-v0", CARTPOLE)
+
+
+def test_numbers_that_are_no_actions_are_refused() -> None:
+    rows = np.zeros((3, 4))
+    for actions, rewards in (
+        ([0, 2], [1, 1]),
+        ([0.5, 0], [1, 1]),
+        ([0, -1], [1, 1]),
+        ([0, 1], [1, np.nan]),
+        ([0], [1, 1]),
+    ):
+        with pytest.raises(UsageError, match="none of CartPole"):
+            checked_trajectory(CARTPOLE, rows, np.array(actions), np.array(rewards), ends=(True, False), seed=0)
+
+
+# --- demonstrations --------------------------------------------------------------------------------------------------
+
+
+def saved(path: Path, episodes: list[Trajectory]) -> Path:
+    buffer = ReplayBuffer()
+    buffer.add(3, episodes)
+    buffer.save(path)
+    return path
+
+
+def test_the_best_episodes_of_a_source_are_kept(tmp_path: Path) -> None:
+    episodes = [*episodes_of(CARTPOLE, 30), *good_episodes(2)]
+    found = read_demonstrations(str(saved(tmp_path / "episodes.npz", episodes)), CARTPOLE)
+    assert len(found) == 16
+    assert found.returns[0] == max(episode.episode_return for episode in episodes)
+    assert {episode.attempt for episode in found} == {DEMONSTRATION}
+    assert len(read_demonstrations(str(tmp_path), CARTPOLE)) == 16  # a folder with that file
+
+
+def test_episodes_of_another_task_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "episodes.npz", episodes_of(load_task("pendulum")))
+    with pytest.raises(UsageError, match="another task"):
+        read_demonstrations(str(path), CARTPOLE)
+    with pytest.raises(UsageError, match="no replay buffer"):
+        read_demonstrations(str(tmp_path / "none.npz"), CARTPOLE)
+
+
+def test_a_model_s_file_is_not_opened_without_trust(tmp_path: Path) -> None:
+    (tmp_path / "model.zip").write_bytes(b"nonsense")
+    with pytest.raises(UsageError, match="runs whatever code the file holds; if you know it, add --trust"):
+        read_demonstrations(f"ppo:{tmp_path / 'model.zip'}", CARTPOLE)
+    with pytest.raises(UsageError, match="what kind of model"):
+        read_demonstrations(str(tmp_path / "model.zip"), CARTPOLE, trust=True)
+    with pytest.raises(UsageError, match="no such file"):
+        read_demonstrations("sac:none.zip", CARTPOLE, trust=True)
+    with pytest.raises(UsageError, match=r"cannot be loaded|needs stable-baselines3"):
+        read_demonstrations(f"ppo:{tmp_path / 'model.zip'}", CARTPOLE, trust=True)
+
+
+def test_whoever_predicts_plays_episodes_that_can_be_shown() -> None:
+    policy = parse(GOOD, CARTPOLE).policy
+    assert policy is not None
+    for one, other in zip(play_guest(policy, CARTPOLE, range(3)), good_episodes(3), strict=True):
+        assert_same(one, other)
+
+
+# --- in a run --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_shows_them_records_them_and_counts_them_not(tmp_path: Path) -> None:
+    source = saved(tmp_path / "given.npz", good_episodes(2))
+    settings = {"iterations": 2, "episodes": 5, "warmup_episodes": 5, "final_episodes": 5, "policy": "linear"}
+    reply = "```\nleft = 0\nright = spin\n```"
+    plain = policygen.run("cartpole", llm=Written([reply, reply]), out=tmp_path / "plain", **settings)
+    shown = policygen.run(
+        "cartpole", llm=Written([reply, reply]), out=tmp_path / "shown", demonstrations=source, **settings
+    )
+    prompts = [str(exchange["messages"]) for exchange in transcript_of(shown.folder)]
+    assert all("a demonstration" in prompt and "Return 500" in prompt for prompt in prompts)
+    assert not any("a demonstration" in str(exchange["messages"]) for exchange in transcript_of(plain.folder))
+    # Nothing that a run reports is theirs.
+    for name in ("final", "best_score", "episodes", "env_steps"):
+        assert summary_of(shown.folder)[name] == summary_of(plain.folder)[name]
+    assert all(episode.attempt >= 0 for episode in ReplayBuffer.load(shown.folder / "episodes.npz"))
+    assert [a["score"] for a in attempts_of(shown.folder)] == [a["score"] for a in attempts_of(plain.folder)]
+    # A resumed run has its own copy.
+    source.unlink()
+    assert len(load_run(shown.folder).search.demonstrations) == 2
+    again = resume(shown.folder, Written([reply]), assignments=["iterations=3"])
+    assert [attempt.number for attempt in again.attempts()] == [3]
+    again.finish()
+    assert "a demonstration" in str(transcript_of(shown.folder)[-1]["messages"])
+    (shown.folder / "demonstrations.npz").unlink()
+    with pytest.raises(LogbookError, match=r"demonstrations\.npz"):
+        load_run(shown.folder)
+
+
+def test_from_the_command_line_a_run_s_episodes_become_another_s_demonstrations(tmp_path: Path, datasets: Path) -> None:
+    few = ("--iterations", 1, "--episodes", 5, "--set", "final_episodes=5", "--set", "warmup_episodes=5")
+    variables = {"MINARI_DATASETS_PATH": str(datasets)}
+    first = in_a_process("run", "cartpole", *few, "--out", "a", cwd=tmp_path, **variables)
+    assert first.returncode == 0, first.stderr
+    run = the_run(tmp_path / "a")
+    said = in_a_process("export", run, "--to", "minari", "-o", "mine-v0", cwd=tmp_path, **variables)
+    assert said.returncode == 0, said.stderr
+    assert "10 episodes" in said.stdout
+    second = in_a_process(
+        "run", "cartpole", *few, "--demonstrations", "mine-v0", "--out", "b", cwd=tmp_path, **variables
+    )
+    assert second.returncode == 0, second.stderr
+    assert "demonstrations: 10 episodes" in second.stdout
+    assert "builtin ignores them" in second.stdout
+    assert outcome(the_run(tmp_path / "b"))["attempts"] == outcome(run)["attempts"]
+    assert "Warning" not in said.stderr
+    with pytest.raises(UsageError, match="Pendulum-v1 observes 3 numbers"):
+        read_demonstrations("mine-v0", load_task("pendulum"))
+
+
+def test_the_prompt_shows_them(tmp_path: Path) -> None:
+    source = saved(tmp_path / "given.npz", good_episodes(2))
+    shown = preview("cartpole", None, (), {"demonstrations": str(source)}, trust=False)
+    assert "steps, cut by the time limit, a demonstration." in str(shown.prompt.messages)
