@@ -22,6 +22,7 @@ from policygen.reports.style import Numbers
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
+from policygen.runs.steering import Steering
 from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
@@ -47,7 +48,7 @@ class Member:
 
     Attributes:
         templates: the digest of the texts its prompts were rendered from, or all of them and their first attempts where
-            they changed half way; empty where none are recorded.
+            they changed half way, and a digest of what a user had them say; empty where none are recorded.
         summary: what the run reported when it ended; None while it is unfinished.
     """
 
@@ -117,7 +118,16 @@ def read_member(folder: Path) -> Member:
         LogbookError: it is not a run folder, or is damaged.
     """
     logbook = Logbook(folder)
-    return Member(folder, logbook.config(), logbook.task(), templates_identity(logbook.templates()), logbook.summary())
+    texts = ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(folder))))
+    return Member(folder, logbook.config(), logbook.task(), texts, logbook.summary())
+
+
+def _comments(folder: Path) -> str:
+    """What a user had the prompts of a run say: a digest; empty for a run that nobody steered."""
+    said = Steering(folder).read()
+    texts = {comment.number: comment.text for comment in said.comments}
+    told = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in said.carried.items() if numbers}
+    return f"comments {_digest(told)}" if told else ""
 
 
 def each_once(folders: Sequence[Path]) -> list[Path]:

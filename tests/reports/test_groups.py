@@ -13,6 +13,7 @@ import pytest
 from drawn import FAILED, LAKE, a_run, ended
 
 from policygen.reports.groups import Group, Member, average, each_once, grouped, read_member, repeated_runs
+from policygen.runs.steering import Steering
 
 
 def groups_of(*folders: Path) -> tuple[Group[Member], ...]:
@@ -176,3 +177,13 @@ def test_long_runs_are_thinned_and_keep_their_ends() -> None:
     assert len(band.x) == 200
     assert (band.x[0], band.x[-1]) == (0, 4_999)
     assert (band.centre == band.x).all()
+
+
+def test_a_run_that_a_user_steered_is_averaged_with_no_other(tmp_path: Path) -> None:
+    steered, told_later, alone = (ended(tmp_path, [0.1], seed=i) for i in range(3))
+    Steering(steered).say("Brake earlier.")
+    Steering(told_later).say("Never told to any prompt.")
+    assert len(groups_of(steered, told_later, alone)) == 1
+    Steering(steered).for_prompt(1, answered=False)
+    assert len(groups_of(steered, told_later, alone)) == 2
+    assert any("comments " in label for label in labels(steered, alone))

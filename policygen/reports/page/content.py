@@ -13,6 +13,7 @@ from policygen.reports.groups import proposals_label
 from policygen.reports.page.attempts import AttemptView, attempt_views, score_words, shown_attempts
 from policygen.reports.page.conversation import turns_of
 from policygen.reports.page.spending import Fact, command_of, has_replies, said, spending, versions_of
+from policygen.reports.progress import share_lines
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
@@ -63,6 +64,7 @@ class RunContent:
     left_out: int
     user: Said
     spent: tuple[Fact, ...]
+    shares: tuple[str, ...]
     settings: tuple[Fact, ...]
     versions: tuple[Fact, ...]
     command: str
@@ -121,6 +123,7 @@ def read_run(folder: Path) -> RunContent:
         left_out=left_out,
         user=user,
         spent=tuple(spending(summary, attempts)),
+        shares=tuple(share_lines(summary.shares)) if summary is not None else (),
         settings=tuple(Fact(name, said(value)) for name, value in config.model_dump(exclude_none=True).items()),
         versions=versions_of(folder),
         command=command_of(config, task),

@@ -29,31 +29,38 @@ if TYPE_CHECKING:
 LARGEST_SVG = 250_000  # bytes; of a larger drawing the page has a PNG
 EPISODES = 5  # that are played for the film of one
 _DPI = 110
+_SMALL = 5.6  # inches of a figure that can be read on a telephone
 _NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows in its own size
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as an address that needs no network; `narrow` is another drawing of it for narrow screens."""
+    """A picture as an address that needs no network.
+
+    Attributes:
+        narrow: another drawing of it for narrow screens.
+        roomy: whether it can be read in a certain size only; a narrow screen then shows it in parts.
+    """
 
     wide: str
     alt: str
     narrow: str = ""
+    roomy: bool = False
 
 
 def picture(figure: Figure, alt: str) -> Picture:
     """A figure as an SVG, or as a PNG where that is much smaller."""
-    return Picture(_address(figure), alt)
+    return Picture(_address(figure), alt, roomy=bool(figure.get_figwidth() > _SMALL))
 
 
 def _address(figure: Figure) -> str:
     content = io.BytesIO()
     with style():
-        figure.savefig(content, format="svg", metadata={"Date": None}, transparent=True)
+        figure.savefig(content, format="svg", metadata={"Date": None}, facecolor="none")
         kind = "svg+xml"
         if len(content.getvalue()) > LARGEST_SVG:
             content = io.BytesIO()
-            figure.savefig(content, format="png", dpi=_DPI, transparent=True)
+            figure.savefig(content, format="png", dpi=_DPI, facecolor="none")
             kind = "png"
     return data_address(content.getvalue(), f"image/{kind}")
 
