@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +34,7 @@ _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _PATIENCE = 30.0  # seconds for which another process may keep the file to itself
 _FORM = 1  # raised when other requests are to be the same
 _REPLY = TypeAdapter(Reply)
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file
 _FAULTS = (sqlite3.Error, OSError, ValueError)
 _T = TypeVar("_T")
 
@@ -137,8 +139,10 @@ class Cache:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """A connection for one piece of work: what is open outlives no fork, and locks nobody out."""
-        if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
-            raise ValueError("it is a link or no plain file")
+        for path in _files(self.folder):
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise ValueError(f"{path.name} is a link or no plain file")
+        _check_journal(self.folder / f"{_FILE}-journal")
         with closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
             if not (schema := connection.execute(_SCHEMA).fetchall()):
@@ -149,6 +153,25 @@ class Cache:
             if schema != [("table", _TABLE)]:
                 raise ValueError("it is no cache of policygen's")
             yield connection
+
+
+def _files(folder: Path) -> list[Path]:
+    """The cache's file, and those that SQLite makes beside it."""
+    return [folder / f"{_FILE}{suffix}" for suffix in ("", "-journal", "-wal", "-shm")]
+
+
+def _check_journal(path: Path) -> None:
+    """Refuse a journal of a transaction over several databases: SQLite deletes the file that it names.
+
+    Ours are of one. See "Super-Journals" in SQLite's description of its atomic commit.
+
+    Raises:
+        ValueError: it is one of a stranger's.
+    """
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SUPER_JOURNAL)))
+        if file.read() == _SUPER_JOURNAL:
+            raise ValueError(f"{path.name} names a file elsewhere")
 
 
 def _reply(text: object) -> Reply:
@@ -210,8 +233,7 @@ def clear(folder: Path) -> int:
         UsageError: it cannot be removed.
     """
     freed = 0
-    for name in (_FILE, f"{_FILE}-journal", f"{_FILE}-wal", f"{_FILE}-shm"):
-        path = folder / name
+    for path in _files(folder):
         try:
             freed += path.lstat().st_size
             path.unlink()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from chat_server import ChatServer
-from support import ALWAYS_LEFT, LEANING, in_a_process, sentences
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, in_a_process, sentences
 
-RUN = ("run", "cartpole", "--episodes", 4, "--set", "final_episodes=4", "--iterations", 2, "--llm", "compatible:m")
+RUN = ("run", "frozenlake", "--episodes", 4, "--set", "final_episodes=4", "--iterations", 2, "--llm", "compatible:m")
 
 
 def test_the_same_command_again_costs_nothing_and_says_so(tmp_path: Path) -> None:
-    with ChatServer([LEANING, ALWAYS_LEFT]) as server:
+    with ChatServer([ALWAYS_DOWN, ALWAYS_RIGHT]) as server:
         arguments = (*RUN, "--base-url", server.openai_url, "--cache", "answers")
         first = in_a_process(*arguments, cwd=tmp_path)
         again = in_a_process(*arguments, cwd=tmp_path)
@@ -27,16 +27,15 @@ def test_the_same_command_again_costs_nothing_and_says_so(tmp_path: Path) -> Non
     assert broken.returncode == 2
     (sentence,) = sentences(broken.stderr)
     assert sentence.startswith("Error: --cache answers: answers/replies.sqlite cannot be used (file is not a database)")
-    assert in_a_process("cache", "answers", cwd=tmp_path).returncode == 2
     assert "freed" in in_a_process("cache", "answers", "--clear", cwd=tmp_path).stdout
     assert list((tmp_path / "answers").iterdir()) == []
     assert len(list((tmp_path / "results").iterdir())) == 2
 
 
 def test_the_runs_of_a_sweep_share_a_cache(tmp_path: Path) -> None:
-    sweep = ("sweep", "cartpole", "--llm", "compatible:m", "--seeds", "0,1", "--set", "iterations=1")
+    sweep = ("sweep", "frozenlake", "--llm", "compatible:m", "--seeds", "5,6", "--set", "iterations=1")
     quick = ("--set", "episodes=4", "--set", "final_episodes=4", "--cache", "answers")
-    with ChatServer([LEANING, ALWAYS_LEFT]) as server:
+    with ChatServer([ALWAYS_DOWN, ALWAYS_RIGHT]) as server:
         for out in ("one", "two"):
             done = in_a_process(*sweep, *quick, "--base-url", server.openai_url, "--out", out, cwd=tmp_path)
             assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
+import struct
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +209,29 @@ def test_a_strangers_trigger_is_not_pulled() -> None:
     connection.close()
     with pytest.raises(UsageError, match="no cache of policygen's"):
         Cache(cache.folder)
+
+
+def test_a_strangers_journal_deletes_no_file() -> None:
+    cache = Cache(Path("answers"))
+    cache.put(ASKED, REPLY)
+    victim = Path("precious.txt").absolute()
+    victim.write_text("precious")
+    name, magic = str(victim).encode(), bytes.fromhex("d9d505f920a163d7")
+    pages = cache.path.stat().st_size // 4096
+    head = (magic + struct.pack(">IIIII", 0, 1, pages, 512, 4096)).ljust(512, b"\0")
+    end = struct.pack(">I", 2**30 // 4096 + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
+    journal = Path("answers/replies.sqlite-journal")
+    journal.write_bytes(head + end)
+    with pytest.raises(UsageError, match=r"names a file elsewhere.*--clear"):
+        Cache(cache.folder)
+    with pytest.warns(UserWarning, match="the run goes on without it"):
+        assert cache.get(ASKED) is None
+    clear(cache.folder)
+    assert victim.read_text() == "precious"
+    journal.symlink_to(victim)
+    with pytest.raises(UsageError, match="is a link or no plain file"):
+        Cache(cache.folder)
+    assert victim.read_text() == "precious"
 
 
 @pytest.mark.parametrize("harm", ["gone", "rubbish", "a page"])
