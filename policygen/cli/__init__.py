@@ -23,10 +23,12 @@ from policygen.cli.options import (
     CACHE,
     PATH,
     TRACK,
+    Place,
     RunPath,
     assignment,
     budget_options,
     fail,
+    place_options,
     run_settings,
     say,
     trust_option,
@@ -184,7 +186,7 @@ commands.add_command(continue_run)
 @click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
 @assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
 @budget_options
-@click.option("--workers", type=click.IntRange(1), help="Processes that carry out runs of a sweep (default 1).")
+@place_options
 @trust_option
 @CACHE
 @TRACK
@@ -192,7 +194,7 @@ def resume(
     run_folder: Path,
     assignments: tuple[str, ...],
     *,
-    workers: int | None,
+    place: Place,
     trust: bool,
     cache: Path | None,
     track: tuple[str, ...],
@@ -210,10 +212,9 @@ def resume(
     from policygen.sweeps.plan import is_sweep
 
     if is_sweep(run_folder):
-        resume_sweep(run_folder, assignments, budgets, workers=workers or 1, trust=trust, cache=cache)
+        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, cache=cache)
         return
-    if workers is not None:
-        raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
+    place.check_unused()
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
     if not assignments and (made := make_missing(run_folder)):
         say(f"the run was finished but for {', '.join(made)}; now it is whole")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import BASE_URL, CACHE, PATH, assignment, say, trust_option
+from policygen.cli.options import BASE_URL, CACHE, PATH, Place, assignment, place_options, say, trust_option
 from policygen.errors import UsageError
 
 if TYPE_CHECKING:
     from policygen.sweeps.conduct import Sweep
+    from policygen.sweeps.crew import Crew
     from policygen.sweeps.plan import Limits
 
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
-@click.option("--workers", type=click.IntRange(1), default=1, help="Processes that carry out runs (default 1).")
+@place_options
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @CACHE
 @trust_option
@@ -54,8 +56,9 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     plan = Plan(products=(product,), settings=assignments, limits=limits)
     again = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
-    begun = open_sweep(folder, plan, again=again, workers=options["workers"], trust=trust, cache=options["cache"])
-    _conduct(begun)
+    place: Place = options["place"]
+    begun = open_sweep(folder, plan, again=again, workers=place.workers or 1, trust=trust, cache=options["cache"])
+    _conduct(begun, place)
 
 
 def resume_sweep(
@@ -63,7 +66,7 @@ def resume_sweep(
     assignments: tuple[str, ...],
     budgets: Mapping[str, Any],
     *,
-    workers: int,
+    place: Place,
     trust: bool,
     cache: Path | None,
 ) -> None:
@@ -84,7 +87,8 @@ def resume_sweep(
             f"and --max-usd of all its runs; a single run can have more: policygen resume {folder}/RUN"
         )
     limits = _limits(budgets)
-    _conduct(open_sweep(folder, limits=limits, again=assignments, workers=workers, trust=trust, cache=cache))
+    workers = place.workers or 1
+    _conduct(open_sweep(folder, limits=limits, again=assignments, workers=workers, trust=trust, cache=cache), place)
 
 
 def _limits(options: Mapping[str, Any]) -> Limits:
@@ -99,15 +103,26 @@ def _limits(options: Mapping[str, Any]) -> Limits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _conduct(begun: Sweep) -> None:
+def _crew(begun: Sweep, place: Place) -> Crew | None:
+    """Who carries a sweep out; None for processes of this machine."""
+    if place.on == "local":
+        return None
+    from policygen.sweeps.on_ray import OnRay
+
+    begun.place = f"--on ray --address {shlex.quote(place.address)}" if place.address else "--on ray"
+    return OnRay(begun.folder, place.address, place.workers)
+
+
+def _conduct(begun: Sweep, place: Place) -> None:
     from policygen.reports.sweeping import SweepTerminal, closing_words, way_on
     from policygen.sweeps.conduct import conduct
 
     terminal = SweepTerminal(begun)
     say(f"{len(begun.cells)} runs in {begun.folder}")
     try:
+        crew = _crew(begun, place)
         with terminal.watching():
-            conduct(begun, terminal)
+            conduct(begun, terminal, crew)
     except KeyboardInterrupt:
         say(f"\nInterrupted. Nothing is lost; go on with: {way_on(begun)}", err=True)
         raise SystemExit(130) from None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from policygen.errors import UsageError
 from policygen.files import find_run
 from policygen.outgoing import shown
 
@@ -132,3 +135,46 @@ def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="The files are yours, or you know them: they may name a module to import, and a server that gets the key.",
     )(command)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Who carries out the runs of a sweep: processes here or a cluster, and how many at a time."""
+
+    on: str
+    address: str | None
+    workers: int | None
+
+    def check_unused(self) -> None:
+        """Refuse what a single run does not know."""
+        if self.on != "local" or self.address is not None:
+            raise UsageError("--on and --address are for sweeps; a single run is carried out here")
+        if self.workers is not None:
+            raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that make up a `Place`, which the command gets as `place`."""
+
+    @functools.wraps(command)
+    def placed(*arguments: Any, on: str, address: str | None, workers: int | None, **options: Any) -> Any:
+        if address is not None and on != "ray":
+            raise UsageError("--address is of a Ray cluster: add --on ray")
+        return command(*arguments, place=Place(on, address, workers), **options)
+
+    for option in (
+        click.option(
+            "--address", help="A running Ray cluster, HOST:PORT or auto (default: one begun on this machine)."
+        ),
+        click.option(
+            "--on",
+            type=click.Choice(["local", "ray"]),
+            default="local",
+            help="What carries out a sweep's runs: processes here (default), or a Ray cluster.",
+        ),
+        click.option(
+            "--workers", type=click.IntRange(1), help="A sweep's runs at a time (default 1; on Ray its processors)."
+        ),
+    ):
+        placed = option(placed)
+    return placed

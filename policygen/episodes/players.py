@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from policygen.episodes.envpool import Pool, pool_for
@@ -32,13 +32,48 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+Play = Callable[[Actor, list[int]], list[Trajectory] | None]
+Piece = tuple[Actor, list[int]]
+Elsewhere = Callable[[Play, Sequence[Piece], int], list[list[Trajectory] | None]]
+"""Has pieces of work played by other processes, of which there are so many; None for what they cannot play."""
+
+
+class PlayerKilled(Exception):
+    """A process that played has died."""
+
+
+def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
+    """Have it played by worker processes of this machine; see `Elsewhere`.
+
+    Raises:
+        PlayerKilled: one of them died.
+    """
+    from loky import BrokenProcessPool, get_reusable_executor
+    from loky.process_executor import TerminatedWorkerError
+
+    executor = get_reusable_executor(max_workers=jobs, timeout=60, env=_ONE_THREAD)
+    try:
+        return list(executor.map(play, *zip(*work, strict=True)))
+    except TerminatedWorkerError:
+        raise PlayerKilled from None
+    except BrokenProcessPool:  # what was sent to them cannot be read there
+        return [None]
+
+
 class _Workers:
-    """Whether this process has worker processes already."""
+    """Whether this process has worker processes already, and what they are."""
 
     started = False
+    elsewhere: Elsewhere = staticmethod(by_processes)
 
 
 _workers = _Workers()
+
+
+def share_by(elsewhere: Elsewhere) -> None:
+    """Let other processes than worker processes of this machine play what is worth sharing; they are there already."""
+    _workers.elsewhere = elsewhere
+    _workers.started = elsewhere is not by_processes
 
 
 class Players(Closable):
@@ -140,24 +175,18 @@ class Players(Closable):
         Raises:
             EnvironmentFault: the environment itself failed, or a worker died.
         """
-        from loky import BrokenProcessPool, get_reusable_executor
-        from loky.process_executor import TerminatedWorkerError
-
         assert isinstance(self._here, Simulator), "EnvPool shares out its episodes itself"
-        executor = get_reusable_executor(max_workers=self.jobs, timeout=60, env=_ONE_THREAD)
         _workers.started = True
         started = time.perf_counter()
         # This process has made the environment: others need not ask whether it may be.
         play = partial(_play_in_worker, vouched(self.task), self._here.origin, self.step_timeout)
         try:
-            results: list[list[Trajectory] | None] = list(executor.map(play, *zip(*work, strict=True)))
-        except TerminatedWorkerError:
+            results = _workers.elsewhere(play, work, self.jobs)
+        except PlayerKilled:
             raise EnvironmentFault(
                 f"a process that played {self.task.gym_id} was killed: the environment crashed, did not answer within"
                 f" {3 * self.step_timeout:g} s, or wanted too much memory; fewer processes need less: --jobs 1"
             ) from None
-        except BrokenProcessPool:  # what was sent to them cannot be read there
-            results = [None]
         played = [trajectories for trajectories in results if trajectories is not None]
         if len(played) < len(results):
             _only_here.add(self.task.gym_id)

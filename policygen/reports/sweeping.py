@@ -126,7 +126,7 @@ class SweepTerminal:
 def way_on(sweep: Sweep) -> str:
     """The command that goes on with a sweep."""
     trust = " --trust" if any(":" in cell.entry.task for cell in sweep.cells) else ""  # the user named the module
-    return f"policygen resume {sweep.folder}{trust}"
+    return f"policygen resume {sweep.folder}{trust}{sweep.place and f' {sweep.place}'}"
 
 
 def closing_words(sweep: Sweep) -> list[str]:

@@ -11,13 +11,18 @@ from policygen.errors import LogbookError
 NAME = ".lock"
 
 
+class InUse(LogbookError):
+    """Another process works in the folder."""
+
+
 class RunLock:
     """Holds a run folder until it is released or its process ends, however that ends.
 
     The system's own lock on an open file (`flock`, on Windows `msvcrt.locking`): a crash leaves none behind.
 
     Raises:
-        LogbookError: another process works in the folder, or it cannot be written.
+        InUse: another process works in the folder.
+        LogbookError: it cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,7 +30,7 @@ class RunLock:
         try:
             self._lock.acquire()
         except Timeout:
-            raise LogbookError(
+            raise InUse(
                 f"{folder} is in use: another process runs or resumes it; wait for it, or stop it first"
             ) from None
         except (OSError, NotImplementedError) as error:

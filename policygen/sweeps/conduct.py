@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from policygen.episodes.players import usable_cores
 from policygen.errors import LogbookError, UsageError
 from policygen.llm import connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.runs.correspondence import llm_options
 from policygen.runs.lock import RunLock
+from policygen.sweeps.crew import Crew, Processes
 from policygen.sweeps.plan import Cell, Limits, Plan, cells_of, check_vouched, extended, is_sweep, read_plan, write_plan
 from policygen.sweeps.purse import Purse, spent_so_far
-from policygen.sweeps.worker import Event, Order, Outcome, Progress, config_of, finished, work
-
-SECONDS_TO_BREAK_OFF = 60.0
+from policygen.sweeps.worker import Event, Order, Outcome, Progress, config_of, finished
 
 
 @dataclass
@@ -38,6 +30,8 @@ class Sweep:
         skipped: cells that were finished before.
         outcomes: by cell, of those that this process carried out.
         running: how far the cells are that are being carried out.
+        refused: whether a cell was refused the sweep's budget.
+        place: what the command line says of who carries the cells out, beyond processes on this machine.
         cache: the folder of the cache that its runs share.
     """
 
@@ -50,6 +44,8 @@ class Sweep:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     running: dict[str, Progress] = field(default_factory=dict)
     workers: int = 1
+    place: str = ""
+    refused: bool = False
     cache: Path | None = None
     _lock: RunLock | None = None
 
@@ -141,11 +137,12 @@ def _check(plan: Plan, again: tuple[str, ...], trust: bool) -> None:
             connect(config.llm, llm_options(config.trusted() if trust else config))
 
 
-def conduct(sweep: Sweep, tell: Callable[[Event], None] = lambda event: None) -> None:
+def conduct(sweep: Sweep, tell: Callable[[Event], None] = lambda event: None, crew: Crew | None = None) -> None:
     """Carry out all cells that are not finished; what becomes of them is in `sweep.outcomes`.
 
     Args:
         tell: told what happens; what it raises breaks the sweep off.
+        crew: who carries them out; by default `sweep.workers` processes on this machine.
 
     Raises:
         KeyboardInterrupt: the sweep was interrupted; its runs are broken off, and can be resumed.
@@ -162,24 +159,30 @@ def conduct(sweep: Sweep, tell: Callable[[Event], None] = lambda event: None) ->
         else:
             sweep.skipped[cell.key] = summary.final.mean if summary.final is not None else None
     Purse(sweep.folder, sweep.plan.limits).open(spent_so_far(sweep.folder))
-    slots = [_Slot(sweep, number) for number in range(1, min(sweep.workers, len(waiting)) + 1)]
+    crew = crew or Processes(sweep.folder, sweep.workers)
     terminated = signal.signal(signal.SIGTERM, _interrupt) if _in_main_thread() else None
     try:
         while True:
-            for slot in slots:
-                if slot.cell is None and (free := _next(waiting, sweep)) is not None:
-                    slot.give(free)
-            busy = [slot for slot in slots if slot.cell is not None]
-            if not busy:
+            while crew.free and (free := _next(waiting, sweep)) is not None:
+                crew.give(_order(sweep, free, crew.jobs))
+            if not crew.busy:
                 return
-            for slot in _ready(busy):
-                for event in slot.events():
-                    _note(event, sweep)
-                    tell(event)
+            for event in crew.events():
+                _note(event, sweep)
+                tell(event)
     finally:
-        _end(slots, sweep, tell)
+        for outcome in crew.end():
+            _note(outcome, sweep)
+            tell(outcome)
         if terminated is not None:
             signal.signal(signal.SIGTERM, terminated)
+
+
+def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
+    again = sweep.again
+    if jobs is not None and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *again)):
+        again = (*again, f"jobs={jobs}")
+    return Order(cell, sweep.folder, sweep.plan.settings, sweep.plan.limits, again, sweep.trust, sweep.cache)
 
 
 def _in_main_thread() -> bool:
@@ -192,11 +195,10 @@ def _interrupt(number: int, frame: object) -> None:
 
 def _next(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
     """The next cell; once the sweep's budget was refused to one, only those that need none of it."""
-    refused = bool(sweep.of_state("out of budget"))
     while waiting:
         cell = waiting.popleft()
         entry = read_spec(cell.llm).entry
-        if refused and (entry is None or entry.is_language_model):
+        if sweep.refused and (entry is None or entry.is_language_model):
             sweep.outcomes[cell.key] = Outcome(cell.key, "out of budget", "not begun or resumed")
             continue
         return cell
@@ -209,91 +211,4 @@ def _note(event: Event, sweep: Sweep) -> None:
     elif isinstance(event, Outcome):
         sweep.running.pop(event.key, None)
         sweep.outcomes[event.key] = event
-
-
-def _ready(busy: Sequence[_Slot]) -> list[_Slot]:
-    ends = {end: slot for slot in busy for end in (slot.connection, slot.process.sentinel)}
-    return list({id(ends[end]): ends[end] for end in wait(list(ends))}.values())  # type: ignore[index]
-
-
-class _Slot:
-    """A place for one worker process, which is replaced where it dies."""
-
-    def __init__(self, sweep: Sweep, number: int) -> None:
-        self._sweep = sweep
-        self._log = sweep.folder / f"worker-{number}.log"
-        self.cell: Cell | None = None
-        self._begun = 0.0
-        self.connection: Connection
-        self.process: BaseProcess
-        self._start()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        # Without it every process would let its libraries use all cores.
-        threads = {} if self._sweep.workers == 1 else {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self.process = context.Process(target=work, args=(theirs, self._log, threads), daemon=False)
-        self.process.start()
-        theirs.close()
-
-    def give(self, cell: Cell) -> None:
-        """Hand out a cell."""
-        sweep = self._sweep
-        if not self.process.is_alive():
-            self._start()
-        again = sweep.again
-        if sweep.workers > 1 and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *again)):
-            again = (*again, f"jobs={max(1, usable_cores() // sweep.workers)}")
-        self.cell, self._begun = cell, time.perf_counter()
-        order = Order(cell, sweep.folder, sweep.plan.settings, sweep.plan.limits, again, sweep.trust, sweep.cache)
-        with suppress(OSError):  # it died this moment: events() says so
-            self.connection.send(order)
-
-    def events(self) -> list[Event]:
-        """What the worker has to say; where it has died, that its cell has failed."""
-        found: list[Event] = []
-        try:
-            while self.connection.poll():
-                found.append(self.connection.recv())
-        except (EOFError, OSError):
-            pass
-        if self.cell is not None and any(isinstance(event, Outcome) for event in found):
-            self.cell = None
-        elif self.cell is not None and not self.process.is_alive():
-            self.process.join()
-            code = self.process.exitcode or 0
-            how = f"was ended by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
-            sentence = f"its process {how}; what it printed is in {self._log}"
-            found.append(Outcome(self.cell.key, "failed", sentence, None, time.perf_counter() - self._begun))
-            self.cell = None
-        return found
-
-    def stop(self) -> None:
-        """Tell the worker to break off what it does, and to end."""
-        if self.cell is None:
-            with suppress(OSError):
-                self.connection.send(None)
-        elif self.process.pid is not None and self.process.is_alive():
-            os.kill(self.process.pid, signal.SIGTERM)
-
-
-def _end(slots: Sequence[_Slot], sweep: Sweep, tell: Callable[[Event], None]) -> None:
-    """End all workers; runs that they were at are broken off and stay to be resumed."""
-    for slot in slots:
-        slot.stop()
-    deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
-    for slot in slots:
-        slot.process.join(max(0.0, deadline - time.monotonic()))
-        if slot.process.is_alive():
-            slot.process.kill()
-            slot.process.join()
-        if slot.cell is not None:
-            key = slot.cell.key
-            last = next((event for event in slot.events() if isinstance(event, Outcome)), None)
-            outcome = last if last is not None and last.state == "finished" else Outcome(key, "interrupted")
-            _note(outcome, sweep)
-            tell(outcome)
-        with suppress(OSError):
-            if not slot._log.stat().st_size:
-                slot._log.unlink()
+        sweep.refused = sweep.refused or event.state == "out of budget"

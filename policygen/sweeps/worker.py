@@ -22,6 +22,7 @@ from policygen.llm.retry import Wait
 from policygen.roles.appoint import appoint
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
+from policygen.runs.lock import InUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
@@ -31,6 +32,8 @@ from policygen.sweeps.plan import Cell, Limits
 from policygen.sweeps.purse import Purse, PurseEmpty, SharedLedger
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
+
+SECONDS_TO_LET_GO = 120.0
 
 State = Literal["finished", "failed", "interrupted", "out of budget"]
 
@@ -158,6 +161,36 @@ def carry_out_cell(order: Order, tell: Tell) -> Outcome:
     return outcome("finished", score=summary.final.mean)
 
 
+def carry_out_again(order: Order, tell: Tell) -> Outcome:
+    """Carry out a cell that another process may have begun and lost, may be at still, or may have finished.
+
+    A machine that is given up may be alive: the run's lock is waited for, and whoever has it goes on alone.
+    """
+    folder = order.folder / order.cell.key
+    deadline = time.monotonic() + SECONDS_TO_LET_GO
+    while folder.is_dir():
+        try:
+            RunLock(folder).release()
+            if (summary := finished(folder)) is not None and summary.final is not None:
+                return Outcome(order.cell.key, "finished", score=summary.final.mean)
+            break
+        except InUse as error:
+            if time.monotonic() > deadline:
+                return Outcome(order.cell.key, "failed", str(error))
+            time.sleep(0.2)
+        except PolicygenError as error:
+            return Outcome(order.cell.key, "failed", str(error))
+    return carry_out_cell(order, tell)
+
+
+def print_into(log: Path) -> None:
+    """Send what this process prints, and what its libraries print, to a file."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+
+
 def finished(folder: Path) -> Summary | None:
     """The summary of a cell's run, if it has come to its end.
 
@@ -209,9 +242,7 @@ def work(connection: Connection, log: Path, environment: dict[str, str]) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _break_off)
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
+    print_into(log)
     key = ""
 
     def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -271,6 +272,7 @@ def test_a_limit_that_cannot_be_held_is_a_sentence(line: Line) -> None:
         (("nim", "--seeds", "x"), "--seeds x: write how many, as in 10"),
         (("nim", "--max-usd", "-1"), "the options: `max_usd`"),
         (("nim", "--llm", "magic:m"), "magic"),
+        (("nim", "--address", "auto"), "--address is of a Ray cluster: add --on ray"),
     ],
 )
 def test_a_mistake_is_one_sentence_before_anything_runs(arguments: tuple[str, ...], sentence: str, line: Line) -> None:
@@ -279,6 +281,14 @@ def test_a_mistake_is_one_sentence_before_anything_runs(arguments: tuple[str, ..
     (said,) = sentences(done.err)
     assert sentence in said
     assert not Path("swept").exists()
+
+
+def test_a_cluster_needs_what_is_not_installed(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = line("sweep", "nim", "--out", "swept", "--on", "ray")
+    assert done.code == 2
+    assert sentences(done.err) == ['Error: --on ray needs Ray: pip install "policygen[ray]"']
+    open_sweep(Path("swept")).release()  # is not in use any more
 
 
 def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(line: Line) -> None:

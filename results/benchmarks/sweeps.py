@@ -1,0 +1,70 @@
+"""Measures what stands in sweeps.md: what a cell costs a sweep's driver, and how wall time falls with workers.
+
+python results/benchmarks/sweeps.py [driver] [waiting] [playing]; needs `pip install "policygen[ray]"`. `playing`, runs
+that keep a processor busy, wants a machine with nothing else to do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from policygen.reports.sweeping import SweepTerminal
+from policygen.sweeps.conduct import conduct, open_sweep
+from policygen.sweeps.crew import Crew, Processes
+from policygen.sweeps.on_ray import OnRay
+from policygen.sweeps.plan import Plan, product_of
+from policygen.sweeps.worker import Order, Outcome, Tell
+
+SETTINGS = ("iterations=12", "episodes=20", "final_episodes=100", "jobs=1")
+WAIT = 2.0
+
+
+def nothing(order: Order, tell: Tell) -> Outcome:
+    """A cell that takes no time: what is left is the driver's work."""
+    return Outcome(order.cell.key, "finished", score=0.0)
+
+
+def waiting(order: Order, tell: Tell) -> Outcome:
+    """A cell that waits, as one that asks a language model mostly does."""
+    time.sleep(WAIT)
+    return Outcome(order.cell.key, "finished", score=0.0)
+
+
+def measured(cells: int, on: str, size: int, **more: Any) -> tuple[float, float]:
+    """Seconds on the clock and CPU seconds of the driver alone, from the first cell to the last."""
+    folder = Path(tempfile.mkdtemp()) / "swept"
+    plan = Plan(products=(product_of(["cartpole"], [], [], range(100, 100 + cells)),), settings=SETTINGS)
+    sweep = open_sweep(folder, plan)
+    crew: Crew = OnRay(folder, None, size, **more) if on == "ray" else Processes(folder, size)
+    wall, cpu = time.perf_counter(), time.process_time()
+    conduct(sweep, SweepTerminal(sweep, live=False), crew)
+    sweep.release()
+    assert sweep.whole
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def main() -> None:
+    """Print the rows of the tables as they come."""
+    chosen = sys.argv[1:] or ["driver", "waiting", "playing"]
+    real, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115 - a sweep says a line a cell
+    if "waiting" in chosen:
+        for size in (1, 2, 4, 8):
+            wall, _ = measured(16, "ray", size, carry_out=waiting)
+            print(f"| {size} | {wall:.1f} s |", file=real, flush=True)
+    if "driver" in chosen:
+        for cells in (100, 1_000, 10_000):
+            _, cpu = measured(cells, "ray", 2, carry_out=nothing)
+            print(f"| {cells:,} | {cpu:.1f} s | {1000 * cpu / cells:.1f} ms |", file=real, flush=True)
+    if "playing" in chosen:
+        for on in ("local", "ray"):
+            for size in (1, 2):
+                print(f"| {on} | {size} | {measured(8, on, size)[0]:.1f} s |", file=real, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Sweeps on a real Ray cluster of two nodes: the runs that they would be here, and nothing is lost with a node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack.test_environments import ONES, policy_of, task_with
+from chat_server import ChatServer, Scripted
+from played import CARTPOLE, CLUMSY, assert_equal, copies_of, policy_for
+from searched import made
+from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, lines_of, outcome, sentences
+
+from policygen.episodes.by_ray import by_ray
+from policygen.episodes.players import Players, by_processes, share_by
+from policygen.errors import EnvironmentFault
+from policygen.sweeps.conduct import Sweep, conduct, open_sweep
+from policygen.sweeps.on_ray import OnRay
+from policygen.sweeps.plan import Limits, Plan, product_of
+from policygen.sweeps.purse import spent_so_far
+from policygen.sweeps.worker import Event, Progress
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+ray = pytest.importorskip("ray", reason="Ray is not installed")
+pytestmark = [
+    pytest.mark.usefixtures("workplace"),
+    pytest.mark.skipif(sys.platform != "linux", reason="two nodes on one machine: Linux"),
+]
+SETTINGS = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
+SMALL = tuple(f"{name}={value}" for name, value in SETTINGS.items())
+CANARY = "sk-canary-0123456789"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster of two nodes, each with a processor."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{CHECKOUT}{os.pathsep}{CHECKOUT / 'tests'}")  # of the workers
+        patch.setenv("OPENAI_COMPATIBLE_API_KEY", CANARY)  # a machine's own
+        # A node that does not answer for two seconds is given up.
+        quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+        made = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": quick},
+        )
+        made.add_node(num_cpus=1)
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+def opened(*names: str, seeds: tuple[int, ...], settings: tuple[str, ...] = (), **more: Any) -> Sweep:
+    limits = more.pop("limits", Limits())
+    plan = Plan(
+        products=(product_of(names, more.pop("llms", ()), [], seeds),), settings=SMALL + settings, limits=limits
+    )
+    return open_sweep(Path("swept"), plan, **more)
+
+
+def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(cluster: Any) -> None:
+    cluster.wait_for_nodes()
+    lost = cluster.add_node(num_cpus=1)
+    sweep = opened("cartpole", "frozenlake", seeds=(100, 101, 102), settings=("iterations=12",))
+    events: list[Event] = []
+    killed: list[str] = []
+
+    def tell(event: Event) -> None:
+        events.append(event)
+        at_work = [key for key in sweep.running if len(lines_of(Path("swept") / key / "attempts.jsonl")) >= 3]
+        if not killed and len(at_work) == 3:
+            killed.extend(at_work)
+            for process in lost.all_processes.values():
+                for one in process:
+                    os.kill(one.process.pid, signal.SIGKILL)
+
+    conduct(sweep, tell, OnRay(sweep.folder, cluster.address))
+    sweep.release()
+    assert len(killed) == 3
+    assert sweep.whole, sweep.outcomes
+    told = [(event.key, event.attempt) for event in events if isinstance(event, Progress) and event.attempt]
+    assert len(told) > len(set(told))  # a run that was begun on the lost node says where it goes on
+    for task in ("cartpole", "frozenlake"):
+        for seed in (100, 101, 102):
+            alone = made(task, "alone", seed=seed, iterations=12, **SETTINGS)
+            assert outcome(Path("swept") / f"{task}-builtin-s{seed}") == outcome(alone)
+    cluster.remove_node(lost)
+
+
+def test_what_is_broken_off_there_goes_on_here(cluster: Any) -> None:
+    sweep = opened("cartpole", seeds=(100, 101), settings=("iterations=30",))
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Progress) and event.attempt >= 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(sweep, tell, OnRay(sweep.folder, cluster.address))
+    sweep.release()
+    assert [one.state for one in sweep.outcomes.values()] == ["interrupted"] * 2
+    resumed = open_sweep(Path("swept"), workers=2)
+    conduct(resumed)
+    resumed.release()
+    assert resumed.whole
+    assert outcome(Path("swept/cartpole-builtin-s100")) == outcome(
+        made("cartpole", "alone", seed=100, iterations=30, **SETTINGS)
+    )
+
+
+def test_the_budget_of_the_sweep_holds_and_keys_are_in_no_log(cluster: Any, line: Line) -> None:
+    words = [word for text in (*SMALL, "iterations=3") for word in ("--set", text)]
+    os.environ["OPENAI_COMPATIBLE_API_KEY"] = CANARY
+    with ChatServer([Scripted(ALWAYS_RIGHT, tokens_in=2000, tokens_out=100)] * 12) as server:
+        address = ("--on", "ray", "--address", cluster.address)
+        model = ("--llm", "compatible:m", "--base-url", server.openai_url, "--seeds", 3, "--out", "swept", *words)
+        done = line("sweep", "frozenlake", *model, *address, "--max-calls", 5)
+        assert done.code == 1, done.out
+        assert len(server.chats) == 5
+        assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
+        assert f"go on with more: policygen resume swept --on ray --address {cluster.address}" in done.err
+        assert sum(entry[0] for entry in spent_so_far(Path("swept")).values()) == 5
+        more = ("--set", f"base_url={server.openai_url}", "--max-calls", 9)
+        done = line("resume", "swept", *address, *more)
+        assert done.code == 0, done.err
+        assert len(server.chats) == 9
+    assert files_with(Path("swept"), CANARY) == []
+    assert files_with(Path(cluster.head_node.get_session_dir_path()), CANARY) == []
+
+
+def test_episodes_are_played_by_tasks_to_the_last_bit(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clumsy = policy_for("cartpole", CLUMSY)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    share_by(by_ray)
+    try:
+        with Players(CARTPOLE, jobs=2) as players:
+            players._here = copies_of(CARTPOLE, monkeypatch)
+            players.apart = True
+            seeds = (3, 1, 4, 1, 5)
+            (many,), one = players.play_many([clumsy], seeds), players.play(clumsy, seeds)
+            assert_equal(many, players._here.play(clumsy, seeds))
+            assert_equal(one, many)
+        for fault, sentence in (("raises", "failed in `step`"), ("is-killed", "was killed")):
+            task = task_with(fault)
+            with Players(task, jobs=2) as players:
+                players.apart = True
+                with pytest.raises(EnvironmentFault, match=f"Zoo-{fault}-v0.*{sentence}|{sentence}") as caught:
+                    players.play(policy_of(task, ONES), (1, 2))
+                assert "Traceback" not in str(caught.value)
+    finally:
+        share_by(by_processes)
+        ray.shutdown()
+
+
+def test_an_address_that_is_not_taken_is_a_sentence(line: Line) -> None:
+    done = line("sweep", "nim", "--seeds", 1, "--on", "ray", "--address", "ray://somewhere:10001", "--out", "swept")
+    assert done.code == 2
+    assert sentences(done.err) == [
+        "Error: --address ray://somewhere:10001: write HOST:PORT or auto, on a machine of the cluster"
+    ]
