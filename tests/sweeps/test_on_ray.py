@@ -66,8 +66,8 @@ def opened(*names: str, seeds: tuple[int, ...], settings: tuple[str, ...] = (), 
 
 def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(cluster: Any) -> None:
     cluster.wait_for_nodes()
-    lost = cluster.add_node(num_cpus=1)
-    sweep = opened("cartpole", "frozenlake", seeds=(100, 101, 102), settings=("iterations=12",))
+    others = [*cluster.worker_nodes, cluster.add_node(num_cpus=1)]
+    sweep = opened("cartpole", "frozenlake", seeds=(100, 101), settings=("iterations=10",))
     events: list[Event] = []
     killed: list[str] = []
 
@@ -76,9 +76,10 @@ def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(
         at_work = [key for key in sweep.running if len(lines_of(Path("swept") / key / "attempts.jsonl")) >= 3]
         if not killed and len(at_work) == 3:
             killed.extend(at_work)
-            for process in lost.all_processes.values():
-                for one in process:
-                    os.kill(one.process.pid, signal.SIGKILL)
+            here = ray.get_runtime_context().get_node_id()  # without its own, the driver would end as well
+            lost = next(node for node in others if node.node_id != here)
+            for one in (one for processes in lost.all_processes.values() for one in processes):
+                os.kill(one.process.pid, signal.SIGKILL)
 
     conduct(sweep, tell, OnRay(sweep.folder, cluster.address))
     sweep.release()
@@ -87,14 +88,13 @@ def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(
     told = [(event.key, event.attempt) for event in events if isinstance(event, Progress) and event.attempt]
     assert len(told) > len(set(told))  # a run that was begun on the lost node says where it goes on
     for task in ("cartpole", "frozenlake"):
-        for seed in (100, 101, 102):
-            alone = made(task, "alone", seed=seed, iterations=12, **SETTINGS)
+        for seed in (100, 101):
+            alone = made(task, "alone", seed=seed, iterations=10, **SETTINGS)
             assert outcome(Path("swept") / f"{task}-builtin-s{seed}") == outcome(alone)
-    cluster.remove_node(lost)
 
 
 def test_what_is_broken_off_there_goes_on_here(cluster: Any) -> None:
-    sweep = opened("cartpole", seeds=(100, 101), settings=("iterations=30",))
+    sweep = opened("cartpole", seeds=(100, 101), settings=("iterations=16",))
 
     def tell(event: Event) -> None:
         if isinstance(event, Progress) and event.attempt >= 2:
@@ -109,7 +109,7 @@ def test_what_is_broken_off_there_goes_on_here(cluster: Any) -> None:
     resumed.release()
     assert resumed.whole
     assert outcome(Path("swept/cartpole-builtin-s100")) == outcome(
-        made("cartpole", "alone", seed=100, iterations=30, **SETTINGS)
+        made("cartpole", "alone", seed=100, iterations=16, **SETTINGS)
     )
 
 
