@@ -44,6 +44,26 @@ REMEMBERING = {
     "| 0 | 0-1 | * | high | 1 |\n| 1 | * | 0-2 | reverse | 0 |\n| * | 3 | 2 | high | 0 |\n| * | * | * | low | 1 |",
 }
 
+VALVES = Task(
+    name="valves",
+    gym_id="Valves-v0",
+    observations=(Observation("x"), Observation("y")),
+    actuators=(
+        Actuator("flow", (), -1.0, 2.0),
+        Actuator("gear", ("low", "high", "off")),
+        Actuator("heat", (), 0.0, 0.3),
+    ),
+    action_space="mixed",
+    max_steps=50,
+    grid=Grid((Dimension("x", (0.0,)), Dimension("y", (-1.0, 1.0)))),
+)
+MIXED = {
+    "equations": "let last = prev(gear_high) + prev(flow, 0.5)\nflow = x - 0.5*last\ngear_low = y\ngear_high = x\n"
+    "gear_off = 0.2*x*y\nheat = 0.1*y + 0.05",
+    "a table": "| x | y | flow | gear | heat |\n| 0 | 0-1 | 1.7 | high | 0.1 |\n| 0 | * | -0.3 | off | 0.25 |\n"
+    "| * | * | 0 | low | 0 |",
+}
+
 
 @functools.cache
 def shipped(name: str) -> Policy:

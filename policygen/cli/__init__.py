@@ -15,6 +15,7 @@ import click
 
 from policygen import __version__
 from policygen.cli.answers import cache_command
+from policygen.cli.beginning import new
 from policygen.cli.experiments import compare, resume_sweep, sweep
 from policygen.cli.films import film
 from policygen.cli.handover import export, simplify
@@ -47,7 +48,7 @@ GROUPS = {
     "Steer a run": ("comment", "pause", "continue"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film", "report", "serve"),
     "Hand it over": ("export", "simplify"),
-    "Prepare": ("tasks", "prompt", "doctor", "bench", "cache", "templates"),
+    "Prepare": ("new", "tasks", "prompt", "doctor", "bench", "cache", "templates"),
 }
 
 
@@ -168,6 +169,7 @@ def run(
     _carry_out(begun, told)
 
 
+commands.add_command(new)
 commands.add_command(sweep)
 commands.add_command(compare)
 commands.add_command(film)

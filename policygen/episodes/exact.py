@@ -9,11 +9,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from policygen.episodes.score import Score
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
+from policygen.tasks.given import Lent
 from policygen.tasks.task import Task
 
 MAX_EXACT_STATES = 10_000
@@ -56,6 +58,16 @@ def _sound(mdp: FiniteMDP) -> bool:
     return bool(finite and inside and sums and (mdp.probabilities >= 0).all() and (mdp.start >= 0).all())
 
 
+def _is_bare(env: gym.Env[Any, Any]) -> bool:
+    """Whether no wrapper may observe, take or pay something else than `P` says."""
+    inner: Any = env
+    while isinstance(inner, gym.Wrapper):
+        if not (type(inner) in (TimeLimit, OrderEnforcing, PassiveEnvChecker) or isinstance(inner, Lent)):
+            return False
+        inner = inner.env
+    return True
+
+
 def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     inner = env.unwrapped
     table, start = getattr(inner, "P", None), getattr(inner, "initial_state_distrib", None)
@@ -63,6 +75,8 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     if not isinstance(table, dict) or start is None:
         return None
     if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` does not say
+        return None
+    if not _is_bare(env):
         return None
     if not isinstance(space, gym.spaces.Discrete) or not isinstance(actions, gym.spaces.Discrete):
         return None

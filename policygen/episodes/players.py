@@ -16,6 +16,7 @@ from policygen.episodes.simulator import Closable, Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
 from policygen.tasks.faults import STEP_TIMEOUT
+from policygen.tasks.given import can_travel
 from policygen.tasks.task import Task
 from policygen.tasks.trust import vouched
 
@@ -95,6 +96,8 @@ class Players(Closable):
         self.step_timeout = step_timeout
         self.apart = False
         self.jobs = jobs or usable_cores()
+        if task.given is not None and not can_travel(task.given):
+            self.jobs = 1
         pool = pool_for(task, self.jobs) if use_pool else None
         self._here: Pool | Simulator = pool or Simulator(task, step_timeout)
         self._seconds_per_episode: float | None = None
@@ -163,7 +166,8 @@ class Players(Closable):
 
     def _worth_sharing(self, episodes: int) -> bool:
         if self.apart:
-            return isinstance(self._here, Simulator) and self.task.gym_id not in _only_here
+            reachable = self.task.given is None or can_travel(self.task.given)
+            return isinstance(self._here, Simulator) and reachable and self.task.gym_id not in _only_here
         known = self._seconds_per_episode
         if known is None or not self._can_share(episodes):
             return False
@@ -209,7 +213,8 @@ def _play_in_worker(
     Returns:
         None where the task's id is unknown or means another environment than `expected`.
     """
-    key = repr((task.gym_id, task.kwargs, task.max_steps, step_timeout))
+    token = task.given.token if task.given is not None else ""
+    key = repr((task.gym_id, task.kwargs, task.max_steps, step_timeout, token))
     if key not in _simulators:
         try:
             _simulators[key] = Simulator(task, step_timeout, expendable=True)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import EnvironmentFault, TaskError
+from policygen.tasks.actions import builder
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close, fault
 from policygen.tasks.spaces import flatten, layout_of
@@ -81,7 +82,7 @@ class Stage:
             TaskError: what it needs to draw is missing.
         """
         env, space = self._env, self._env.action_space
-        layout = layout_of(env.observation_space)
+        layout, build = layout_of(env.observation_space), builder(self.task.action_layout)
         try:
             observation, _ = env.reset(seed=episode.seed)
         except BaseException as error:
@@ -93,7 +94,11 @@ class Stage:
             yield Scene(step, flatten(layout, observation).copy(), float(np.sum(rewards)), picture)
             if ended or step == episode.length:
                 return
-            action = int(episode.actions[step]) if isinstance(space, gym.spaces.Discrete) else episode.actions[step]
+            action = episode.actions[step]
+            if build is not None:
+                action = build(action)
+            elif isinstance(space, gym.spaces.Discrete):
+                action = int(action)
             try:
                 observation, reward, terminated, truncated, _ = env.step(action)
                 rewards.append(float(reward))

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.episodes.vector import has_vector_form, play_many_vectorised, play_vectorised
 from policygen.errors import EnvironmentFault
+from policygen.tasks.actions import builder
 from policygen.tasks.environments import became_unstable, make_env, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, misshapen, number_of
 from policygen.tasks.spaces import flatten, layout_of
@@ -60,7 +61,8 @@ class Simulator(Closable):
         self.task = task
         self._limits = (step_timeout, expendable)
         self._envs = [make_env(task)]
-        self._vectorised = has_vector_form(self._envs[0])
+        self._vectorised = task.given is None and has_vector_form(self._envs[0])
+        self._copies = 1 if task.given is not None and task.given.alone else COPIES
 
     @property
     def engine(self) -> str:
@@ -118,8 +120,9 @@ class Simulator(Closable):
         return self._envs[0]
 
     def _play_copies(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+        build = builder(self.task.action_layout)
         layout, width = layout_of(self._first().observation_space), (len(self.task.observations),)
-        while len(self._envs) < min(len(seeds), COPIES):
+        while len(self._envs) < min(len(seeds), self._copies):
             self._envs.append(make_env(self.task))
         waiting = list(enumerate(seeds))[::-1]
         results: list[Trajectory | None] = [None] * len(seeds)
@@ -131,7 +134,7 @@ class Simulator(Closable):
             return object() if deciding else (len(waiting), sum(len(episode.rewards) for episode in running))
 
         with Watchdog(self._limits[0], progress, self._first(), expendable=self._limits[1]):
-            running += [self._begun(i, *waiting.pop()) for i in range(min(len(seeds), COPIES))]
+            running += [self._begun(i, *waiting.pop()) for i in range(min(len(seeds), self._copies))]
             decider = actor.begin(len(seeds))
             rows = np.arange(len(running))
             while running:
@@ -140,7 +143,9 @@ class Simulator(Closable):
                 deciding = finished = False
                 for episode, action in zip(running, actions, strict=True):
                     try:
-                        observation, reward, terminated, truncated, info = episode.env.step(action)
+                        observation, reward, terminated, truncated, info = episode.env.step(
+                            action if build is None else build(action)
+                        )
                         row = flatten(layout, observation)
                         if row.shape != width:
                             raise misshapen(row, width[0])
@@ -182,7 +187,8 @@ class Simulator(Closable):
         A Box2D world that is emptied and filled again computes otherwise than a new one (Gymnasium issue 728), so that
         an episode would depend on those before it.
         """
-        if hasattr(self._envs[copy].unwrapped, "world"):
+        alone = self.task.given is not None and self.task.given.alone
+        if hasattr(self._envs[copy].unwrapped, "world") and not alone:
             close(self._envs[copy])
             self._envs[copy] = make_env(self.task)
         return self._envs[copy]

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
+from policygen.tasks.actions import shaped
 from policygen.tasks.spaces import Layout, flatten
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class Controller:
             observation: a number, an array, or a mapping or sequence of these, as the environment gives it.
 
         Returns:
-            An int for Discrete, else an array of shape (m,): int64 for MultiDiscrete, float32 for Box.
+            What the environment's `step` takes: an int for Discrete, an array of shape (m,) for MultiDiscrete (int64)
+            and Box (float32), a tuple or dictionary of such for Tuple and Dict.
 
         Raises:
             PolicyError: the observation is not built like those of the policy's environment.
@@ -73,9 +75,10 @@ class Controller:
         except (TypeError, LookupError, ValueError):
             raise PolicyError(f"an observation of {task.gym_id} is {_words(task.layout)}") from None
         if not self.memory:
-            return self.policy.act_one(row)
-        action, self.memory = self._step(row.tolist(), self.memory)
-        return action
+            action = self.policy.act_one(row)
+        else:
+            action, self.memory = self._step(row.tolist(), self.memory)
+        return action if task.action_layout is None else shaped(task.action_layout, action)
 
 
 def _words(layout: Layout | None) -> str:

@@ -174,12 +174,17 @@ class LinearPolicy(Policy):
             low, high = (self._each_row(bound, outputs) for bound in self._bounds)
             np.clip(outputs, low, high, out=outputs)
             return outputs.astype(np.float32, copy=False)
-        choices = []
+        decided: list[npt.NDArray[Any]] = []
         start = 0
         for actuator in self.task.actuators:
-            choices.append(np.argmax(outputs[:, start : start + len(actuator.labels)], axis=1))
-            start += len(actuator.labels)
-        return choices[0] if self.task.action_space == "discrete" else np.stack(choices, axis=1)
+            own = outputs[:, start : start + max(1, len(actuator.labels))]
+            start += own.shape[1]
+            decided.append(
+                np.argmax(own, axis=1) if actuator.is_choice else np.clip(own[:, 0], actuator.low, actuator.high)
+            )
+        if self.task.action_space == "discrete":
+            return decided[0]
+        return np.stack(decided, axis=1, dtype=np.float32 if self.task.has_numbers else np.int64, casting="same_kind")
 
     def _each_row(self, values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """One number per output, to be combined with an array of shape (n, outputs)."""
@@ -216,13 +221,15 @@ class LinearPolicy(Policy):
         if self.task.action_space == "box":
             inside = [min(max(v, low), high) for v, (low, high) in zip(values, self._limits, strict=True)]
             return np.array(inside, np.float32)
-        choices = []
+        decided: list[float] = []
         start = 0
         for actuator in self.task.actuators:
-            scores = values[start : start + len(actuator.labels)]
-            choices.append(scores.index(max(scores)))
-            start += len(actuator.labels)
-        return choices[0] if self.task.action_space == "discrete" else np.array(choices)
+            own = values[start : start + max(1, len(actuator.labels))]
+            start += len(own)
+            decided.append(own.index(max(own)) if actuator.is_choice else min(max(own[0], actuator.low), actuator.high))
+        if self.task.action_space == "discrete":
+            return decided[0]
+        return np.array(decided, np.float32 if self.task.has_numbers else np.int64)
 
     def _to_text(self, *, whole: bool) -> str:
         return "\n".join(definition_lines(self, whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])

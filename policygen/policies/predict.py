@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
+from policygen.tasks.actions import shaped
 from policygen.tasks.spaces import flatten
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ def predict(policy: Policy, observation: Any, state: Memory | None, episode_star
     """Actions for observations as a vectorised environment gives them, and what the policy remembers; see `Policy`."""
     rows, single = _rows(policy, observation, batched=episode_start is not None and np.ndim(episode_start) > 0)
     if not policy.remembers:
-        return (np.asarray(policy.act_one(rows[0])) if single else policy.act(rows)), None
+        if single:
+            return _own_form(policy, [np.asarray(policy.act_one(rows[0]))], single=True), None
+        return _own_form(policy, policy.act(rows), single=False), None
     memory = policy.start(len(rows)) if state is None else np.array(state, dtype=np.float64)
     if memory.shape != (len(rows), len(policy.remembers)):
         raise PolicyError(
@@ -31,7 +34,16 @@ def predict(policy: Policy, observation: Any, state: Memory | None, episode_star
     if episode_start is not None:
         memory[np.broadcast_to(np.asarray(episode_start, dtype=bool), len(rows))] = policy.start(1)[0]
     actions = policy.act(rows, memory)
-    return (np.asarray(actions[0]) if single else actions), memory
+    return _own_form(policy, actions, single=single), memory
+
+
+def _own_form(policy: Policy, actions: Any, *, single: bool) -> Any:
+    """Actions as the environment takes them; a batch of Dicts or Tuples is a list of them."""
+    layout = policy.task.action_layout
+    if layout is not None:
+        made = [shaped(layout, action) for action in actions]
+        return made[0] if single else made
+    return np.asarray(actions[0]) if single else actions
 
 
 def _rows(policy: Policy, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:

@@ -117,7 +117,7 @@ def episode_view(
         columns=columns,
         traced=tuple(traced),
         unobserved=tuple(unobserved),
-        outputs=tuple(limits) if task.action_space == "box" else ("action",),
+        outputs=tuple(limits) if task.action_space == "box" else ("action", *limits),
         signals=tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
         if usual is not None
         else found,
@@ -136,9 +136,10 @@ def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDAr
         for name, column in zip(reader.names, columns, strict=True)
         if len(column) == t.length and name not in OWN_COLUMNS and name not in slots  # else a feature nothing reads
     }
-    if task.action_space == "box":
+    if task.has_numbers:
         for actuator, column in zip(task.actuators, t.actions.T, strict=True):
-            arrays[actuator.name] = column.astype(np.float64)
+            if not actuator.is_choice:
+                arrays[actuator.name] = column.astype(np.float64)
     return arrays
 
 

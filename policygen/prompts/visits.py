@@ -121,7 +121,7 @@ def count_visits(
     are random numbers, hardly ever repeated.
     """
     kinds = _kinds(buffer, reader.task)
-    if reader.task.action_space == "box" and len(kinds) > MOST_ACTIONS:
+    if reader.task.has_numbers and len(kinds) > MOST_ACTIONS:
         return kinds[:0], np.zeros((COUNTED, reader.grid.size, 0))
 
     def tally(episodes: Sequence[Episode]) -> npt.NDArray[np.float64]:
@@ -154,7 +154,7 @@ def _kinds(buffer: ReplayBuffer, task: Task) -> npt.NDArray[Any]:
     cleared, looked_at, kinds = _SEEN.get(buffer, (-1, 0, np.zeros((0, m))))
     if cleared != buffer.cleared:
         looked_at, kinds = 0, np.zeros((0, m))
-    if len(kinds) <= MOST_ACTIONS or task.action_space != "box":
+    if len(kinds) <= MOST_ACTIONS or not task.has_numbers:
         new = [_action_rows(episode, m) for episode in itertools.islice(buffer, looked_at, None)]
         kinds = np.unique(np.concatenate([kinds, *new]), axis=0)
     _SEEN[buffer] = (buffer.cleared, len(buffer), kinds)

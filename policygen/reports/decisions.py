@@ -193,7 +193,7 @@ def _weighed(
         cut = not actuator.low <= outputs[0] <= actuator.high
         limits = f" (cut to {actuator.low:g} to {actuator.high:g})" if cut else ""
         return weights[:, 0], f"{actuator.name} = {outputs[0] + 0.0:.3g}{limits}, the sum of"
-    chosen, other = _first_two(outputs, int(action))
+    chosen, other = _first_two(outputs, int(np.ravel(action)[0]))
     if other is None:
         return weights[:, chosen], "the only choice"
     words = ", ".join(f"{_score(outputs[i])} for {actuator.labels[i]}" for i in (chosen, other))

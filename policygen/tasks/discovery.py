@@ -6,7 +6,7 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault, TaskError
 from policygen.quantities.grid import Dimension, Grid
+from policygen.tasks.actions import actuators_of, described
 from policygen.tasks.documentation import prose, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, fault, misshapen
-from policygen.tasks.spaces import Observation, actuators_of, flat_names, flatten, layout_of, slug
+from policygen.tasks.given import NAMESPACE, Given, given, limit_of
+from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug
 from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.vocabulary import named_actuators, named_observations
@@ -33,10 +35,14 @@ _LARGEST_STATE_SPACE = 2_000
 _MOST_NUMBERS = 400  # observed
 
 
-def task_from_gym(gym_id: str, step_timeout: float = STEP_TIMEOUT) -> Task:
+def task_from_gym(
+    gym_id: str, step_timeout: float = STEP_TIMEOUT, kwargs: Mapping[str, Any] | None = None, own: Given | None = None
+) -> Task:
     """A task for an environment nobody described: names from its documentation, bins from warm-up episodes.
 
     Args:
+        kwargs: what the environment is made with.
+        own: makes it in the place of Gymnasium.
         step_timeout: seconds that making it, and each of its steps, may take.
 
     Raises:
@@ -45,11 +51,10 @@ def task_from_gym(gym_id: str, step_timeout: float = STEP_TIMEOUT) -> Task:
     """
     try:
         with Watchdog(step_timeout, lambda: None):
-            env = make(gym_id, {})
+            env = make(gym_id, kwargs or {}) if own is None else own.make(None)
     except TooLong as error:
         raise TaskError(f"{gym_id} cannot be made: {error}") from None
     try:
-        kind, actuators = actuators_of(env.action_space)
         found = flat_names(env.observation_space)
         if not 1 <= len(found) <= _MOST_NUMBERS:
             raise TaskError(
@@ -70,6 +75,9 @@ def task_from_gym(gym_id: str, step_timeout: float = STEP_TIMEOUT) -> Task:
             if named
             else f"observations are called {names}"
         )
+        kind, actuators, action_layout = actuators_of(env.action_space, [o.name for o in found])
+        if action_layout is not None:
+            assumed.append(described(action_layout, actuators))
         actuators, worded = named_actuators(actuators, by_title["action"], [o.name for o in found], env)
         if any(actuator.is_choice for actuator in actuators):
             assumed.append(f"actions are named {'after the documentation' if worded else 'by number'}")
@@ -78,18 +86,21 @@ def task_from_gym(gym_id: str, step_timeout: float = STEP_TIMEOUT) -> Task:
         encoding, remark = encoding_of(found, by_title["observation"], env)
         found = [replace(o, about=o.about or encoding) for o in found] if encoding else found
         assumed += [remark] if remark and not encoding else []
-        limit = env.spec.max_episode_steps if env.spec else None
+        limit = limit_of(env)
         if limit is None:
             assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
         grid, remarks = _fitted_grid(env, found, step_timeout)
         assumed.extend(remarks)
-        continuous = kind == "box" or (grid is None or len(grid.dimensions) < len(found))
+        continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(found))
         about = prose(sections, arguments, told)
         return Task(
-            name=slug(gym_id),
+            name=slug(gym_id.removeprefix(NAMESPACE).rpartition(":")[2]),
             gym_id=gym_id,
+            kwargs=tuple((kwargs or {}).items()),
+            given=own,
             observations=tuple(found),
             layout=layout_of(env.observation_space),
+            action_layout=action_layout,
             actuators=actuators,
             action_space=kind,
             max_steps=limit or DEFAULT_MAX_STEPS,
@@ -106,6 +117,20 @@ def task_from_gym(gym_id: str, step_timeout: float = STEP_TIMEOUT) -> Task:
         )
     finally:
         env.close()
+
+
+def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
+    """A task for an environment, or for what makes one.
+
+    Raises:
+        UsageError: it is neither.
+        TaskError: it makes no environment, or one whose spaces are not supported.
+        EnvironmentFault: it fails or does not answer while random actions are played.
+    """
+    own = given(what)
+    if isinstance(own, str):
+        return task_from_gym(own, step_timeout)
+    return task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
 
 
 def _documentation(env: gym.Env[Any, Any]) -> str:

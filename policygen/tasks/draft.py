@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tomli_w
@@ -44,6 +45,41 @@ def draft_of(task: Task) -> str:
         stated["run"] = dict(task.run)
     assumed = "".join(f"# Assumed: {sentence}.\n" for sentence in task.assumed)
     return assumed + tomli_w.dumps(stated, multiline_strings=True).rstrip()
+
+
+def file_to_edit(task: Task) -> str:
+    """A task file for whoever describes the environment: what was found, what is assumed, what may be added."""
+    found = [f"{o.name}, {'whole, ' if o.integer else ''}{o.low:g} to {o.high:g}" for o in task.observations]
+    takes = [
+        f"{a.name}, {f'one of {len(a.labels)}' if a.is_choice else f'{a.low:g} to {a.high:g}'}" for a in task.actuators
+    ]
+    lines = [
+        f"{task.gym_id} as a task for policygen, to edit: whatever is said here, a model is told.",
+        f"Found: {len(found)} observed: {_some(found)}.",
+        f"Found: {len(takes)} decided: {_some(takes)}.",
+    ]
+    return "".join(f"# {line}\n" for line in lines) + draft_of(task) + _MORE
+
+
+_MOST_SHOWN = 12
+_MORE = """
+
+# What else may be said, each before the first [table] above if it is no table itself:
+# about = "What the system is, what is rewarded, how an episode ends."
+# hints = ["Close the valve before the heater is on."]
+# In `observations`: unit = "m/s", about = "positive to the right". In `actions`: about, labels = ["left", "right"] of a
+# choice, levels = { off = 0.0, full = 1.0 } of a number. Names may be changed; their order is that of the environment.
+# [features]        quantities made of others: a policy reads them, and bins may lie on them
+# energy = "0.5*velocity^2 + 9.81*height"
+# [grid]            bins of a table: edges, or a number of bins for whole numbers from 0
+# velocity = [-1.0, 0.0, 1.0]
+# [kwargs]          what the environment is made with
+# [run]             settings of every run: policy = "linear", iterations = 40, ...
+"""
+
+
+def _some(words: Sequence[str]) -> str:
+    return "; ".join(words[:_MOST_SHOWN]) + f"; and {len(words) - _MOST_SHOWN} more" * (len(words) > _MOST_SHOWN)
 
 
 def _own_facts(task: Task) -> list[str]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import importlib
+import importlib.util
 import re
 import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from policygen.errors import TaskError
 from policygen.tasks import worlds as worlds  # registers them
+from policygen.tasks.given import NAMESPACE
 from policygen.tasks.task import Task
 from policygen.tasks.trust import refuse_strangers
 
@@ -24,6 +29,8 @@ def make_env(task: Task) -> gym.Env[Any, Any]:
         TaskError: Gymnasium does not know the id, a package the environment needs is missing, or only a saved task asks
             for it, which nobody has vouched for.
     """
+    if task.given is not None:
+        return task.given.make(task.max_steps)
     refuse_strangers(task)
     return make(task.gym_id, dict(task.kwargs), task.max_steps)
 
@@ -74,6 +81,47 @@ def became_unstable(env: gym.Env[Any, Any]) -> bool:
     return any(data.warning[int(getattr(mujoco.mjtWarning, kind))].number > 0 for kind in _UNSTABLE)
 
 
+def _import_own(module: str, name: str) -> None:
+    """Import a module of the user's, from the working directory too, and give a class or function in it an id.
+
+    Whether it may be imported at all has been asked before.
+
+    Raises:
+        TaskError: there is no such module, it fails, or it neither registers nor has what is named.
+    """
+    known = module in sys.modules
+    folder = str(Path.cwd())
+    top = module.partition(".")[0]
+    here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
+    if not known and here and top not in sys.modules and importlib.util.find_spec(top) is None:
+        sys.path.append(folder)  # last: nothing in it stands in the way of what is installed
+    before = set(gym.registry)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise TaskError(f"the module {module} needs a package that is not installed: {error}") from None
+        raise TaskError(
+            f"there is no module `{module}`: neither {top}.py in the working directory nor an installed package"
+        ) from None
+    except (Exception, SystemExit) as error:  # foreign code
+        raise TaskError(
+            f"the module {module} fails when it is imported: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    if name in gym.registry or any(known.startswith(f"{name}-v") for known in gym.registry):
+        return
+    if name.isidentifier() and callable(getattr(found, name, None)):
+        gym.register(id=name, entry_point=f"{module}:{name}")
+        return
+    own = sorted(set(gym.registry) - before) + [
+        word for word, kind in vars(found).items() if isinstance(kind, type) and issubclass(kind, gym.Env)
+    ]
+    own = [word for word in own if word != "Env"]
+    meant = difflib.get_close_matches(name, own, n=1) or own[:6]
+    has = f"it has {', '.join(f'{module}:{word}' for word in meant)}" if meant else "it has no environment"
+    raise TaskError(f"the module {module} neither registers `{name}` nor has a class or function of that name; {has}")
+
+
 def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:
     """`gymnasium.make` whose failures are sentences.
 
@@ -85,6 +133,14 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         raise TaskError(
             f"`{gym_id}` is no Gymnasium id: write `Id-v0`, or `module:Id-v0` with the module that registers it"
         )
+    if gym_id.startswith(NAMESPACE):
+        raise TaskError(
+            f"the environment {gym_id.removeprefix(NAMESPACE)} was handed over by a program, and only one can do so "
+            "again: policygen.resume(RUN, env=...), policygen.score(policy, env), policygen.film(policy, path, env=...)"
+        )
+    module, colon, name = gym_id.partition(":")
+    if colon:
+        _import_own(module, name)
     _no_remarks_of_mujoco(None, gym_id)
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:
@@ -110,5 +166,6 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
                 f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file"
             ) from None
         raise TaskError(
-            f"{gym_id} cannot be made without arguments ({fault}); give it `kwargs` in a task file"
+            f"{gym_id} cannot be made without arguments ({fault}); give it `kwargs` in a task file: "
+            f"policygen new {gym_id} --kwarg NAME=VALUE"
         ) from error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from policygen.errors import PolicyError, UsageError
 from policygen.quantities.grid import Dimension, Grid
+from policygen.tasks.actions import ActionLayout, check_layout
 from policygen.tasks.checked import checked
 from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation
 from policygen.tasks.task import Optimum, Task
@@ -40,6 +41,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "facts": list(task.facts),
         "inputs": list(task.inputs),
         "layout": _layout_to_record(task.layout),
+        **({"action_layout": asdict(task.action_layout)} if task.action_layout is not None else {}),
         "grid": grid_to_record(task.grid) if task.grid else None,
     }
 
@@ -84,6 +86,7 @@ class _TaskRecord:
     inputs: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     layout: Layout | None = None
+    action_layout: ActionLayout | None = None
 
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
@@ -99,8 +102,11 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
     if read.max_steps < 1:
         raise PolicyError("damaged task: `max_steps`: input should be greater than 0")
     choices = [bool(actuator.labels) for actuator in read.actuators]
-    if any(choices) == (read.action_space == "box") or any(choices) != all(choices):
+    kinds = {"box": (False, False), "mixed": (True, False)}
+    if (any(choices), all(choices)) != kinds.get(read.action_space, (True, True)):
         raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
+    if read.action_layout is not None:
+        check_layout(read.action_layout, len(read.actuators))
     return Task(
         name=read.name,
         gym_id=read.gym_id,
@@ -131,6 +137,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         inputs=read.inputs,
         stranger="the saved task",
         layout=read.layout,
+        action_layout=read.action_layout,
         grid=grid_from_record(read.grid) if read.grid else None,
     )
 

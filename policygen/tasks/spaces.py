@@ -16,7 +16,7 @@ from policygen.errors import TaskError
 if TYPE_CHECKING:  # a policy reads observations where Gymnasium is not installed
     from gymnasium import spaces
 
-ActionKind = Literal["discrete", "multidiscrete", "box"]
+ActionKind = Literal["discrete", "multidiscrete", "box", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class Observation:
 class Actuator:
     """One component of an action: a choice among `labels`, or a number between `low` and `high`.
 
-    A `Discrete` action space has one actuator, a `MultiDiscrete` one a choice per entry, a `Box` a number per entry.
+    A `Discrete` action space has one actuator, a `MultiDiscrete` one a choice per entry, a `Box` a number per entry;
+    Tuples and Dicts have those of their parts, and are called mixed where some are choices and some are numbers.
     `levels` are names a table may use instead of numbers.
     """
 
@@ -83,7 +84,7 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
     """One `Observation` per number of `space`, in the order `flatten` uses.
 
     Raises:
-        TaskError: the space holds something that is not a number (text, graphs, sequences).
+        TaskError: the space holds something that is not a number (text, graphs, sequences), or a picture.
     """
     from gymnasium import spaces
 
@@ -92,6 +93,7 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
             low = int(space.start)
             return [Observation(prefix or "state", low=low, high=low + int(space.n) - 1, integer=True)]
         case spaces.Box():
+            _refuse_pictures(space)
             lows, highs = np.ravel(space.low), np.ravel(space.high)
             names = [_numbered(prefix, i) for i in range(len(lows))] if len(lows) != 1 else [prefix or "obs"]
             whole = np.issubdtype(space.dtype, np.integer)
@@ -116,6 +118,18 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
     return [observation for part in parts for observation in part]
 
 
+def _refuse_pictures(space: spaces.Box) -> None:
+    """A policy of named numbers has no use for pixels, however few they are, and of whatever type."""
+    sides = sorted(space.shape)[-2:]
+    rows_and_columns = len(space.shape) == 3 and sides[0] >= 5
+    brightness = bool((space.low == 0).all() and ((space.high == 1).all() or (space.high == 255).all()))
+    if rows_and_columns or (len(space.shape) == 2 and sides[0] >= 8 and brightness):
+        size = " x ".join(map(str, space.shape))
+        raise TaskError(
+            f"it observes a picture ({size}); policygen is for small policies of named numbers: wrap the environment"
+        )
+
+
 def _numbered(prefix: str, index: int) -> str:
     return f"{prefix}_{index}" if prefix else f"obs{index}"
 
@@ -126,37 +140,6 @@ def flatten(layout: Layout | None, observation: Any) -> npt.NDArray[Any]:
         return np.ravel(np.asarray(observation))
     values = observation if layout.keys is None else [observation[key] for key in layout.keys]
     return np.concatenate([flatten(part, value) for part, value in zip(layout.parts, values, strict=True)])
-
-
-def actuators_of(space: spaces.Space[Any]) -> tuple[ActionKind, tuple[Actuator, ...]]:
-    """What an action of `space` consists of.
-
-    Raises:
-        TaskError: it is not Discrete, MultiDiscrete or a bounded, one-dimensional Box.
-    """
-    from gymnasium import spaces
-
-    match space:
-        case spaces.Discrete() if not int(space.start):
-            return "discrete", (Actuator("action", tuple(map(str, range(int(space.n))))),)
-        case spaces.MultiDiscrete() if space.nvec.ndim == 1 and not np.any(space.start):
-            counts = [int(n) for n in space.nvec]
-            return "multidiscrete", tuple(
-                Actuator(f"action{i}", tuple(map(str, range(n)))) for i, n in enumerate(counts)
-            )
-        case spaces.Discrete() | spaces.MultiDiscrete():
-            raise TaskError("actions must be counted from 0 and lie in one row; wrap the environment")
-        case spaces.Box() if len(space.shape) == 1:
-            bounds = list(zip(space.low.tolist(), space.high.tolist(), strict=True))
-            if not np.all(np.isfinite(bounds)):
-                raise TaskError(
-                    "the action space has no bounds; wrap the environment with RescaleAction or a clipped one"
-                )
-            names = ["action"] if len(bounds) == 1 else [f"action{i}" for i in range(len(bounds))]
-            return "box", tuple(
-                Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)
-            )
-    raise TaskError(f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete or Box")
 
 
 def slug(text: object) -> str:

@@ -6,13 +6,17 @@ import keyword
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from policygen.errors import ExpressionError, TaskError
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
+from policygen.tasks.actions import ActionLayout
 from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation
+
+if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
+    from policygen.tasks.given import Given
 
 PolicyKind = Literal["table", "linear"]
 
@@ -38,13 +42,15 @@ class Task:
     """An environment and the vocabulary policies are written in.
 
     `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
-    `layout` is how the environment's own observations nest, None for one array or number.
+    `layout` is how the environment's own observations nest, None for one array or number; `action_layout` how its
+    actions are built of a row of actuators, None where such a row, or for Discrete a number, is one.
     `start` and `step` indices of integer observation spaces are taken as they are. `assumed` lists, one sentence each,
     what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches
     linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
     torques), those of the task file first, then those read from the simulator. `run` and `assumed` are about runs:
     equality leaves them out. `stranger` names the file that the task was read from, where nobody has vouched for it
-    (see `policygen.tasks.trust`).
+    (see `policygen.tasks.trust`). `given` is the environment of a program, or what makes it, where no id does; no file
+    has it.
     """
 
     name: str
@@ -61,17 +67,24 @@ class Task:
     facts: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     layout: Layout | None = None
+    action_layout: ActionLayout | None = None
     discount: float = 0.99
     solved: float | None = None
     optimum: Optimum | None = None
     run: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
     stranger: str = field(default="", compare=False)
+    given: Given | None = field(default=None, compare=False, repr=False)
 
     @property
     def observation_names(self) -> tuple[str, ...]:
         """Names of the flattened observation, in order."""
         return tuple(observation.name for observation in self.observations)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether an action holds numbers, in single precision, and not only choices; each of those is an index."""
+        return self.action_space in ("box", "mixed")
 
     @cached_property
     def parsed_features(self) -> tuple[tuple[str, Node], ...]:

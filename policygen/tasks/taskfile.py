@@ -14,11 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from policygen.errors import TaskError, UsageError, explain
 from policygen.files import read_toml
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
+from policygen.tasks.actions import actuators_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.mujoco import has_model
-from policygen.tasks.spaces import Actuator, actuators_of, flat_names, layout_of
+from policygen.tasks.spaces import Actuator, flat_names, layout_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
 from policygen.tasks.trust import check_names, is_shipped
 
@@ -95,8 +96,9 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
 
 def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeout: float) -> Task:
     """The task of a file, with what the environment itself knows filled in."""
-    kind, actuators = actuators_of(env.action_space)
     found = flat_names(env.observation_space)
+    taken = [entry.name for entry in stated.observations] or [observation.name for observation in found]
+    kind, actuators, action_layout = actuators_of(env.action_space, taken)
     if stated.observations and len(stated.observations) != len(found):
         raise TaskError(
             f"{where}: `observations` names {len(stated.observations)} numbers, {stated.gym_id} gives {len(found)}"
@@ -118,6 +120,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
         kwargs=tuple(stated.kwargs.items()),
         observations=tuple(found),
         layout=layout_of(env.observation_space),
+        action_layout=action_layout,
         actuators=actuators,
         action_space=kind,
         max_steps=stated.max_steps or spec_limit or DEFAULT_MAX_STEPS,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policygen.tasks.draft import draft_of
+from policygen.tasks.draft import draft_of, file_to_edit
 from policygen.tasks.load import load_task
 
 needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
@@ -44,3 +44,14 @@ def test_a_draft_loads_to_an_equal_task(name: str, tmp_path: Path, monkeypatch: 
     assert loaded == task
     assert dict(loaded.run) == dict(task.run)
     assert all(f"# Assumed: {sentence}." in path.read_text(encoding="utf-8") for sentence in task.assumed)
+
+
+def test_a_file_to_edit_says_what_was_found_and_what_may_be_added(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    task = load_task("CartPole-v1")
+    path.write_text(file_to_edit(task), encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    assert "# Found: 4 observed: position, -4.8 to 4.8; velocity," in text
+    assert "# Found: 1 decided: action, one of 2." in text
+    assert "# Assumed: " in text
+    assert load_task(str(path)) == task

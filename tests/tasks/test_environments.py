@@ -67,13 +67,16 @@ def test_a_module_before_the_colon_registers_its_environments():
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("registering_here:Nothing-v0", "Gymnasium cannot make registering_here:Nothing-v0: Environment `Nothing`"),
+        (
+            "registering_here:Nothing-v0",
+            "neither registers `Nothing-v0` nor has a class or function of that name; it has",
+        ),
         ("registering_here:", "`registering_here:` is no Gymnasium id: write `Id-v0`, or `module:Id-v0`"),
         (":Made-v0", "is no Gymnasium id"),
         ("one:two:Made-v0", "is no Gymnasium id"),
         (".relative:Made-v0", "is no Gymnasium id"),
         ("Cart Pole-v1", "is no Gymnasium id"),
-        ("failing_here:Made-v0", "failing_here:Made-v0 cannot be made, it fails with RuntimeError: no licence"),
+        ("failing_here:Made-v0", "the module failing_here fails when it is imported: RuntimeError: no licence"),
         ("registering_here:policygen-tests/Gone-v0", "cannot be made, it fails with AttributeError: .*Gone"),
         ("registering_here:policygen-tests/Failing-v0", "cannot be made, it fails with RuntimeError: no licence"),
         (
@@ -103,3 +106,73 @@ def test_a_simulation_that_diverges_is_told_and_writes_no_log(tmp_path, monkeypa
     env.close()
     assert not list(tmp_path.iterdir())
     assert capfd.readouterr() == ("", "")
+
+
+ROOM = """
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Room(gym.Env):
+    metadata = {"render_modes": []}
+    observation_space = spaces.Dict(level=spaces.Box(0, 9, (1,), np.float32), pump=spaces.Discrete(2))
+    action_space = spaces.Dict(
+        pump=spaces.Discrete(2, start=1),
+        valves=spaces.Tuple((spaces.Box(-1, 1, (2, 1), np.float32), spaces.MultiBinary(2))),
+    )
+
+    def __init__(self, leak=0.1):
+        self.leak = leak
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.level, self.pump = self.np_random.uniform(0, 9), 0
+        return self.seen(), {}
+
+    def seen(self):
+        return {"level": np.array([self.level], np.float32), "pump": self.pump}
+
+    def step(self, action):
+        if not self.action_space.contains(action):
+            raise ValueError(f"no action: {action}")
+        self.pump = int(action["pump"]) - 1
+        self.level = float(np.clip(self.level + self.pump - self.leak + action["valves"][0].sum(), 0, 9))
+        return self.seen(), -abs(self.level - 5), False, False, {}
+
+
+def shifted(leak=0.1):
+    return gym.wrappers.TransformReward(gym.wrappers.TimeLimit(Room(leak), 20), lambda reward: reward + 5)
+"""
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """A working directory with a module that registers nothing."""
+    (tmp_path / "room_here.py").write_text(ROOM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", str(tmp_path))])
+    yield tmp_path
+    sys.modules.pop("room_here", None)
+    for name in ("Room", "shifted"):
+        gym.registry.pop(name, None)
+
+
+def test_a_typed_module_is_found_in_the_working_directory_behind_whatever_is_installed(room):
+    (room / "numpy.py").write_text("raise RuntimeError('never imported')")
+    task = load_task("room_here:shifted")
+    assert task.observation_names == ("level", "pump")
+    assert task.max_steps == 20
+    assert sys.path[-1] == str(room)
+    with pytest.raises(TaskError, match="nor has a class or function of that name; it has room_here:Room"):
+        load_task("room_here:Rom")
+    with pytest.raises(TaskError, match=r"there is no module `rom_here`: neither rom_here.py in the working directory"):
+        load_task("rom_here:Room")
+
+
+def test_a_file_alone_imports_nothing_from_the_working_directory(room):
+    (room / "mine.toml").write_text('name = "mine"\ngym_id = "room_here:Room"\n')
+    with pytest.raises(TaskError, match="--trust"):
+        load_task("mine.toml")
+    assert "room_here" not in sys.modules
+    assert load_task("mine.toml", trust=True).action_space == "mixed"

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from support import environment
 
 from policygen.errors import TaskError
-from policygen.tasks.spaces import Layout, actuators_of, flat_names, flatten, layout_of, slug
+from policygen.tasks.spaces import Layout, flat_names, flatten, layout_of, slug
 
 NESTED = spaces.Dict(
     OrderedDict(
@@ -79,32 +79,6 @@ def test_bounds_and_whole_numbers_are_kept():
 def test_observations_that_are_not_numbers_are_refused(space):
     with pytest.raises(TaskError, match="not supported; wrap the environment"):
         flat_names(space)
-
-
-def test_actions_become_choices_or_numbers():
-    assert actuators_of(spaces.Discrete(3))[0] == "discrete"
-    assert actuators_of(spaces.Discrete(3))[1][0].labels == ("0", "1", "2")
-    kind, actuators = actuators_of(spaces.MultiDiscrete([2, 3]))
-    assert (kind, [a.labels for a in actuators]) == ("multidiscrete", [("0", "1"), ("0", "1", "2")])
-    kind, actuators = actuators_of(spaces.Box(np.array([-2, 0], np.float32), np.array([2, 1], np.float32)))
-    assert (kind, [(a.name, a.low, a.high) for a in actuators]) == ("box", [("action0", -2, 2), ("action1", 0, 1)])
-    assert not any(a.is_choice for a in actuators)
-
-
-@pytest.mark.parametrize(
-    ("space", "word"),
-    [
-        (spaces.Box(-np.inf, np.inf, (1,)), "no bounds"),
-        (spaces.Box(-1, 1, (2, 2)), "Box are not supported"),
-        (spaces.Tuple((spaces.Discrete(2),)), "Tuple are not supported"),
-        (spaces.Discrete(3, start=1), "counted from 0"),
-        (spaces.MultiDiscrete([2, 2], start=[1, 0]), "counted from 0"),
-        (spaces.MultiDiscrete([[2, 2]]), "one row"),
-    ],
-)
-def test_action_spaces_that_cannot_be_written_are_refused(space, word):
-    with pytest.raises(TaskError, match=word):
-        actuators_of(space)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,15 @@ import gymnasium as gym
 import pytest
 
 from policygen.errors import TaskError
-from policygen.tasks.spaces import actuators_of, flat_names
+from policygen.tasks.actions import actuators_of
+from policygen.tasks.spaces import flat_names
 from policygen.tasks.task import Task
 
 
 def test_a_broken_feature_of_a_task_made_in_code_is_named():
     space = gym.make("CartPole-v1")
     space.close()
-    kind, actuators = actuators_of(space.action_space)
+    kind, actuators, _ = actuators_of(space.action_space)
     task = Task(
         "mine",
         "CartPole-v1",

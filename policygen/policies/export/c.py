@@ -77,7 +77,7 @@ def _prototype(program: Program) -> str:
         arguments.append(f"struct {program.name}_memory *memory")
     if task.action_space == "discrete":
         return f"int {program.name}_act({', '.join(arguments)})"
-    kind = "float" if task.action_space == "box" else "int"
+    kind = "float" if task.has_numbers else "int"
     arguments.append(f"{kind} action[{len(task.actuators)}]")
     return f"void {program.name}_act({', '.join(arguments)})"
 
@@ -162,10 +162,11 @@ def _weigh(file: _File, policy: LinearPolicy) -> None:
             continue
         terms[i] = file.identifiers.new("t", term.name if isinstance(term, Name) else str(i + 1))
         file.body += wrapped(f"const double {terms[i]} = {writer.call('finite', writer.write(term))};", "    ")
-    box = policy.task.action_space == "box"
+    box, mixed = policy.task.action_space == "box", policy.task.action_space == "mixed"
     if not box:
         file.body += [f"    double score[{len(policy.equations)}];", "    int i;"]
         file.body += ["    int action = 0;"] if policy.task.action_space == "discrete" else []
+        file.body += ["    int choice;"] if mixed else []
     for k, (name, weights, bias) in enumerate(weights_of(policy)):
         total = writer.call("finite", weighted_sum([(weight, terms[i]) for weight, i in weights], bias))
         if box:
@@ -176,14 +177,19 @@ def _weigh(file: _File, policy: LinearPolicy) -> None:
             file.body += wrapped(f"score[{k}] = {total}; /* {remark(name)} */", "    ")
     if box:
         return
-    for k, (first, end) in enumerate(program.choices):
-        action = "action" if policy.task.action_space == "discrete" else f"action[{k}]"
+    for k, (actuator, (first, end)) in enumerate(zip(policy.task.actuators, program.choices, strict=True)):
+        if not actuator.is_choice:
+            value = writer.call("clip", f"score[{first}]", number(actuator.low), number(actuator.high))
+            file.body += wrapped(f"action[{k}] = (float){value};", "    ")
+            continue
+        action = "action" if policy.task.action_space == "discrete" else "choice" if mixed else f"action[{k}]"
         file.body += [
             *([f"    {action} = 0;"] if action != "action" else []),
             f"    for (i = {first + 1}; i < {end}; ++i) {{",
             f"        if (score[i] > score[{f'{first} + ' if first else ''}{action}])",
             f"            {action} = i{f' - {first}' if first else ''};",
             "    }",
+            *([f"    action[{k}] = (float)choice;"] if mixed else []),
         ]
 
 
@@ -200,7 +206,7 @@ def _look_up(file: _File, policy: TablePolicy) -> None:
     if cells.actions is None:
         file.body.append("    const int action = (int)code;")
         return
-    kind = "float" if policy.task.action_space == "box" else "int"
+    kind = "float" if policy.task.has_numbers else "int"
     shown: Callable[[float], str] = _single if kind == "float" else str
     rows = [f"{{{', '.join(map(shown, row))}}}" for row in cells.actions.tolist()]
     many = len(policy.task.actuators)

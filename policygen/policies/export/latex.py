@@ -53,10 +53,14 @@ def _lines(program: Program) -> Iterator[str]:
 
 def _equations(policy: LinearPolicy) -> Iterator[str]:
     yield from _aligned([(_name(name), node) for name, node in policy.equations])
-    if policy.task.action_space == "box":
-        limits = [f"${_name(a.name)} \\in [{_number(a.low)}, {_number(a.high)}]$" for a in policy.task.actuators]
+    limits = [
+        f"${_name(a.name)} \\in [{_number(a.low)}, {_number(a.high)}]$"
+        for a in policy.task.actuators
+        if not a.is_choice
+    ]
+    if limits:
         yield f"Outputs are clipped: {', '.join(limits)}."
-    else:
+    if any(a.is_choice for a in policy.task.actuators):
         yield "The choice with the highest score is taken, the first of equals."
 
 

@@ -80,8 +80,8 @@ class Program:
 
     @property
     def choices(self) -> list[tuple[int, int]]:
-        """For every actuator of a choice where its scores begin and end among the outputs."""
-        ends = np.cumsum([len(actuator.labels) for actuator in self.policy.task.actuators]).tolist()
+        """For every actuator where its scores, or its number, begin and end among the outputs."""
+        ends = np.cumsum([max(1, len(actuator.labels)) for actuator in self.policy.task.actuators]).tolist()
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
 

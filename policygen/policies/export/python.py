@@ -221,7 +221,11 @@ def _weigh(file: _File, policy: LinearPolicy) -> None:
         file.body.append(f"    action = ({', '.join(outputs)},)")
         return
     choices = []
-    for i, (first, end) in enumerate(program.choices):
+    for i, (actuator, (first, end)) in enumerate(zip(policy.task.actuators, program.choices, strict=True)):
+        if not actuator.is_choice:
+            clipped = writer.call("clip", outputs[first], number(actuator.low), number(actuator.high))
+            choices.append(writer.helped(f"_single({clipped})"))
+            continue
         scores = f"scores{i}"
         file.body.append(f"    {scores} = [{', '.join(outputs[first:end])}]")
         choices.append(f"{scores}.index(max({scores}))")

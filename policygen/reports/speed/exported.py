@@ -39,7 +39,7 @@ def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",)) -> D
     memory = f"struct {program.name}_memory memory;" if policy.remembers else ""
     reset = f"{program.name}_reset(&memory);" if policy.remembers else ""
     arguments = f"observations + i * {len(task.observations)}" + (", &memory" if policy.remembers else "")
-    kind = "float" if task.action_space == "box" else "int"
+    kind = "float" if task.has_numbers else "int"
     many = len(task.actuators)
     call = f"actions[i] = {program.name}_act({arguments});"
     if task.action_space != "discrete":

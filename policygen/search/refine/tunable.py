@@ -83,8 +83,10 @@ class Tunable:
             if policy.grid != policy.task.grid:
                 edges = [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
                 places = [f"bins {dimension.name}" for dimension in policy.grid.dimensions for _ in dimension.edges]
-            if not any(actuator.is_choice for actuator in policy.task.actuators):
-                levels = [value for rule in policy.rules for value in rule.action]
+            actuators = policy.task.actuators
+            levels = [
+                v for rule in policy.rules for v, a in zip(rule.action, actuators, strict=True) if not a.is_choice
+            ]
         in_nodes = [value for _, node in named for value in constants(node)]
         places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
         self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
@@ -156,10 +158,17 @@ class Tunable:
         grid, rules = self.policy.grid, self.policy.rules
         if grid != self.policy.task.grid:
             grid = Grid(tuple(Dimension(d.name, _increasing(rounded, len(d.edges))) for d in grid.dimensions))
-        if not any(actuator.is_choice for actuator in self.policy.task.actuators):
-            limits = [(a.low, a.high) for a in self.policy.task.actuators]
+        if self.policy.task.has_numbers:
+            actuators = self.policy.task.actuators
             rules = tuple(
-                Rule(rule.bins, tuple(min(max(next(rounded), low), high) for low, high in limits)) for rule in rules
+                Rule(
+                    rule.bins,
+                    tuple(
+                        value if a.is_choice else min(max(next(rounded), a.low), a.high)
+                        for value, a in zip(rule.action, actuators, strict=True)
+                    ),
+                )
+                for rule in rules
             )
         return TablePolicy(self.policy.task, lets, grid, rules)
 

@@ -192,11 +192,13 @@ def _drop_digits(contest: Contest) -> None:
 def _numbers(policy: Policy) -> list[float]:
     """The numbers of a policy that may be rounded: in expressions, its own edges, levels of its rows."""
     found = [value for _, node in named_nodes(policy) for value in constants(node)]
+    levels = [not actuator.is_choice for actuator in policy.task.actuators]
     if isinstance(policy, TablePolicy):
         if policy.grid != policy.task.grid:
             found += [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
-        if policy.task.action_space == "box":
-            found += [value for rule in policy.rules for value in rule.action]
+        found += [
+            value for rule in policy.rules for value, is_level in zip(rule.action, levels, strict=True) if is_level
+        ]
     return found
 
 
@@ -214,8 +216,12 @@ def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy 
             grid, rules = changed.grid, changed.rules
             if grid != policy.task.grid:
                 grid = Grid(tuple(Dimension(d.name, tuple(next(rest) for _ in d.edges)) for d in grid.dimensions))
-            if policy.task.action_space == "box":
-                rules = tuple(Rule(rule.bins, tuple(next(rest) for _ in rule.action)) for rule in rules)
+            if policy.task.has_numbers:
+                levels = [not actuator.is_choice for actuator in policy.task.actuators]
+                rules = tuple(
+                    Rule(rule.bins, tuple(next(rest) if own else v for v, own in zip(rule.action, levels, strict=True)))
+                    for rule in rules
+                )
             changed = TablePolicy(policy.task, changed.lets, grid, rules)
     except PolicygenError:  # edges that are the same, a level out of range
         return None

@@ -102,7 +102,7 @@ def simplify(
         contest.told = on_accepted
         if isinstance(policy, TablePolicy):
             simplify_table(contest)
-        if policy.lets or isinstance(policy, LinearPolicy) or policy.task.action_space == "box":
+        if policy.lets or isinstance(policy, LinearPolicy) or policy.task.has_numbers:
             simplify_numbers(contest)
         return _checked(contest)
 

@@ -10,7 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exporting import EQUATIONS, EVIL, REMEMBERING, hostile_task, random_table, shipped, tables, trying, written
+from exporting import (
+    EQUATIONS,
+    EVIL,
+    MIXED,
+    REMEMBERING,
+    VALVES,
+    hostile_task,
+    random_table,
+    shipped,
+    tables,
+    trying,
+    written,
+)
 from generators import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -41,6 +53,16 @@ def test_every_action_of_a_table_is_numpy_s(name: str, tmp_path: Path) -> None:
     for dtype in (np.float32, np.float64):
         rows = trying(policy, ROWS, dtype)
         assert np.array_equal(decide(rows.astype(np.float64)), policy.act(rows))
+
+
+@needs_cc
+@pytest.mark.parametrize("name", MIXED)
+def test_choices_beside_numbers_are_numpy_s(name: str, tmp_path: Path) -> None:
+    policy = written(MIXED[name], VALVES)
+    decide = compiled(policy, tmp_path, ("-O1", "-pedantic"))
+    rows = trying(policy, 1_000, np.float64)
+    controller = policy.controller()
+    assert np.array_equal(decide(rows), np.array([controller(row) for row in rows]))
 
 
 @needs_cc

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exporting import EQUATIONS, REMEMBERING, hostile_task, random_table, shipped, tables, trying, written
+from exporting import (
+    EQUATIONS,
+    MIXED,
+    REMEMBERING,
+    VALVES,
+    hostile_task,
+    random_table,
+    shipped,
+    tables,
+    trying,
+    written,
+)
 from generators import linear_policies
 from generators import tables as random_tables
 from hypothesis import given, settings
@@ -39,6 +50,11 @@ def assert_alike(policy: Policy, count: int) -> None:
         ours = [module["act"](row.tolist()) for row in rows]
         theirs = [policy.act_one(row) for row in rows]
     assert np.array_equal(np.array(ours), np.array(theirs))
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_choices_beside_numbers(name: str) -> None:
+    assert_alike(written(MIXED[name], VALVES), 500)
 
 
 @pytest.mark.parametrize("name", tables())

@@ -1,0 +1,66 @@
+"""The command for an environment of your own: `new`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from policygen.cli.options import PATH, say
+from policygen.errors import UsageError
+
+
+@click.command()
+@click.argument("gym_id", metavar="[MODULE:]ENV")
+@click.option("-o", "--output", type=PATH, help="File (default: envs/NAME.toml).")
+@click.option(
+    "--kwarg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What the environment is made with; may be repeated.",
+)
+def new(gym_id: str, output: Path | None, arguments: tuple[str, ...]) -> None:
+    """Write a task file for an environment of your own, to be edited: what was found, and what is assumed.
+
+    ENV is an id that MODULE registers, or a class or function in it that makes the environment, wrapped as you like;
+    MODULE is a file in the working directory (`room.py` is `room`) or an installed package:
+
+    \b
+      policygen new room:RoomEnv --kwarg outside=5.0
+      policygen run envs/room.toml --trust
+
+    Without a file `policygen run room:RoomEnv` does as well. The file may be edited anywhere: names, units and prose of
+    observations and actions, bins, features, hints. --trust says that the file may name a module to import.
+    """
+    from policygen.files import write_atomically
+    from policygen.tasks.discovery import task_from_gym
+    from policygen.tasks.draft import file_to_edit
+
+    task = task_from_gym(gym_id, kwargs=dict(map(_argument, arguments)))
+    path = output or Path("envs") / f"{task.name}.toml"
+    if path.suffix != ".toml":
+        raise UsageError(f"a task file ends in .toml: -o {path.with_suffix('.toml')}")
+    if path.exists():
+        raise UsageError(f"{path} is there already; move it, or name another file with -o")
+    text = file_to_edit(task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text)
+    say(f"observed: {', '.join(task.observation_names)}")
+    say(f"decided: {', '.join(actuator.name for actuator in task.actuators)}")
+    for sentence in task.assumed:
+        say(f"  assumed: {sentence}")
+    trust = " --trust" if ":" in gym_id else ""
+    say(f"{path}\nedit it, then: policygen tasks {path}{trust}; policygen run {path}{trust}")
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"--kwarg {text}: write --kwarg NAME=VALUE")
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):
+        return name, value

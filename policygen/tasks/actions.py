@@ -1,0 +1,209 @@
+"""Actions of the environment's own form: spaces as actuators, and rows of actuators as what `step` takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import PolicyError, TaskError
+from policygen.tasks.spaces import ActionKind, Actuator, slug
+
+if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
+    from gymnasium import spaces
+
+_RESERVED = ("step", "cell", "reward")  # columns of every trace
+
+
+@dataclass(frozen=True, slots=True)
+class ActionLayout:
+    """How an action of an environment is built of a row of actuators, where it is not such a row itself.
+
+    Attributes:
+        kind: one choice, an array (of choices or of numbers), or parts of a `Tuple`, or of a `Dict` by their keys.
+        dtype: numpy's name of that of a choice or an array.
+        shape: of an array.
+        start: what each choice is counted from, as many as there are; empty for 0.
+    """
+
+    kind: Literal["choice", "array", "parts"]
+    dtype: str = "int64"
+    shape: tuple[int, ...] = ()
+    start: tuple[int, ...] = ()
+    parts: tuple[ActionLayout, ...] = ()
+    keys: tuple[str | int, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many actuators it takes."""
+        return sum(part.size for part in self.parts) if self.kind == "parts" else int(np.prod(self.shape))
+
+
+def shaped(layout: ActionLayout, row: npt.ArrayLike) -> Any:
+    """The action that a row of shape (m,) means: the index of a label for a choice, else the number itself."""
+    values = np.ravel(np.asarray(row))
+    if layout.kind == "parts":
+        ends = np.cumsum([part.size for part in layout.parts]).tolist()
+        firsts = [0, *ends[:-1]]
+        made = [shaped(p, values[i:j]) for p, i, j in zip(layout.parts, firsts, ends, strict=True)]
+        return tuple(made) if layout.keys is None else dict(zip(layout.keys, made, strict=True))
+    dtype = np.dtype(layout.dtype)
+    if dtype.kind in "biu":
+        values = np.rint(values).astype(np.int64)
+    if layout.start:
+        values = values + np.array(layout.start)
+    return dtype.type(values[0]) if layout.kind == "choice" else values.astype(dtype).reshape(layout.shape)
+
+
+def check_layout(layout: ActionLayout, actuators: int) -> None:
+    """Refuse what a damaged file says.
+
+    Raises:
+        PolicyError: it does not fit the actuators.
+    """
+    sound = all(
+        re.fullmatch(r"bool|u?int(8|16|32|64)|float(16|32|64)", leaf.dtype)
+        and min(leaf.shape, default=1) >= 0
+        and len(leaf.start) in (0, leaf.size)
+        and (leaf.kind == "array" or not leaf.shape)
+        for leaf in _leaves(layout)
+    )
+    if not sound or layout.size != actuators:
+        raise PolicyError("damaged task: `action_layout` does not fit its actuators")
+
+
+def _leaves(layout: ActionLayout) -> list[ActionLayout]:
+    if layout.kind != "parts":
+        return [layout]
+    if layout.keys is not None and len(layout.keys) != len(layout.parts):
+        raise PolicyError("damaged task: `action_layout` has not one key for each part")
+    return [leaf for part in layout.parts for leaf in _leaves(part)]
+
+
+def builder(layout: ActionLayout | None) -> Callable[[Any], Any] | None:
+    """What makes an action out of a row; None where the row is one."""
+    return None if layout is None else lambda row: shaped(layout, row)
+
+
+def actuators_of(
+    space: spaces.Space[Any], taken: Sequence[str] = ()
+) -> tuple[ActionKind, tuple[Actuator, ...], ActionLayout | None]:
+    """What an action of `space` consists of, and how it is built of that.
+
+    A `Discrete` that counts from 0, a `MultiDiscrete` in one row that does so, and a `Box` in one row have no layout;
+    all else, Tuples and Dicts of them for one, is flattened: named after the keys, and otherwise numbered.
+
+    Args:
+        taken: names that a part of a Dict may not have; it gets `_action` behind its key then.
+
+    Raises:
+        TaskError: a part is none of these, or has no bounds.
+    """
+    from gymnasium import spaces
+
+    match space:
+        case spaces.Discrete() if not int(space.start):
+            return "discrete", (Actuator("action", tuple(map(str, range(int(space.n))))),), None
+        case spaces.MultiDiscrete() if space.nvec.ndim == 1 and not np.any(space.start):
+            counts = [int(n) for n in space.nvec]
+            return (
+                "multidiscrete",
+                tuple(Actuator(f"action{i}", tuple(map(str, range(n)))) for i, n in enumerate(counts)),
+                None,
+            )
+        case spaces.Box() if len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+            return "box", tuple(_numbers(space, "")), None
+    layout, found = _parts(space, "")
+    if not found:
+        raise TaskError("an action consists of nothing; wrap the environment")
+    names: list[str] = []
+    for actuator in found:
+        name = actuator.name if actuator.name not in (*taken, *_RESERVED) else f"{actuator.name}_action"
+        while name in names:
+            name = f"{name}_2"
+        names.append(name)
+    choices = [actuator.is_choice for actuator in found]
+    kind: ActionKind = "multidiscrete" if all(choices) else "mixed" if any(choices) else "box"
+    return kind, tuple(replace(a, name=name) for a, name in zip(found, names, strict=True)), layout
+
+
+def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Actuator]]:
+    """How an action of one space is built, and its actuators."""
+    from gymnasium import spaces
+
+    match space:
+        case spaces.Discrete():
+            first = int(space.start)
+            labels = _labels(first, int(space.n))
+            start = (first,) if first else ()
+            return ActionLayout("choice", str(space.dtype), start=start), [Actuator(prefix or "action", labels)]
+        case spaces.MultiDiscrete():
+            starts = [int(first) for first in np.ravel(space.start)]
+            labels_of = [_labels(first, int(n)) for first, n in zip(starts, np.ravel(space.nvec), strict=True)]
+            layout = ActionLayout("array", str(space.dtype), space.shape, tuple(starts) if any(starts) else ())
+            return layout, _choices(prefix, labels_of)
+        case spaces.MultiBinary():
+            size = int(np.prod(space.shape))
+            return ActionLayout("array", str(space.dtype), space.shape), _choices(prefix, [("0", "1")] * size)
+        case spaces.Box() if np.issubdtype(space.dtype, np.integer):
+            bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
+            if any(high - low >= _MOST_LABELS for low, high in bounds):
+                return ActionLayout("array", str(space.dtype), space.shape), _numbers(space, prefix)
+            lows = tuple(int(low) for low, _ in bounds)
+            labels_of = [_labels(int(low), int(high - low) + 1) for low, high in bounds]
+            layout = ActionLayout("array", str(space.dtype), space.shape, lows if any(lows) else ())
+            return layout, _choices(prefix, labels_of)
+        case spaces.Box():
+            return ActionLayout("array", str(space.dtype), space.shape), _numbers(space, prefix)
+        case spaces.Tuple():
+            named = [(f"{prefix}_{i}" if prefix else f"action{i}", part) for i, part in enumerate(space)]
+            keys = None
+        case spaces.Dict():
+            named = [(f"{prefix}_{slug(key)}" if prefix else slug(key), part) for key, part in space.items()]
+            keys = tuple(space)
+            if not all(isinstance(key, str | int) for key in keys):
+                raise TaskError("the keys of a Dict action must be text or whole numbers; wrap the environment")
+        case _:
+            raise TaskError(
+                f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete, MultiBinary "
+                "or Box, or a Tuple or Dict of these"
+            )
+    made = [_parts(part, name) for name, part in named]
+    parts = tuple(layout for layout, _ in made)
+    return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, some in made for actuator in some]
+
+
+_MOST_LABELS = 20  # of whole numbers that count as a choice
+
+
+def _labels(first: int, count: int) -> tuple[str, ...]:
+    return tuple(str(i) if i >= 0 else f"minus{-i}" for i in range(first, first + count))
+
+
+def _named(prefix: str, count: int) -> list[str]:
+    if count == 1:
+        return [prefix or "action"]
+    return [f"{prefix}_{i}" if prefix else f"action{i}" for i in range(count)]
+
+
+def _choices(prefix: str, labels: Sequence[tuple[str, ...]]) -> list[Actuator]:
+    return [Actuator(name, own) for name, own in zip(_named(prefix, len(labels)), labels, strict=True)]
+
+
+def _numbers(space: spaces.Box, prefix: str) -> list[Actuator]:
+    bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
+    if not np.all(np.isfinite(bounds)):
+        raise TaskError("the action space has no bounds; wrap the environment with RescaleAction or a clipped one")
+    names = _named(prefix, len(bounds))
+    return [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
+
+
+def described(layout: ActionLayout, actuators: Sequence[Actuator]) -> str:
+    """One sentence on how actions are flattened."""
+    names = ", ".join(a.name for a in actuators)
+    kind = "a Dict" if layout.keys is not None else "a Tuple" if layout.kind == "parts" else "an array"
+    return f"an action is {kind}; a policy decides its parts as {names}"

@@ -1,0 +1,146 @@
+"""Actions as actuators, and back in the environment's own form."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from policygen.errors import PolicyError, TaskError
+from policygen.policies.parse import parse
+from policygen.policies.policy import from_record
+from policygen.tasks.actions import ActionLayout, actuators_of, shaped
+from policygen.tasks.records import task_from_record, task_to_record
+from policygen.tasks.spaces import Observation
+from policygen.tasks.task import Task
+
+NESTED = spaces.Dict(
+    OrderedDict(
+        [
+            ("Arm Torque", spaces.Box(-2, 3, (2, 2), np.float64)),
+            ("gear", spaces.Discrete(3, start=-1)),
+            ("pair", spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3])))),
+            ("speed", spaces.Box(0, 1, (1,), np.float32)),
+            ("turns", spaces.Box(-1, 2, (1,), np.int32)),
+        ]
+    )
+)
+
+
+def mixed_task() -> Task:
+    kind, actuators, layout = actuators_of(NESTED, ["speed"])
+    return Task("mixed", "Mixed-v0", (Observation("x"), Observation("speed")), actuators, kind, 9, action_layout=layout)
+
+
+def test_actions_become_choices_or_numbers():
+    assert actuators_of(spaces.Discrete(3))[0] == "discrete"
+    assert actuators_of(spaces.Discrete(3))[1][0].labels == ("0", "1", "2")
+    kind, actuators, layout = actuators_of(spaces.MultiDiscrete([2, 3]))
+    assert (kind, [a.labels for a in actuators]) == ("multidiscrete", [("0", "1"), ("0", "1", "2")])
+    assert layout is None
+    kind, actuators, _ = actuators_of(spaces.Box(np.array([-2, 0], np.float32), np.array([2, 1], np.float32)))
+    assert (kind, [(a.name, a.low, a.high) for a in actuators]) == ("box", [("action0", -2, 2), ("action1", 0, 1)])
+    assert not any(a.is_choice for a in actuators)
+
+
+@pytest.mark.parametrize(
+    ("space", "word"),
+    [
+        (spaces.Box(-np.inf, np.inf, (1,)), "no bounds"),
+        (spaces.Dict({"a": spaces.Box(-np.inf, 1, (2,)), "b": spaces.Discrete(2)}), "no bounds"),
+        (spaces.Tuple((spaces.Text(3),)), "Text are not supported"),
+        (spaces.Dict({("a", 1): spaces.Discrete(2)}), "must be text or whole numbers"),
+        (spaces.Tuple(()), "consists of nothing"),
+    ],
+)
+def test_action_spaces_that_cannot_be_written_are_refused(space, word):
+    with pytest.raises(TaskError, match=word):
+        actuators_of(space)
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [
+        (spaces.Discrete(3, start=1), "multidiscrete"),
+        (spaces.MultiDiscrete([[2, 2], [3, 4]], start=[[1, 0], [5, -2]]), "multidiscrete"),
+        (spaces.MultiBinary((2, 2)), "multidiscrete"),
+        (spaces.Box(-1, 1, (2, 2), np.float64), "box"),
+        (spaces.Box(0, 1_000, (2,), np.int64), "box"),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (3,)))), "mixed"),
+        (spaces.Dict(only=spaces.Discrete(4)), "multidiscrete"),
+        (NESTED, "mixed"),
+    ],
+)
+def test_a_row_becomes_an_action_of_the_environment_s_own_space(space, kind):
+    found, actuators, layout = actuators_of(space)
+    assert (found, len({a.name for a in actuators})) == (kind, len(actuators))
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        row = [rng.integers(len(a.labels)) if a.is_choice else rng.uniform(a.low, a.high) for a in actuators]
+        action = shaped(layout, np.array(row, np.float32 if kind != "multidiscrete" else np.int64))
+        assert space.contains(action), action
+
+
+def test_parts_are_named_after_their_keys_and_apart_from_what_is_observed():
+    _, actuators, layout = actuators_of(NESTED, ["x", "speed"])
+    assert [a.name for a in actuators] == [
+        *(f"arm_torque_{i}" for i in range(4)),
+        "gear",
+        "pair_0",
+        "pair_1_0",
+        "pair_1_1",
+        "pair_2_0",
+        "pair_2_1",
+        "speed_action",
+        "turns",
+    ]
+    assert actuators[4].labels == ("minus1", "0", "1")
+    action = shaped(layout, [0.5, 1, 2, 3, 2, 1, 0, 1, 1, 2, 0.25, 3])
+    assert action["gear"] == 1
+    assert action["Arm Torque"].tolist() == [[0.5, 1], [2, 3]]
+    assert action["pair"][0] == 1
+    assert action["turns"].tolist() == [2]
+
+
+@pytest.mark.parametrize("kind", ["table", "linear"])
+def test_a_policy_that_mixes_choices_and_numbers_acts_and_is_kept(kind):
+    task = mixed_task()
+    outputs = [f"arm_torque_{i}" for i in range(4)] + ["gear_minus1", "gear_0", "gear_1"]
+    outputs += [f"{name}_{i}" for name in ("pair_0", "pair_1_0", "pair_1_1", "pair_2_0") for i in range(2)]
+    outputs += [f"pair_2_1_{i}" for i in range(3)] + ["speed_action", *(f"turns_{n}" for n in ("minus1", 0, 1, 2))]
+    text = "\n".join(f"{name} = {i % 3 - 1}*x + {0.3 * i:g}*speed" for i, name in enumerate(outputs))
+    if kind == "table":
+        heads = ["lean", *(a.name for a in task.actuators)]
+        rows = [["0", "-2", "0", "1", "3", "minus1", "0", "1", "0", "1", "2", "0.25", "2"], ["*"] * 13]
+        rows[1][1:] = ["0", "0", "0", "0.5", "1", "1", "0", "0", "1", "0", "1", "minus1"]
+        text = "let lean = x\nbins lean: 0\n" + "\n".join(f"| {' | '.join(row)} |" for row in [heads, *rows])
+    policy = parse(text, task, kind).policy
+    assert policy is not None, parse(text, task, kind).problems
+    rows = np.random.default_rng(0).normal(size=(50, 2)) * 2
+    actions = policy.act(rows)
+    assert (actions.shape, actions.dtype) == ((50, 12), np.float32)
+    assert all(np.array_equal(policy.act_one(row), action) for row, action in zip(rows, actions, strict=True))
+    assert parse(policy.to_text(whole=True), task, kind).policy == policy
+    again = from_record(json.loads(json.dumps(policy.to_record())))
+    assert np.array_equal(again.act(rows), actions)
+    controller = again.controller()
+    assert all(NESTED.contains(controller(row)) for row in rows)
+    assert NESTED.contains(again.predict(rows[0])[0])
+    assert all(map(NESTED.contains, again.predict(rows)[0]))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ActionLayout("array", "object", (12,)),
+        ActionLayout("array", "float32", (11,)),
+        ActionLayout("parts", parts=(ActionLayout("array", "float32", (12,)),), keys=("a", "b")),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_refused(layout):
+    with pytest.raises(PolicyError, match="damaged task: `action_layout`"):
+        task_from_record(json.loads(json.dumps(task_to_record(replace(mixed_task(), action_layout=layout)))))
