@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from attack.test_environments import ONES, policy_of, task_with
 from chat_server import ChatServer, Scripted
 from played import CARTPOLE, CLUMSY, assert_equal, copies_of, policy_for
 from searched import made
-from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, lines_of, outcome, sentences
+from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, outcome, sentences
 
 from policygen.episodes.by_ray import by_ray
 from policygen.episodes.players import Players, by_processes, share_by
@@ -69,22 +70,29 @@ def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(
     cluster.wait_for_nodes()
     others = [*cluster.worker_nodes, cluster.add_node(num_cpus=1)]
     sweep = opened("cartpole", "frozenlake", seeds=(100, 101), settings=("iterations=10",))
-    begun = Path("begun").absolute()
+    begun, gone = Path("begun").absolute(), Path("gone").absolute()
     killed: list[str] = []
 
     def noted(order: Order, tell: Tell) -> Outcome:
         with begun.open("a") as file:
             print(order.cell.key, file=file)
-        return carry_out_again(order, tell)
+
+        def held(event: Event) -> None:
+            tell(event)
+            while isinstance(event, Progress) and event.attempt >= 2 and not gone.exists():
+                time.sleep(0.05)  # in mid-run, until the node is lost
+
+        return carry_out_again(order, held)
 
     def tell(event: Event) -> None:
-        at_work = [key for key in sweep.running if len(lines_of(Path("swept") / key / "attempts.jsonl")) >= 3]
+        at_work = [key for key, progress in sweep.running.items() if progress.attempt >= 2]
         if not killed and len(at_work) == 3:
             killed.extend(at_work)
             here = ray.get_runtime_context().get_node_id()  # without its own, the driver would end as well
             lost = next(node for node in others if node.node_id != here)
             for one in (one for processes in lost.all_processes.values() for one in processes):
                 os.kill(one.process.pid, signal.SIGKILL)
+            gone.touch()
 
     conduct(sweep, tell, OnRay(sweep.folder, cluster.address, carry_out=noted))
     sweep.release()
