@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from attack.test_environments import ONES, policy_of, task_with
+from attacks import LONG
 from chat_server import ChatServer, Scripted
 from played import CARTPOLE, CLUMSY, assert_equal, copies_of, policy_for
 from searched import made
@@ -31,6 +32,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = [
     pytest.mark.usefixtures("workplace"),
+    pytest.mark.skipif(not LONG, reason="starts a Ray cluster, which a busy machine fails to: POLICYGEN_ATTACK=long"),
     pytest.mark.skipif(sys.platform != "linux", reason="two nodes on one machine: Linux"),
 ]
 SETTINGS = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
