@@ -16,6 +16,7 @@ import click
 from policygen import __version__
 from policygen.cli.answers import cache_command
 from policygen.cli.beginning import new
+from policygen.cli.driving import drive
 from policygen.cli.experiments import compare, resume_sweep, sweep
 from policygen.cli.films import film
 from policygen.cli.handover import export, simplify
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from policygen.runs.listeners import Listener
 
 GROUPS = {
-    "Search for a policy": ("run", "resume", "sweep"),
+    "Search for a policy": ("run", "resume", "sweep", "drive"),
     "Steer a run": ("comment", "pause", "continue"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film", "report", "serve"),
     "Hand it over": ("export", "simplify"),
@@ -173,6 +174,7 @@ commands.add_command(new)
 commands.add_command(sweep)
 commands.add_command(compare)
 commands.add_command(film)
+commands.add_command(drive)
 commands.add_command(cache_command)
 commands.add_command(templates)
 commands.add_command(export)

@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.episodes.trajectory import Actor, Trajectory, Witness
 from policygen.episodes.vector import has_vector_form, play_many_vectorised, play_vectorised
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import builder
@@ -55,13 +55,16 @@ class Simulator(Closable):
     Args:
         step_timeout: seconds that one step may take, see `Watchdog`.
         expendable: whether the process may be ended for a step that cannot be interrupted.
+        vectorise: whether a vectorised form of the environment may play; only copies ask for no action in vain.
     """
 
-    def __init__(self, task: Task, step_timeout: float = STEP_TIMEOUT, *, expendable: bool = False) -> None:
+    def __init__(
+        self, task: Task, step_timeout: float = STEP_TIMEOUT, *, expendable: bool = False, vectorise: bool = True
+    ) -> None:
         self.task = task
         self._limits = (step_timeout, expendable)
         self._envs = [make_env(task)]
-        self._vectorised = task.given is None and has_vector_form(self._envs[0])
+        self._vectorised = vectorise and task.given is None and has_vector_form(self._envs[0])
         self._copies = 1 if task.given is not None and task.given.alone else COPIES
 
     @property
@@ -136,6 +139,7 @@ class Simulator(Closable):
         with Watchdog(self._limits[0], progress, self._first(), expendable=self._limits[1]):
             running += [self._begun(i, *waiting.pop()) for i in range(min(len(seeds), self._copies))]
             decider = actor.begin(len(seeds))
+            witness = decider if isinstance(decider, Witness) else None
             rows = np.arange(len(running))
             while running:
                 deciding = True
@@ -158,6 +162,8 @@ class Simulator(Closable):
                             results[episode.index] = episode.trajectory(bool(terminated), bool(truncated))
                     except BaseException as error:
                         raise fault(error, episode.env, self.task.gym_id, "step") from error
+                    if witness is not None:
+                        witness.happened(episode.index, episode.rewards[-1], results[episode.index])
                 if finished:
                     still = []
                     for episode in running:

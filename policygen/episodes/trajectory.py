@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -104,6 +104,15 @@ class Decider(Protocol):
                 k rows of shape (d,) where the environments are stepped one by one.
             rows: which of the n episodes are asked about, each at most once, in the order of `observations`.
         """
+        ...
+
+
+@runtime_checkable
+class Witness(Protocol):
+    """A decider that is told what came of its decisions, where the environments are stepped one by one."""
+
+    def happened(self, row: int, reward: float, ended: Trajectory | None, /) -> None:
+        """Episode `row` paid a reward for the last decision and, if it is over, is `ended`."""
         ...
 
 

@@ -22,7 +22,7 @@ from policygen.prompts.account import account
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of
-from policygen.prompts.views import random_view, task_view
+from policygen.prompts.views import grid_view, random_view, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.config import RunConfig
@@ -118,14 +118,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "example": context.example,
         "kind": context.kind,
         "outputs": output_names(task),
-        "grid": [
-            {
-                "name": d.name,
-                "bins": [{"index": i, "label": d.label(i)} for i in range(d.bins)],
-                "plain": d.label(0) == "0",  # bin i is the value i
-            }
-            for d in (grid.dimensions if grid is not None else ())
-        ],
+        "grid": grid_view(grid),
         "grid_is_free": config.grid == "free",
         "columns": list(grid.names) if grid is not None else [],
         "features": [name for name, _ in incumbent.lets] if incumbent is not None else [],

@@ -1,11 +1,13 @@
-"""The task as a template sees it, and random actions: plain data, nothing that acts, plays or writes."""
+"""The task and a grid as a template sees them, and random actions: plain data, nothing that acts, plays or writes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from policygen.quantities.grid import Grid
 from policygen.runs.state import Attempt
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Optimum, Task
@@ -56,6 +58,18 @@ def task_view(task: Task) -> TaskView:
         observation_names=task.observation_names,
         quantity_names=task.quantity_names,
     )
+
+
+def grid_view(grid: Grid | None) -> list[dict[str, Any]]:
+    """The dimensions of a grid as a template sees them; none without a grid."""
+    return [
+        {
+            "name": d.name,
+            "bins": [{"index": i, "label": d.label(i)} for i in range(d.bins)],
+            "plain": d.label(0) == "0",  # bin i is the value i
+        }
+        for d in (grid.dimensions if grid is not None else ())
+    ]
 
 
 def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:

@@ -1,0 +1,154 @@
+"""The command `drive`: a model at the wheel."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policygen.cli.options import BASE_URL, PATH, assignment, say, trust_option
+from policygen.errors import PolicygenError, UsageError
+
+if TYPE_CHECKING:
+    from policygen.roles.drive import Drive, Outcome
+
+
+@click.command()
+@click.argument("task")
+@click.option("--llm", required=True, metavar="SPEC", help="Who drives: provider and model, or policy:RUN|best.json.")
+@click.option("--episodes", type=click.IntRange(1), default=10, help="Episodes to play (default 10).")
+@click.option(
+    "--memory",
+    type=click.IntRange(0, 100),
+    default=0,
+    help="Steps before that are shown: what came of what (default 0).",
+)
+@click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4).")
+@click.option("--template", help="What is asked at a step: a name in templates/ or a path (default: drive).")
+@click.option("--seed", type=click.IntRange(0), help="Chooses the episodes (default 0).")
+@BASE_URL
+@click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included.")
+@click.option("--max-tokens", type=int, help="Most tokens, in and out.")
+@click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known.")
+@assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated.")
+@click.option("--out", type=PATH, help="The drive's folder (default: a new one in results/).")
+@trust_option
+def drive(
+    task: str,
+    *,
+    assignments: tuple[str, ...],
+    out: Path | None,
+    trust: bool,
+    episodes: int,
+    memory: int,
+    **options: Any,
+) -> None:
+    """Let a model decide every step of some episodes of TASK, and make its decisions a table.
+
+    It is shown bins where the task has a grid. A situation seen before is not asked about again; with --memory the
+    steps before belong to the situation. An answer without an action gets one repair, then the action chosen most often
+    so far is taken, and counted. The folder holds best.json, a table of what was chosen most often in each cell, which
+    `eval`, `show` and `film` read. The same command with the same --out goes on from the answers kept there; budgets
+    are those of one command.
+    """
+    from policygen.roles.drive import SETTINGS, Drive, Plan, default_folder
+    from policygen.runs.config import effective_config
+    from policygen.tasks.load import load_task
+
+    for text in assignments:
+        if (name := text.partition("=")[0].strip()) not in SETTINGS:
+            raise UsageError(f"--set {name}: makes no difference to a drive; what does is {', '.join(SETTINGS)}")
+    concurrency, template = options.pop("concurrency"), options.pop("template")
+    loaded = load_task(task, trust=trust)
+    config = effective_config(loaded, task, assignments=assignments, options=options)
+    plan = Plan(episodes, memory, concurrency, template)
+    folder = out or default_folder(loaded, config)
+    begun = Drive(
+        loaded,
+        config.trusted() if trust else config,
+        plan,
+        folder,
+        on_episode=lambda trajectory: say(_episode(begun)),
+        tell=lambda wait: say(f"  {wait}", err=True),
+    )
+    _introduce(begun)
+    try:
+        outcome = begun.carry_out()
+    except (KeyboardInterrupt, PolicygenError):
+        say(f"No answer is lost: the same command with --out {shlex.quote(str(folder))} goes on from them", err=True)
+        raise
+    for line in _report(begun, outcome):
+        say(line)
+
+
+def _introduce(drive: Drive) -> None:
+    from policygen.llm.base import Keyed
+
+    task, plan, provider = drive.task, drive.plan, drive.provider
+    who = provider.spec if provider.is_language_model else f"{provider.spec}, which is no language model"
+    side = drive.asker.concurrency
+    say(f"{task.name} ({task.gym_id}), {plan.episodes} episodes, at the wheel: {who}")
+    if task.grid is not None:
+        seen = f"bins of {', '.join(task.grid.names)} ({task.grid.size:,} cells)"
+    else:
+        seen = "numbers of three digits; without bins hardly a situation repeats"
+    steps = f", and the {'step' if plan.memory == 1 else f'{plan.memory} steps'} before" if plan.memory else ""
+    say(f"  shown: {seen}{steps}; {'one question' if side == 1 else f'up to {side} questions'} at a time")
+    for sentence in task.assumed:
+        say(f"  assumed: {sentence}")
+    if isinstance(provider, Keyed) and provider.key_goes_to:
+        say(f"  {provider.key_goes_to}")
+
+
+def _episode(drive: Drive) -> str:
+    """A line about the episode that ended last."""
+    ended, counts, ledger = drive.driver.ended, drive.driver.counts, drive.asker.ledger
+    last = ended[-1]
+    cost = "" if ledger.usd is None or not drive.provider.is_language_model else f", ${ledger.usd:.4f}"
+    return (
+        f"{len(ended):4d}  return {last.episode_return:.6g} in {last.length} steps"
+        f"  [{ledger.calls} requests, {counts.hits} hits{cost}]"
+    )
+
+
+def _report(drive: Drive, outcome: Outcome) -> Iterator[str]:
+    """What came of it, as lines."""
+    from policygen.episodes.score import sampled_score
+
+    who = "requests" if outcome.is_language_model else "requests, none to a language model"
+    yield ""
+    if outcome.stopped:
+        lost = outcome.planned - outcome.episodes
+        yield f"stopped: {outcome.stopped}; {lost} of {outcome.planned} episodes were not played to their end"
+    if drive.driver.ended:
+        yield f"driven: {sampled_score(drive.driver.ended, 'copies')}"
+    if drive.score is not None:
+        yield f"table of what was chosen: {drive.score}{'' if drive.score.exact else ' that were not driven'}"
+        unseen = outcome.cells - outcome.cells_seen
+        rest = f"; the other {unseen:,} take {outcome.most_chosen}, the action chosen most often" if unseen else ""
+        yield f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}"
+    elif drive.task.grid is None:
+        yield "no table: the task has no bins; give it a [grid] in a task file (policygen tasks NAME --draft)"
+    else:
+        yield "no table: no answer stated an action"
+    share = outcome.hits / outcome.steps if outcome.steps else 0.0
+    yield (
+        f"{outcome.steps:,} decisions, {outcome.hits:,} of them ({share:.0%}) in situations known by then; "
+        f"{outcome.situations:,} situations, {outcome.requests:,} {who}"
+        + (f", {outcome.cached} answers kept from before" if outcome.cached else "")
+    )
+    yield (
+        f"{outcome.repairs} answers had to be repaired; {outcome.fallbacks} situations fell back to another action, "
+        f"in {outcome.fallback_steps} decisions"
+    )
+    if outcome.is_language_model:
+        tokens = "unknown" if outcome.tokens_per_episode is None else f"{outcome.tokens_per_episode:,.0f}"
+        usd = "cost unknown" if outcome.usd_per_episode is None else f"${outcome.usd_per_episode:.4f}"
+        yield (
+            f"{outcome.decision_seconds:.2g} s a decision, {outcome.answer_seconds:.2g} s an answer; "
+            f"{tokens} tokens and {usd} an episode"
+        )
+    yield f"results: {drive.folder}"
