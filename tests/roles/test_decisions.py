@@ -74,7 +74,9 @@ def test_what_is_no_action_is_a_problem_in_words(text: str, problem: str) -> Non
 
 
 def test_a_reply_that_was_cut_off_is_no_answer_whatever_it_says() -> None:
-    assert read_decision(Reply("Action: left", "m", truncated=True), LAKE).problem == "it was cut off by its length limit"
+    assert (
+        read_decision(Reply("Action: left", "m", truncated=True), LAKE).problem == "it was cut off by its length limit"
+    )
 
 
 def test_labels_that_are_numbers_are_not_found_in_the_middle_of_others() -> None:
