@@ -75,6 +75,7 @@ def run(
     on_attempt: Callable[[Attempt], None] = lambda attempt: None,
     listeners: Sequence[Listener] = (),
     cache: str | Path | None = None,
+    trust: bool = False,
     **settings: Any,
 ) -> RunResult:
     """Search for a policy and score it.
@@ -87,18 +88,21 @@ def run(
         on_attempt: called after every attempt; what it raises ends the run.
         listeners: told what happens (see `policygen.runs.listeners.Listener`); one that fails does not end the run.
         cache: folder of answers that are kept; what is there already is not asked for again.
+        trust: a task file may name a module to import, a server that gets the key, and demonstrations that run code.
         settings: any setting of `policygen.runs.config.RunConfig`: iterations, episodes, seed, policy, max_calls, ...
 
     Raises:
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
     """
-    loaded = task if isinstance(task, Task) else load_task(task, step_timeout=step_timeout_of(None, (), settings))
+    limit = step_timeout_of(None, (), settings)
+    loaded = task if isinstance(task, Task) else load_task(task, trust=trust, step_timeout=limit)
     if not isinstance(llm, str) and isinstance(llm, Sequence):
         llm = joined_specs(llm)
     spec = llm if isinstance(llm, str) else _spec_of(llm)
     config = effective_config(loaded, loaded.name, options={**settings, "llm": spec})
     answers = Cache(Path(cache)) if cache is not None else None
-    begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm)
+    config = config.trusted() if trust else config
+    begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
     begun.cache = answers
     summary = carry_out(begun, (*listeners, LearningCurve()), on_attempt)
     best = begun.search.best

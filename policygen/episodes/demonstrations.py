@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
 from policygen.episodes.datasets import read_minari
 from policygen.episodes.guests import play_guest
@@ -75,8 +77,9 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
         if found != ((len(task.observations),), wanted):
             raise UsageError(f"{path} holds episodes of another task than {task.gym_id}")
         if task.action_space != "box" and episode.length:
-            most = min(len(actuator.labels) for actuator in task.actuators)
-            if len(task.actuators) == 1 and not (episode.actions.min() >= 0 and episode.actions.max() < most):
+            counts = [len(actuator.labels) if actuator.is_choice else np.inf for actuator in task.actuators]
+            flat = episode.actions.reshape(episode.length, len(counts))
+            if ((flat < 0) & np.isfinite(counts)).any() or (flat >= counts).any():
                 raise UsageError(f"{path} holds actions that {task.gym_id} does not have")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator
 
@@ -126,7 +127,9 @@ class SweepTerminal:
 def way_on(sweep: Sweep) -> str:
     """The command that goes on with a sweep."""
     trust = " --trust" if any(":" in cell.entry.task for cell in sweep.cells) else ""  # the user named the module
-    return f"policygen resume {sweep.folder}{trust}{sweep.place and f' {sweep.place}'}"
+    cache = f" --cache {shlex.quote(str(sweep.cache))}" if sweep.cache is not None else ""
+    place = f" {sweep.place}" if sweep.place else ""
+    return f"policygen resume {shlex.quote(str(sweep.folder))}{trust}{cache}{place}"
 
 
 def closing_words(sweep: Sweep) -> list[str]:

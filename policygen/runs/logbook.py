@@ -18,7 +18,8 @@ import tomli_w
 from pydantic import ValidationError
 
 from policygen.episodes.buffer import Episode, ReplayBuffer
-from policygen.errors import LogbookError, PolicygenError, explain
+from policygen.episodes.demonstrations import check_shape
+from policygen.errors import LogbookError, PolicygenError, UsageError, explain
 from policygen.files import (
     append_line,
     check_mark,
@@ -257,8 +258,10 @@ class Logbook:
             return ()
         path = self.folder / "demonstrations.npz"
         found = tuple(ReplayBuffer.load(path))
-        if any(e.trajectory.observations.shape[1:] != (len(self.task().observations),) for e in found):
-            raise LogbookError(f"{path} holds episodes of another task; {_RESTORE}")
+        try:
+            check_shape(path, [episode.trajectory for episode in found], self.task())
+        except UsageError as error:
+            raise LogbookError(f"{error}; {_RESTORE}") from None
         return found
 
     def templates(self) -> tuple[TemplateTexts, ...]:

@@ -189,9 +189,11 @@ class Steering:
         chosen: list[Comment] = []
         room = MOST_TOGETHER
         for comment in reversed(self.read().comments):
-            room -= len(comment.text)
             # A prompt that was rendered and never sent may carry it again.
-            if room >= 0 and replace(comment, carried=tuple(n for n in comment.carried if n != number)).standing:
+            if not replace(comment, carried=tuple(n for n in comment.carried if n != number)).standing:
+                continue
+            room -= len(comment.text)
+            if room >= 0:
                 chosen.append(comment)
         return tuple(reversed(chosen))
 

@@ -64,7 +64,7 @@ class OnRay:
             raise UsageError('--on ray needs Ray: pip install "policygen[ray]"') from None
         if address is not None and "://" in address:
             raise UsageError(f"--address {address}: write HOST:PORT or auto, on a machine of the cluster")
-        self._ray = ray
+        self._ray: Any = ray
         self._folder = folder
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         self._begun = not ray.is_initialized()
@@ -79,7 +79,7 @@ class OnRay:
         except (ConnectionError, RuntimeError, ValueError) as error:
             said = " ".join(str(error).split())[:200]
             raise ClusterError(f"--address {address}: there is no Ray cluster to use ({said})") from None
-        processors = int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]
+        processors = int(self._ray.cluster_resources().get("CPU", 1))
         self._size = size or processors
         self.jobs: int | None = max(1, processors // self._size)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

@@ -119,7 +119,8 @@ def begin(order: Order) -> Run:
         run = resume(folder, assignments=order.again, trust=order.trust)
     else:
         task, config = config_of(cell, (*order.settings, *order.again), trust=order.trust)
-        run = start(task, config.trusted() if order.trust else config, order.folder, name=cell.key)
+        trusted = config.trusted() if order.trust else config
+        run = start(task, trusted, order.folder, name=cell.key, trust=order.trust)
     try:
         run.cache = Cache(order.cache) if order.cache is not None else None
         if run.proposer.is_language_model:

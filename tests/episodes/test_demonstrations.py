@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from policygen.errors import LogbookError, UsageError
 from policygen.policies.parse import parse
 from policygen.search.preview import preview
 from policygen.search.resume import load_run, resume
+from policygen.sweeps.plan import Plan, cells_of, product_of
+from policygen.sweeps.worker import Order, begin
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
@@ -180,6 +183,35 @@ def test_episodes_of_another_task_are_refused(tmp_path: Path) -> None:
         read_demonstrations(str(path), CARTPOLE)
     with pytest.raises(UsageError, match="no replay buffer"):
         read_demonstrations(str(tmp_path / "none.npz"), CARTPOLE)
+
+
+def test_actions_that_a_task_lacks_are_refused_also_where_it_has_several(tmp_path: Path) -> None:
+    several = replace(CARTPOLE, action_space="multi_discrete", actuators=CARTPOLE.actuators * 2)
+    [one] = good_episodes(1)
+    for wrong in (2, -1):
+        actions = np.zeros((one.length, 2), np.int16)
+        actions[-1, 1] = wrong
+        path = saved(tmp_path / "episodes.npz", [replace(one, actions=actions)])
+        with pytest.raises(UsageError, match="actions that .* does not have"):
+            read_demonstrations(str(path), several)
+
+
+def test_a_run_whose_demonstrations_were_exchanged_for_others_says_so(tmp_path: Path) -> None:
+    source = saved(tmp_path / "episodes.npz", good_episodes(1))
+    result = policygen.run("cartpole", out=tmp_path, iterations=1, final_episodes=5, demonstrations=source)
+    [one] = good_episodes(1)
+    saved(result.folder / "demonstrations.npz", [replace(one, actions=one.actions + 5)])
+    with pytest.raises(LogbookError, match="actions that .* does not have"):
+        load_run(result.folder)
+
+
+def test_sweeps_and_the_library_hand_on_that_the_user_knows_a_model(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        policygen.run("cartpole", out=tmp_path, demonstrations="ppo:none.zip", trust=True)
+    plan = Plan(products=(product_of(["cartpole"], [], [], [1]),), settings=("demonstrations=ppo:none.zip",))
+    order = Order(cells_of(plan)[0], tmp_path, plan.settings, plan.limits, trust=True)
+    with pytest.raises(UsageError, match="no such file"):
+        begin(order)
 
 
 def test_a_model_s_file_is_not_opened_without_trust(tmp_path: Path) -> None:

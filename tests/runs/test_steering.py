@@ -50,6 +50,14 @@ def test_a_prompt_that_was_answered_is_what_it_was_and_others_carry_what_was_sai
     assert told(steering, 1, answered=True) == ("second",)
 
 
+def test_long_comments_that_stand_no_more_push_out_none_that_does(tmp_path: Path) -> None:
+    steering = Steering(tmp_path)
+    steering.say("Brake earlier.")
+    for _ in range(MOST_TOGETHER // MOST_CHARACTERS + 1):
+        steering.withdraw(steering.say("x" * MOST_CHARACTERS).number)
+    assert told(steering, 1) == ("Brake earlier.",)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [("  \n", "the comment is empty"), ("x" * (MOST_CHARACTERS + 1), "may have 2,000; shorten it")],

@@ -170,10 +170,6 @@ def smaller(node: Node) -> Iterator[Node]:
                     yield Call(node.function, (*node.arguments[:i], less, *node.arguments[i + 1 :]))
 
 
-def _is_fixed(node: Node) -> bool:
-    return isinstance(node, Call) and node.function == "fixed"
-
-
 # --- digits ----------------------------------------------------------------------------------------------------------
 
 
