@@ -192,7 +192,7 @@ def test_actions_that_a_task_lacks_are_refused_also_where_it_has_several(tmp_pat
         actions = np.zeros((one.length, 2), np.int16)
         actions[-1, 1] = wrong
         path = saved(tmp_path / "episodes.npz", [replace(one, actions=actions)])
-        with pytest.raises(UsageError, match="actions that .* does not have"):
+        with pytest.raises(UsageError, match=r"actions that .* does not have"):
             read_demonstrations(str(path), several)
 
 
@@ -201,7 +201,7 @@ def test_a_run_whose_demonstrations_were_exchanged_for_others_says_so(tmp_path: 
     result = policygen.run("cartpole", out=tmp_path, iterations=1, final_episodes=5, demonstrations=source)
     [one] = good_episodes(1)
     saved(result.folder / "demonstrations.npz", [replace(one, actions=one.actions + 5)])
-    with pytest.raises(LogbookError, match="actions that .* does not have"):
+    with pytest.raises(LogbookError, match=r"actions that .* does not have"):
         load_run(result.folder)
 
 
