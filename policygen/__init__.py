@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from policygen.api import RunResult, film, parse, run, score
+    from policygen.api import RunResult, compare, export, film, parse, report, resume, run, score, simplify
     from policygen.episodes.score import Score
     from policygen.errors import PolicygenError
     from policygen.policies.linear import LinearPolicy
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from policygen.reports.frames import Look
     from policygen.reports.portraits import plot_policy
     from policygen.runs.state import Attempt
+    from policygen.tasks.environments import make_env
     from policygen.tasks.load import load_task
     from policygen.tasks.task import Task
 
@@ -44,13 +45,19 @@ _HOMES = {
     "TablePolicy": "policies.table",
     "Task": "tasks.task",
     "animate": "reports.film",
+    "compare": "api",
+    "export": "api",
     "film": "api",
     "load_task": "tasks.load",
+    "make_env": "tasks.environments",
     "parse": "api",
     "plot_policy": "reports.portraits",
     "plot_runs": "reports.curves",
+    "report": "api",
+    "resume": "api",
     "run": "api",
     "score": "api",
+    "simplify": "api",
 }
 
 __all__ = [
@@ -65,13 +72,19 @@ __all__ = [
     "TablePolicy",
     "Task",
     "animate",
+    "compare",
+    "export",
     "film",
     "load_task",
+    "make_env",
     "parse",
     "plot_policy",
     "plot_runs",
+    "report",
+    "resume",
     "run",
     "score",
+    "simplify",
 ]
 
 

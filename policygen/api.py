@@ -1,16 +1,17 @@
-"""The library in a few calls: run a search, read a policy, score a policy."""
+"""The library in a few calls: run a search, go on with it, score, show and hand on what it found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from policygen.episodes.evaluate import evaluate
 from policygen.episodes.guests import score_guest
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
+from policygen.files import find_run, write_atomically
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.policies.parse import parse as parse_text
@@ -22,11 +23,22 @@ from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import read_policy
 from policygen.runs.records import Summary
+from policygen.runs.settings import Settings
 from policygen.runs.state import Attempt
-from policygen.search.run import carry_out, start
+from policygen.search.resume import resume as resume_run
+from policygen.search.run import Run, carry_out, start
+from policygen.tasks.discovery import task_of
+from policygen.tasks.faults import STEP_TIMEOUT
+from policygen.tasks.given import handed_over
 from policygen.tasks.load import load_task
 from policygen.tasks.task import PolicyKind, Task
 from policygen.tasks.trust import vouched
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from policygen.reports.compare.tables import Report
+    from policygen.search.simplify.simplify import Simplified
 
 _MOST_LINES = 24  # of a policy that is printed with its result
 
@@ -68,7 +80,7 @@ class RunResult:
 
 
 def run(
-    task: str | Task,
+    task: str | Task | gym.Env[Any, Any] | Callable[..., gym.Env[Any, Any]],
     *,
     llm: str | Provider | Sequence[str] = "builtin",
     out: str | Path = "results",
@@ -76,12 +88,14 @@ def run(
     listeners: Sequence[Listener] = (),
     cache: str | Path | None = None,
     trust: bool = False,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> RunResult:
     """Search for a policy and score it.
 
     Args:
-        task: a task's name, a path to a task file, a Gymnasium id, or a `Task`.
+        task: a task's name, a path to a task file, a Gymnasium id, or a `Task`; or an environment of your own, or a
+            function or class that makes one. Of an object episodes are played one after the other; a function lets
+            many be played side by side, and on all cores if it can be pickled.
         llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
             `policygen.llm.Provider`. Several names take turns; so do your own objects in a `policygen.llm.Several`.
         out: folder for the run's folder.
@@ -89,21 +103,35 @@ def run(
         listeners: told what happens (see `policygen.runs.listeners.Listener`); one that fails does not end the run.
         cache: folder of answers that are kept; what is there already is not asked for again.
         trust: a task file may name a module to import, a server that gets the key, and demonstrations that run code.
-        settings: any setting of `policygen.runs.config.RunConfig`: iterations, episodes, seed, policy, max_calls, ...
+        settings: see `policygen.runs.settings.Settings`: iterations, episodes, seed, policy, max_calls, ...
 
     Raises:
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
     """
-    limit = step_timeout_of(None, (), settings)
-    loaded = task if isinstance(task, Task) else load_task(task, trust=trust, step_timeout=limit)
+    loaded = _task(task, step_timeout_of(None, (), settings), trust=trust)
     if not isinstance(llm, str) and isinstance(llm, Sequence):
         llm = joined_specs(llm)
     spec = llm if isinstance(llm, str) else _spec_of(llm)
-    config = effective_config(loaded, loaded.name, options={**settings, "llm": spec})
+    config = effective_config(loaded, loaded.name, options={**_plain(settings), "llm": spec})
     answers = Cache(Path(cache)) if cache is not None else None
     config = config.trusted() if trust else config
     begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
     begun.cache = answers
+    return _carried_out(begun, listeners, on_attempt)
+
+
+def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False) -> Task:
+    """The task that is meant by whatever names or makes one."""
+    if isinstance(task, Task):
+        return task
+    return load_task(task, trust=trust, step_timeout=step_timeout) if isinstance(task, str) else task_of(task)
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+
+
+def _carried_out(begun: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
     summary = carry_out(begun, (*listeners, LearningCurve()), on_attempt)
     best = begun.search.best
     return RunResult(
@@ -113,6 +141,34 @@ def run(
         summary,
         begun.folder,
     )
+
+
+def resume(
+    folder: str | Path,
+    *,
+    env: Any = None,
+    llm: Provider | None = None,
+    on_attempt: Callable[[Attempt], None] = lambda attempt: None,
+    listeners: Sequence[Listener] = (),
+    trust: bool = False,
+    **settings: Unpack[Settings],
+) -> RunResult:
+    """Go on with an interrupted run as if it had not been, or with a finished one that gets a larger budget.
+
+    Args:
+        folder: the run's folder.
+        env: the environment again, or what makes it, where `run` was given one.
+        llm: your own object again, where `run` was given one.
+        settings: larger budgets, or settings that change no score: prompt_tokens, jobs, base_url, timeout_seconds,
+            step_timeout.
+        trust: the folder's task may name modules to import and paths to read, and its settings where a key goes.
+
+    Raises:
+        PolicygenError: it is no run, it is damaged or finished, or a setting cannot be changed.
+    """
+    changed = [f"{name}={value}" for name, value in settings.items() if value is not None]
+    begun = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
+    return _carried_out(begun, listeners, on_attempt)
 
 
 def _spec_of(provider: Provider) -> str:
@@ -139,16 +195,15 @@ def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy
     return parsed.policy
 
 
-def score(
-    policy: Any, task: str | Task | None = None, *, episodes: int = 100, seed: int = 0, trust: bool = False
-) -> Score:
+def score(policy: Any, task: Any = None, *, episodes: int = 100, seed: int = 0, trust: bool = False) -> Score:
     """Score a policy on fresh episodes, or exactly where the task is a finite, known MDP.
 
     Args:
         policy: one of ours; or anything that acts, such as a model of Stable-Baselines3: an object with
             `predict(observation, ...)`, or a function from an observation to an action, as `episodes.guests` says.
             It plays the same episodes as ours.
-        task: what to play: a task's name, a task file, a Gymnasium id, or a `Task`; by default the policy's own.
+        task: what to play: a task's name, a task file, a Gymnasium id, a `Task`, an environment, or what makes one; by
+            default the policy's own.
         episodes: number of episodes, at least 2.
         seed: chooses the episodes, 0 or more; runs never tune on them.
         trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
@@ -165,7 +220,10 @@ def score(
     ours = isinstance(policy, Policy)
     if task is None and not ours:
         raise UsageError("say what to play: policygen.score(model, 'cartpole')")
-    played = policy.task if task is None else task if isinstance(task, Task) else load_task(task, trust=trust)
+    if ours and task is not None and not isinstance(task, str | Task):
+        played = handed_over(policy.task, task)
+    else:
+        played = policy.task if task is None else _task(task, trust=trust)
     played = vouched(played) if trust else played
     seeds = episode_seeds(seed, "evaluation", episodes)
     return evaluate(policy, seeds, task=played) if ours else score_guest(policy, played, seeds)
@@ -179,6 +237,7 @@ def film(
     seed: int = 0,
     which: films.Which | None = None,
     trust: bool = False,
+    env: Any = None,
 ) -> Path:
     """Write a film of a policy at work as .gif or .mp4; returns the path.
 
@@ -188,6 +247,7 @@ def film(
         seed: chooses the episodes: those that `score` plays.
         which: film only the best, the worst or the median of them.
         trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
+        env: the environment, or what makes it, where only a program has it.
 
     Raises:
         UsageError: a number out of range, or a name that ends otherwise.
@@ -195,6 +255,79 @@ def film(
         PolicyError: there is no policy.
     """
     check_suffix(Path(path), films.FORMATS)
-    policy = source if isinstance(source, Policy) else read_policy(Path(source), trust=trust)
-    policy = replace(policy, task=vouched(policy.task)) if trust else policy
+    policy = _policy(source, trust=trust)
+    policy = replace(policy, task=handed_over(policy.task, env)) if env is not None else policy
     return films.film(policy, films.takes(policy, episodes=episodes, seed=seed, which=which), path)
+
+
+def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
+    policy = source if isinstance(source, Policy) else read_policy(find_run(str(source)), trust=trust)
+    return replace(policy, task=vouched(policy.task)) if trust else policy
+
+
+def report(source: str | Path, path: str | Path = "report.html", *, film: bool = True, trust: bool = False) -> Path:
+    """Write a page about a run or a sweep, one HTML file that needs no network; returns the path.
+
+    Args:
+        film: play an episode for it.
+        trust: for that the task may name modules to import and paths to read.
+
+    Raises:
+        PolicygenError: it is no run and no sweep, it is damaged, or the page cannot be written.
+    """
+    from policygen.reports.page.render import write_page
+
+    return write_page(find_run(str(source)), Path(path), film=film, trust=trust)
+
+
+def compare(*sources: str | Path, by: str | None = None, suite: str | None = None) -> Report:
+    """Compare runs, sweeps and other programs' runs: `print(compare(...).sentence)`.
+
+    Args:
+        sources: run and sweep folders, or `LABEL:TASK=FILE` of another program.
+        by: what tells contenders apart: llm, template, task, policy, refine, ...; by default whatever does.
+        suite: whose published columns are shown.
+
+    Raises:
+        PolicygenError: there is nothing to compare, or a folder is damaged.
+    """
+    from policygen.reports.compare.contenders import read_field
+    from policygen.reports.compare.tables import report_of
+
+    return report_of(read_field([str(source) for source in sources], by=by, suite=suite))
+
+
+def simplify(
+    source: Policy | str | Path, *, episodes: int = 100, seed: int = 0, margin: float = 0.01, trust: bool = False
+) -> Simplified:
+    """The smallest policy that is not worse, as `.policy`, with both scores.
+
+    Args:
+        source: a policy, a run's folder, or a saved policy.
+        episodes: for each candidate.
+        seed: chooses the episodes.
+        margin: share of the score that may be lost.
+        trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
+
+    Raises:
+        PolicygenError: there is no policy, or it cannot be played.
+    """
+    from policygen.search.simplify.simplify import simplify as simplified
+
+    return simplified(_policy(source, trust=trust), episodes=episodes, seed=seed, margin=margin)
+
+
+def export(
+    source: Policy | str | Path, to: Literal["c", "python", "json", "latex"], path: str | Path | None = None
+) -> str:
+    """A policy as C99, Python without libraries, JSON or LaTeX; written to `path`, too, if there is one.
+
+    Raises:
+        PolicygenError: there is no policy, no such language, or the file cannot be written.
+    """
+    from policygen.policies.export.formats import exported
+
+    text = exported(_policy(source), to)
+    if path is not None:
+        write_atomically(Path(path), text)
+    return text

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import pytest
-from support import ALWAYS_LEFT, FALLING, LEANING, MALFORMED_LAKE, Written, environment, transcript_of
+from support import ALWAYS_LEFT, CHECKOUT, FALLING, LEANING, MALFORMED_LAKE, Written, environment, transcript_of
 
 import policygen
 from policygen.errors import PolicyError, PolicygenError, UsageError
 from policygen.llm.messages import Prompt, Reply
+from policygen.runs import settings
+from policygen.runs.config import RunConfig
+from policygen.runs.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -177,3 +185,159 @@ def test_importing_the_library_is_cheap() -> None:
     code = "import sys, policygen; print(sorted({'numpy', 'gymnasium', 'openai', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert done.stdout.strip() == "[]"
+    code = code.replace("import sys, policygen", "import sys; from policygen import Policy").replace("'numpy', ", "")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    assert done.stdout.strip() == "[]"
+
+
+# --- an environment of one's own -------------------------------------------------------------------------------------
+
+
+class Well(gym.Env[Any, Any]):
+    """A level that is kept, with a pump that is on or off and a valve."""
+
+    observation_space = gym.spaces.Dict(level=gym.spaces.Box(0, 9, (1,), np.float32))
+    action_space = gym.spaces.Dict(pump=gym.spaces.Discrete(2), valve=gym.spaces.Box(-1, 1, (1,), np.float32))
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 5}
+    closed = False
+
+    def __init__(self, render_mode: str | None = None, broken_from: float = 99.0) -> None:
+        self.render_mode, self.broken_from, self.level, self.steps = render_mode, broken_from, 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.level, self.steps = float(self.np_random.uniform(2, 8)), 0
+        return {"level": np.array([self.level], np.float32)}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.level = float(np.clip(self.level + 0.3 * action["pump"] + 0.2 * action["valve"][0] - 0.2, 0, 9))
+        self.steps += 1
+        if self.level >= self.broken_from and action["valve"][0] == 1:  # which random actions never do
+            raise OverflowError("the well runs over")
+        return {"level": np.array([self.level], np.float32)}, -abs(self.level - 5), False, self.steps >= 15, {}
+
+    def render(self) -> Any:
+        return np.full((40, 60, 3), int(20 * self.level), np.uint8)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+QUICK: Settings = {"iterations": 2, "episodes": 4, "final_episodes": 4, "seed": 3}
+
+
+def test_an_environment_is_played_itself_and_stays_open() -> None:
+    env = Well()
+    result = policygen.run(env, **QUICK)
+    assert result.policy is not None
+    assert result.summary.gym_id == "given/Well"
+    assert any("its episodes are played one after the other" in sentence for sentence in result.summary.assumed)
+    assert not env.closed
+    by_factory = policygen.run(lambda: Well(), jobs=1, **QUICK)
+    assert by_factory.final is not None
+    assert result.final is not None
+    assert by_factory.final.returns == result.final.returns
+    saved = policygen.Policy.load(result.folder / "best.json")
+    with pytest.raises(PolicygenError, match=r"handed over by a program, .*policygen.score\(policy, env\)"):
+        policygen.score(saved, episodes=3)
+    assert policygen.score(saved, env, episodes=3) == policygen.score(result.policy, episodes=3)
+    observation, _ = env.reset(seed=1)
+    env.step(saved.controller()(observation))
+
+
+def test_an_environment_that_fails_costs_an_attempt_and_not_the_run() -> None:
+    result = policygen.run(Well(broken_from=8.5), llm=Written([RISING, STAYING]), policy="linear", **QUICK)
+    problems = " ".join(str(problem) for problem in result.attempts[1].problems)
+    assert re.search(r"failed in `step` \(.*test_api.py, line \d+\): OverflowError: the well runs over", problems)
+    assert result.final is not None
+
+
+RISING = "```\npump_0 = 0\npump_1 = 1\nvalve = 1\n```"
+STAYING = "```\npump_0 = level\npump_1 = 5\nvalve = 0\n```"
+
+
+def test_such_a_run_goes_on_with_the_environment_again() -> None:
+    def interrupt(attempt: policygen.Attempt) -> None:
+        if attempt.number == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        policygen.run(Well(), out="broken", on_attempt=interrupt, **QUICK)
+    [folder] = Path("broken").iterdir()
+    with pytest.raises(PolicygenError, match=r"policygen.resume\(RUN, env=...\)"):
+        policygen.resume(folder)
+    with pytest.raises(
+        PolicygenError, match=r"CartPoleEnv observes 4 and takes 1 numbers, the environment of .* 1 and 2"
+    ):
+        policygen.resume(folder, env=gym.make("CartPole-v1"))
+    resumed = policygen.resume(folder, env=Well())
+    whole = policygen.run(Well(), **QUICK)
+    assert [a.score for a in resumed.attempts] == [a.score for a in whole.attempts]
+    more = policygen.resume(folder, env=Well(), iterations=3)
+    assert more.summary.iterations == 3
+
+
+def test_what_is_handed_over_is_filmed_where_it_draws(tmp_path: Path) -> None:
+    policy = policygen.parse(STAYING, policygen.run(Well, **QUICK).policy.task, "linear")  # type: ignore[union-attr]
+    assert policygen.film(policy, tmp_path / "a.gif").stat().st_size > 0
+    assert policygen.film(policy, tmp_path / "b.gif", env=lambda render_mode=None: Well(render_mode)).exists()
+    with pytest.raises(PolicygenError, match="hand it over made with render_mode='rgb_array'"):
+        policygen.film(policy, tmp_path / "c.gif", env=Well())
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        (3, "a int is no task"),
+        (lambda: 4, "makes a int, which is no Gymnasium environment"),
+        (gym.vector.SyncVectorEnv([Well]), "give what makes a single one"),
+    ],
+)
+def test_what_is_no_environment_is_refused(what: Any, sentence: str) -> None:
+    with pytest.raises(PolicygenError, match=sentence):
+        policygen.run(what)
+
+
+# --- what is public --------------------------------------------------------------------------------------------------
+
+
+def test_settings_are_those_of_a_run() -> None:
+    assert set(Settings.__annotations__) == set(RunConfig.model_fields) - {"task", "llm"}
+
+
+def test_a_wrong_keyword_fails_the_type_checker(tmp_path: Path) -> None:
+    for public in (policygen.run, policygen.resume):
+        assert inspect.signature(public).parameters["settings"].annotation == "Unpack[Settings]"
+    (tmp_path / "own.py").write_text(
+        "from typing import Unpack\n"
+        "from settings import Settings\n"
+        "def run(task: str, **settings: Unpack[Settings]) -> None: ...\n"
+        'run("cartpole", iterations=2, refine="cma", ablate="knowledge")\n'
+        'run("cartpole", iteration=2)\n'
+        'run("cartpole", iterations="two")\n'
+    )
+    (tmp_path / "settings.py").write_text(Path(str(settings.__file__)).read_text(encoding="utf-8"))
+    from mypy import api
+
+    files = [str(tmp_path / "own.py"), str(tmp_path / "settings.py")]
+    said, _, _ = api.run(["--follow-imports=skip", f"--cache-dir={tmp_path}", f"--config-file={os.devnull}", *files])
+    assert re.findall(r"own.py:(\d+): error", said) == ["5", "6"], said
+
+
+def test_what_a_run_left_is_reported_compared_simplified_and_exported(tmp_path: Path) -> None:
+    result = policygen.run("cartpole", iterations=1, final_episodes=5, episodes=4)
+    assert policygen.report(result.folder, tmp_path / "page.html", film=False).read_text().startswith("<!DOCTYPE html>")
+    assert "int cartpole_act(" in policygen.export(result.folder, "c", tmp_path / "policy.c")
+    assert (tmp_path / "policy.c").exists()
+    assert policygen.compare(result.folder).sentence
+    smaller = policygen.simplify(result.folder, episodes=4, margin=1.0)
+    assert smaller.policy.task == result.policy.task  # type: ignore[union-attr]
+
+
+def test_notebooks_use_only_what_is_public() -> None:
+    for path in (CHECKOUT / "notebooks").glob("*.ipynb"):
+        text = path.read_text(encoding="utf-8")
+        assert "from policygen" not in text, path.name
+        used = set(re.findall(r"\bpolicygen\.([A-Za-z_]\w*)", text)) - {"toml"}
+        assert used <= {*policygen.__all__, "llm", "policies", "tasks"}, path.name

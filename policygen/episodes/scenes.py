@@ -52,6 +52,10 @@ class Stage:
 
     def __init__(self, task: Task) -> None:
         with _without_display():
+            if task.given is not None:
+                self.task, self._env = task, task.given.drawing(task.max_steps, DRAWN)
+                self.pace = float(self._env.metadata.get("render_fps") or PACE)
+                return
             plain = make_env(task)
             modes = plain.metadata.get("render_modes") or ()
             close(plain)

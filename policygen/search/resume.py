@@ -6,6 +6,7 @@ import gc
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import exact_score
@@ -31,11 +32,17 @@ from policygen.search.arena import seeds_of_attempt, warm_up_seeds
 from policygen.search.extend import check_extension, unchanged
 from policygen.search.loop import new_search
 from policygen.search.run import Run
+from policygen.tasks.given import handed_over
 from policygen.tasks.trust import vouched
 
 
 def resume(
-    folder: Path, provider: Provider | None = None, assignments: Sequence[str] = (), *, trust: bool = False
+    folder: Path,
+    provider: Provider | None = None,
+    assignments: Sequence[str] = (),
+    *,
+    trust: bool = False,
+    env: Any = None,
 ) -> Run:
     """An interrupted run, ready to go on as if it had not been.
 
@@ -44,6 +51,7 @@ def resume(
             budgets (`config.BUDGETS`), with which a finished run goes on as well, as if asked for at first.
         trust: the folder is known to the user. Else a key goes only to a server that the assignments name,
             and the task may name no module to import and no path to read.
+        env: the environment, or what makes one, where a program handed it over.
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or the run is finished and gets no larger budget.
@@ -53,13 +61,13 @@ def resume(
     logbook.config()  # whether it is a run folder at all
     logbook.hold()
     try:
-        return _resumed(logbook, provider, assignments, trust=trust)
+        return _resumed(logbook, provider, assignments, trust=trust, env=env)
     except BaseException:
         logbook.release()
         raise
 
 
-def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[str], *, trust: bool) -> Run:
+def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[str], *, trust: bool, env: Any) -> Run:
     folder, before = logbook.folder, logbook.config()
     config = changed_config(logbook.task(), before, assignments) if assignments else before
     more = larger_budgets(before, config)
@@ -71,7 +79,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     check_extension(before, config)
     # Before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
-    loaded = _loaded(logbook, trust, config if more else None)
+    loaded = _loaded(logbook, trust, config if more else None, env)
     loaded.config = loaded.ledger.config = config
     loaded.proposer = appoint(provider, config)
     if assignments:
@@ -104,21 +112,22 @@ def load_run(folder: Path, *, trust: bool = False) -> Run:
     return _loaded(Logbook(folder), trust)
 
 
-def _loaded(logbook: Logbook, trust: bool, extended: RunConfig | None = None) -> Run:
+def _loaded(logbook: Logbook, trust: bool, extended: RunConfig | None = None, env: Any = None) -> Run:
     """The run as it stood, or as it would have stood by now with the larger budget of `extended`."""
     # Hundreds of thousands of objects are made, none of them garbage: looking for some takes a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _read(logbook, trust, extended)
+        return _read(logbook, trust, extended, env)
     finally:
         if collecting:
             gc.enable()
 
 
-def _read(logbook: Logbook, trust: bool, extended: RunConfig | None) -> Run:
+def _read(logbook: Logbook, trust: bool, extended: RunConfig | None, env: Any) -> Run:
     config = logbook.config()
     task = vouched(logbook.task()) if trust else logbook.task()
+    task = task if env is None else handed_over(task, env)
     search = new_search(task, config, logbook.example(), logbook.demonstrations())
     recorded = logbook.attempts()
     proposals = sum(attempt.kind != "tuning" for attempt in recorded[1:])

@@ -21,7 +21,7 @@ from policygen.tasks.documentation import prose, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, fault, misshapen
-from policygen.tasks.given import NAMESPACE, Given, given, limit_of
+from policygen.tasks.given import NAMESPACE, Given, can_travel, given, limit_of
 from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug
 from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
@@ -130,7 +130,14 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     own = given(what)
     if isinstance(own, str):
         return task_from_gym(own, step_timeout)
-    return task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
+    task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
+    if own.alone:
+        remark = "there is one environment: its episodes are played one after the other, in this process (jobs = 1)"
+    elif not can_travel(own):
+        remark = "what makes the environment cannot be sent to other processes: this one plays alone (jobs = 1)"
+    else:
+        return task
+    return replace(task, assumed=(*task.assumed, remark))
 
 
 def _documentation(env: gym.Env[Any, Any]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,10 @@ import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.errors import TaskError, UsageError
+from policygen.tasks.actions import actuators_of
+from policygen.tasks.spaces import flat_names
+from policygen.tasks.task import Task
+from policygen.tasks.trust import vouched
 
 NAMESPACE = "given/"  # of the ids of environments that no other program can make
 
@@ -68,6 +73,27 @@ class Given:
             env = TimeLimit(OrderEnforcing(env), max_steps)
         return env
 
+    def drawing(self, max_steps: int, mode: str) -> gym.Env[Any, Any]:
+        """The environment in a render mode.
+
+        Raises:
+            TaskError: it has none, or is not made in it and cannot be.
+        """
+        env = self.make(max_steps)
+        if env.render_mode == mode:
+            return env
+        env.close()
+        with suppress(TaskError):
+            if not self.alone and mode in (env.metadata.get("render_modes") or ()):
+                env = self.make(max_steps, render_mode=mode)
+                if env.render_mode == mode:
+                    return env
+                env.close()
+        raise TaskError(
+            f"{self.name} draws no pictures: hand it over made with render_mode={mode!r}, or as a function that takes "
+            "render_mode"
+        )
+
 
 class Lent(gym.Wrapper[Any, Any, Any, Any]):
     """An environment that belongs to somebody else."""
@@ -109,6 +135,31 @@ def given(what: Any) -> Given | str:
     if importable and getattr(sys.modules.get(str(module)), name, None) is what and name not in gym.registry:
         return f"{module}:{name}"
     return Given(factory=what)
+
+
+def handed_over(task: Task, env: Any) -> Task:
+    """The task with an environment, or what makes one, in the place of its own.
+
+    Raises:
+        UsageError: it is neither.
+        TaskError: it does not observe and take as many numbers as the task's own.
+    """
+    own = given(env)
+    if isinstance(own, str):
+        if own == task.gym_id:
+            return vouched(task)
+        own = Given(factory=env)
+    made = own.make(None)
+    try:
+        observed, taken = len(flat_names(made.observation_space)), len(actuators_of(made.action_space)[1])
+    finally:
+        made.close()
+    if (observed, taken) != (len(task.observations), len(task.actuators)):
+        raise TaskError(
+            f"{own.name} observes {observed} and takes {taken} numbers, the environment of {task.name} "
+            f"{len(task.observations)} and {len(task.actuators)}"
+        )
+    return replace(vouched(task), given=own)
 
 
 def can_travel(what: Given) -> bool:

@@ -1,0 +1,47 @@
+"""The settings of a run as typed keywords: those of `RunConfig` but for the task and the provider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from policygen.tasks.task import PolicyKind
+
+
+class Settings(TypedDict, total=False):
+    """What `policygen.run` takes by name; `policygen run --help` says what each is. None leaves a default."""
+
+    choose: Literal["ucb", "round"]
+    policy: PolicyKind | None
+    iterations: int | None
+    candidates: int | None
+    episodes: int | None
+    warmup_episodes: int | None
+    final_episodes: int | None
+    seed: int | None
+    stop_at: float | None
+    patience: int | None
+    repairs: int | None
+    conversation: Literal["fresh", "continued"] | None
+    template: str | None
+    example: str | Path | None
+    demonstrations: str | Path | None
+    refine: str | None
+    normalise: bool | None
+    memory: bool | None
+    ablate: Literal["nothing", "knowledge"] | None
+    jobs: int | None
+    step_timeout: float | None
+    grid: Literal["free", "fixed"] | None
+    prompt_tokens: int | None
+    max_output_tokens: int | None
+    temperature: float | None
+    base_url: str | None
+    timeout_seconds: float | None
+    price_in: float | None
+    price_out: float | None
+    max_calls: int | None
+    max_tokens: int | None
+    max_usd: float | None
+    max_episodes: int | None
+    buffer_steps: int | None
