@@ -234,10 +234,8 @@ def test_an_environment_is_played_itself_and_stays_open() -> None:
     assert result.summary.gym_id == "given/Well"
     assert any("its episodes are played one after the other" in sentence for sentence in result.summary.assumed)
     assert not env.closed
-    by_factory = policygen.run(lambda: Well(), jobs=1, **QUICK)
-    assert by_factory.final is not None
-    assert result.final is not None
-    assert by_factory.final.returns == result.final.returns
+    by_factory = policygen.score(result.policy, lambda: Well(), episodes=40)
+    assert by_factory == policygen.score(result.policy, episodes=40)
     saved = policygen.Policy.load(result.folder / "best.json")
     with pytest.raises(PolicygenError, match=r"handed over by a program, .*policygen.score\(policy, env\)"):
         policygen.score(saved, episodes=3)
