@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check attack first-runs refined-runs tuned-structures format clean
+.PHONY: demo test check attack adviser first-runs refined-runs tuned-structures format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -23,6 +23,10 @@ check: $(DEV)
 attack: $(DEV)
 	rm -f results/benchmarks/attack.md
 	POLICYGEN_ATTACK=long $(BIN)/python -m pytest -n 2 tests/attack
+
+# What a table given as advice is worth to Q-learning: results/benchmarks/adviser.md.
+adviser: $(CORE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.reports.adviser
 
 # The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.
 FIRST := build/first_runs

@@ -126,7 +126,10 @@ def commands() -> None:
 @budget_options
 @click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
 @click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
-@click.option("--refine", help="Tune each proposal: METHOD[:EPISODES], METHOD none, auto, cma, ars or coordinate.")
+@click.option(
+    "--refine",
+    help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, ars; tables: coordinate, q, sarsa, policy-iteration.",
+)
 @click.option("--jobs", type=int, help="Processes that play episodes (default: all cores).")
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
 @click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")

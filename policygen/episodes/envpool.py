@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from policygen.episodes.together import play_together
-from policygen.episodes.trajectory import Actor, SideBySide, Trajectory, chunks
+from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajectory, chunks
 from policygen.errors import EnvironmentFault
 from policygen.tasks.task import Task
 
@@ -101,6 +101,7 @@ class Pool:
         live = np.arange(n, dtype=np.int32)
         step = 0
         decider = actor.begin(n)
+        learning = decider if isinstance(decider, Learning) else None
         while len(live):
             chosen = np.asarray(decider.decide(current, live), kind)
             actions[step, live] = chosen
@@ -110,6 +111,8 @@ class Pool:
             current, reward, fallen = current[order], reward[order], fallen[order]
             observations[step + 1, live], rewards[step, live] = current, reward
             step += 1
+            if learning is not None:
+                learning.learn(live, current, np.asarray(reward, np.float64), fallen.astype(np.bool_))
             ended = fallen | (step >= limit)
             if ended.any():
                 lengths[live[ended]], terminated[live[ended]] = step, fallen[ended]

@@ -62,7 +62,7 @@ def _improved_table(
 
     The most promising changes are tried first, and at most `MOST_TRIED` of them in vain.
     """
-    reached, promise = _promises(mdp, actions, max_steps)
+    reached, promise = promises(mdp, actions, max_steps)
     improved = True
     while improved and reached < enough - REACHED:
         improved = False
@@ -70,14 +70,15 @@ def _improved_table(
             state, action = divmod(pair, promise.shape[1])
             changed = actions.copy()
             changed[state] = action
-            if _expected_return(mdp, changed, max_steps) > reached + 1e-12:
+            if expected_return(mdp, changed, max_steps) > reached + 1e-12:
                 actions, improved = changed, True
-                reached, promise = _promises(mdp, actions, max_steps)
+                reached, promise = promises(mdp, actions, max_steps)
                 break
     return actions, reached
 
 
-def _expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> float:
+def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> float:
+    """The expected return within the step limit of the table `actions`, shape (states,)."""
     states = np.arange(len(mdp.start))
     after, p = mdp.next_states[states, actions], mdp.probabilities[states, actions]
     reward, going = (p * mdp.rewards[states, actions]).sum(axis=1), p * mdp.going_on[states, actions]
@@ -87,7 +88,7 @@ def _expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: 
     return float(mdp.start @ value)
 
 
-def _promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> tuple[float, npt.NDArray[np.float64]]:
+def promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> tuple[float, npt.NDArray[np.float64]]:
     """A table's expected return, and what each other action promises, summed over the steps: shape (states, actions).
 
     The promise is the policy gradient of the return in the direction of the other action (Sutton et al. 2000): how

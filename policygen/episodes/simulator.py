@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.trajectory import Actor, Trajectory, Witness
+from policygen.episodes.trajectory import Actor, Learning, Trajectory, Witness
 from policygen.episodes.vector import has_vector_form, play_many_vectorised, play_vectorised
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import builder
@@ -140,11 +140,13 @@ class Simulator(Closable):
             running += [self._begun(i, *waiting.pop()) for i in range(min(len(seeds), self._copies))]
             decider = actor.begin(len(seeds))
             witness = decider if isinstance(decider, Witness) else None
+            learning = decider if isinstance(decider, Learning) else None
             rows = np.arange(len(running))
             while running:
                 deciding = True
                 actions = decider.decide([episode.observations[-1] for episode in running], rows)
                 deciding = finished = False
+                fallen: list[bool] = []
                 for episode, action in zip(running, actions, strict=True):
                     try:
                         observation, reward, terminated, truncated, info = episode.env.step(
@@ -157,6 +159,7 @@ class Simulator(Closable):
                         episode.actions.append(action)
                         episode.rewards.append(number_of(reward))
                         episode.note_terms(info)
+                        fallen.append(bool(terminated))
                         if terminated or truncated:
                             finished = True
                             results[episode.index] = episode.trajectory(bool(terminated), bool(truncated))
@@ -164,6 +167,11 @@ class Simulator(Closable):
                         raise fault(error, episode.env, self.task.gym_id, "step") from error
                     if witness is not None:
                         witness.happened(episode.index, episode.rewards[-1], results[episode.index])
+                if learning is not None:
+                    after, paid = zip(
+                        *((episode.observations[-1], episode.rewards[-1]) for episode in running), strict=True
+                    )
+                    learning.learn(rows, after, np.array(paid, np.float64), np.array(fallen))
                 if finished:
                     still = []
                     for episode in running:

@@ -116,6 +116,30 @@ class Witness(Protocol):
         ...
 
 
+@runtime_checkable
+class Learning(Protocol):
+    """A decider that is told what came of every decision before it is asked for the next one."""
+
+    def learn(
+        self,
+        rows: Indices,
+        observations: Rows,
+        rewards: npt.NDArray[np.float64],
+        terminated: npt.NDArray[np.bool_],
+        /,
+    ) -> None:
+        """What came of the last decision in each of the `rows`, none of which had ended before it.
+
+        Args:
+            rows: which episodes, as `Decider.decide` was asked about them.
+            observations: those after the step, as `Decider.decide` takes them.
+            rewards: shape (k,).
+            terminated: whether the environment ended the episode, shape (k,). An episode that the time limit cuts has
+                not: what would have come after it counts.
+        """
+        ...
+
+
 class Actor(Protocol):
     """Whatever chooses actions: a policy, with memory or without, random numbers, a model.
 

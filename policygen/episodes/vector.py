@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from policygen.episodes.classic import ClassicCopies, has_classic_form
 from policygen.episodes.together import play_together
-from policygen.episodes.trajectory import Actor, SideBySide, Trajectory, chunks
+from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
 from policygen.tasks.worlds.dynamics import DynamicsEnv, DynamicsVectorEnv
 
@@ -66,6 +66,7 @@ def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]
     running = n
     step = 0
     decider = actor.begin(n)
+    learning = decider if isinstance(decider, Learning) else None
     while running:
         if running * 2 <= len(live):
             rows = live = live[~done]
@@ -74,6 +75,9 @@ def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]
         observations[step + 1, rows], rewards[step, rows], fallen, _, _ = copies.step(chosen)
         actions[step, rows] = chosen
         step += 1
+        if learning is not None:
+            on = live[~done]
+            learning.learn(on, observations[step, on], rewards[step - 1, on], np.asarray(fallen, np.bool_)[~done])
         if step < limit and not fallen.any():
             continue
         ended = (fallen | (step >= limit)) & ~done

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -26,7 +26,8 @@ from policygen.files import read_toml
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
 
-RefineMethod = Literal["auto", "cma", "ars", "coordinate"]
+RefineMethod = Literal["auto", "cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
+FOR_TABLES = ("coordinate", "q", "sarsa", "policy-iteration")  # methods that change the entries of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,11 @@ def read_refinement(value: Any) -> Refinement:
         return value
     text = str(value)
     name, colon, budget = text.partition(":")
-    if name not in ("none", "auto", "cma", "ars", "coordinate"):
-        raise UsageError(f"--refine {text}: methods are none, auto, cma, ars and coordinate, as in --refine cma:500")
+    if name not in ("none", *get_args(RefineMethod)):
+        known = ", ".join(get_args(RefineMethod)[:-1])
+        raise UsageError(
+            f"--refine {text}: methods are none, {known} and {get_args(RefineMethod)[-1]}, as in --refine cma:500"
+        )
     if colon and not (budget.isdigit() and int(budget) > 0):
         raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
     if name == "none":
@@ -233,7 +237,7 @@ def effective_config(
         raise UsageError(
             "--memory is for the linear policies of builtin; a language model writes `prev(...)` where it needs memory"
         )
-    if config.refine.method == "coordinate" and config.policy == "linear":
+    if config.refine.method in FOR_TABLES and config.policy == "linear":
         raise UsageError(f"--refine {config.refine} is for tables; a linear policy is tuned by cma, ars or auto")
     return config
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from policygen.runs.config import RefineMethod, RunConfig
+from policygen.runs.config import FOR_TABLES, RefineMethod, RunConfig
 from policygen.tasks.task import PolicyKind, Task
+
+Method = Literal["cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
 
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 POPULATION = 12  # candidates of a generation, all on the same seeds
@@ -33,8 +35,8 @@ class Tuning:
     """What the search for a proposal's numbers may do.
 
     Attributes:
-        method: `cma`, `ars`, or for the entries of a table `coordinate`; `cma` may turn out as `ars` for more than
-            `most_for_cma` constants.
+        method: `cma`, `ars`, or for the entries of a table one of `FOR_TABLES`; `cma` may turn out as `ars` for
+            more than `most_for_cma` constants.
         episodes: that it may play; too few for it where 0.
         left, limit: episodes left to the whole run, and those it has in all; None without a limit.
         first_step: first changes of a constant, as a share of its size.
@@ -42,7 +44,7 @@ class Tuning:
         constants: about how many of them the episodes carry.
     """
 
-    method: Literal["cma", "ars", "coordinate"]
+    method: Method
     episodes: int
     left: int | None
     limit: int | None
@@ -58,7 +60,7 @@ def tuning_of(number: int, task: Task, kind: PolicyKind, config: RunConfig, play
         return None
     choices = all(actuator.is_choice for actuator in task.actuators)
     method = method_for(config.refine.method, choices=kind == "table" and choices)
-    if method == "coordinate" and kind != "table":
+    if method in FOR_TABLES and not (kind == "table" and choices):
         return None
     left = config.max_episodes - played if config.max_episodes is not None else None
     # It is scored before it is tuned.
@@ -77,7 +79,7 @@ def tuning_of(number: int, task: Task, kind: PolicyKind, config: RunConfig, play
     )
 
 
-def method_for(method: RefineMethod, *, choices: bool, constants: int = 0) -> Literal["cma", "ars", "coordinate"]:
+def method_for(method: RefineMethod, *, choices: bool, constants: int = 0) -> Method:
     """What `auto` stands for: by coordinates where a table's entries are choices, by CMA-ES while that can be done."""
     if method != "auto":
         return method

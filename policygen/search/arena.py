@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
+from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
-from policygen.episodes.trajectory import RandomActor, Trajectory
+from policygen.episodes.trajectory import Actor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.runs.budget import Ledger
@@ -71,7 +72,7 @@ class Arena:
         """Play foreign environments in other processes, or no longer: a crash may have interrupted the run."""
         self.players.apart = careful and self.players.foreign
 
-    def play(self, actor: Policy | RandomActor, seeds: tuple[int, ...]) -> list[Trajectory]:
+    def play(self, actor: Actor, seeds: tuple[int, ...]) -> list[Trajectory]:
         """One episode for each seed.
 
         Raises:
@@ -154,7 +155,21 @@ class Arena:
             self.tell(TuningProgress(number, played, episodes, float(means.mean()), since))
             return means
 
-        return Trials(returns, seeds, episodes)
+        sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
+
+        def practice(actor: Actor, seeds: Sequence[int]) -> None:
+            nonlocal played
+            if sampler is None:
+                mean = float(np.mean([t.episode_return for t in self.play(actor, tuple(seeds))]))
+            else:
+                self.ledger.charge_episodes(len(seeds))
+                sampled = sampler.play(actor, seeds)
+                self.ledger.env_steps += int(sampled.lengths.sum())
+                mean = float(sampled.returns.mean())
+            played += len(seeds)
+            self.tell(TuningProgress(number, played, episodes, mean, since))
+
+        return Trials(returns, seeds, episodes, practice)
 
     def _mean_returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
         self.ledger.charge_episodes(len(policies) * len(seeds))

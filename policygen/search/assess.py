@@ -12,6 +12,7 @@ from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.roles.proposer import Proposal
+from policygen.runs.config import FOR_TABLES
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
 from policygen.search.arena import Arena, Performance
@@ -212,7 +213,7 @@ def _left_off(policy: Policy, search: Search) -> TuningState | None:
 def _refinement_in_words(refined: Refined, before: Score, after: Score) -> str:
     cost = f"{refined.episodes:,} episodes" if refined.episodes else "no episodes: exact scores"
     outcome = "" if after.mean > before.mean else ", which did not help and was dropped"
-    what = "entries" if refined.method == "coordinate" else "constants"
+    what = "entries" if refined.method in FOR_TABLES else "constants"
     return f"{refined.method} over {refined.constants} {what}, {cost}: {before.mean:.4g} to {after.mean:.4g}{outcome}"
 
 

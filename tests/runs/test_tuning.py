@@ -41,6 +41,10 @@ def test_each_kind_of_policy_has_its_method() -> None:
     assert method_for("ars", choices=True) == "ars"
     assert tuning_of(1, task, "linear", effective_config(task, "cartpole", options={"refine": "coordinate"}), 0) is None
     assert tuning_of(1, task, "table", effective_config(task, "cartpole"), 0) is None
+    for name in ("q", "sarsa", "policy-iteration"):
+        learning = effective_config(task, "cartpole", options={"refine": name})
+        assert getattr(tuning_of(1, task, "table", learning, 0), "method", None) == name
+        assert tuning_of(1, task, "linear", learning, 0) is None
 
 
 @pytest.mark.usefixtures("workplace")

@@ -87,7 +87,7 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
     moments = np.linspace(generations, generations // 8, compared).astype(int)
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
-    place, validated = _best_of(chosen, replace(trials, episodes=validation), first)
+    place, validated = best_of(chosen, replace(trials, episodes=validation), first)
     covariance = _covariance(search, shape)
     return Refined(
         chosen[place],
@@ -224,7 +224,7 @@ def _rounds(policies: int) -> int:
     return math.ceil(math.log2(policies))
 
 
-def _best_of(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[int, int]:
+def best_of(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[int, int]:
     """Which policy is best by successive halving (Jamieson and Talwalkar, arXiv 1502.07943), and the episodes it took.
 
     Every round costs the same; the better half of the policies goes on to more seeds, from number `first` on.

@@ -1,27 +1,28 @@
 """Numerical search around a proposal: structure comes from the model, numbers from here.
 
 What is tuned are the constants a policy is written with: coefficients, constants inside `let`, bin edges, the levels of
-a continuous table; and, for a table of choices, its entries. The result is the same policy with other numbers, so it
-goes back to the model as text."""
+a continuous table; and, for a table of choices, its entries, one after the other, by learning or exactly.
+The result is the same policy with other numbers, so it goes back to the model as text."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from policygen.episodes.exact import FiniteMDP
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
+from policygen.runs.config import RefineMethod
 from policygen.runs.state import TuningState
 from policygen.runs.tuning import method_for
 from policygen.search.refine.ars import ars
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.coordinate import coordinate
+from policygen.search.refine.iteration import policy_iteration
+from policygen.search.refine.q import q_learning
 from policygen.search.refine.tunable import Refined, Trials, Tunable
 
 
 def refine(
     policy: Policy,
-    method: Literal["auto", "cma", "ars", "coordinate"],
+    method: RefineMethod,
     trials: Trials,
     rng_seed: int,
     *,
@@ -37,9 +38,16 @@ def refine(
             physical units apart, and leaves zeros alone. Above 0, the features (`let`) stay as they are.
         state: where an earlier search of the policy stopped, for `cma` to go on from; its floor comes first.
 
+    Raises:
+        PolicyError: the method is not for this policy or task.
+
     Returns:
         The tuned policy, or None where there is nothing to tune or too little budget for one generation.
     """
+    if method == "q" or method == "sarsa":
+        return q_learning(policy, method, trials, rng_seed, mdp)
+    if method == "policy-iteration":
+        return policy_iteration(policy, mdp)
     tunable = Tunable(policy, state.floor if state is not None else floor)
     table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
     # The entries of a table over features and bins of its own are structure: its numbers are those of the features.

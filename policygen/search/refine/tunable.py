@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.trajectory import Actor
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
@@ -18,8 +19,8 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.tree import Node, constants, with_constants, with_plain_signs
 from policygen.runs.state import TuningState
+from policygen.runs.tuning import Method
 
-Method = Literal["cma", "ars", "coordinate"]
 Vector = npt.NDArray[np.float64]
 SIGNIFICANT_DIGITS = 5
 # A constant as large as this means "no limit" and not a number to be tuned; none grows beyond it.
@@ -34,17 +35,27 @@ class Returns(Protocol):
         ...
 
 
+class Practice(Protocol):
+    """Plays an actor, which may learn meanwhile, on each seed; charges the episodes before it plays."""
+
+    def __call__(self, actor: Actor, seeds: Sequence[int], /) -> None:
+        """One episode for each seed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Trials:
     """What a numerical search may play.
 
     `returns` plays candidates, and is what the episodes are charged to; `seeds(first, count)` gives the search's own
-    stream of episode seeds; `episodes` is how many it may play in all.
+    stream of episode seeds; `episodes` is how many it may play in all. `practice` is what learners play with; where
+    the MDP is known, its episodes are drawn from that.
     """
 
     returns: Returns
     seeds: Callable[[int, int], Sequence[int]]
     episodes: int
+    practice: Practice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,82 @@
+"""Episodes drawn from the transitions of a finite, known MDP: many side by side in numpy, no environment is stepped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.exact import FiniteMDP
+from policygen.episodes.trajectory import Actor, Learning
+
+LANES = 256  # episodes under way at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """What episodes drawn from an MDP came to: undiscounted returns and lengths in steps, both of shape (n,)."""
+
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
+
+
+class Sampler:
+    """Draws episodes of at most `max_steps` steps; an episode that ends makes room for the next one."""
+
+    def __init__(self, mdp: FiniteMDP, max_steps: int) -> None:
+        self._limit = max_steps
+        self._actions, branches = mdp.probabilities.shape[1:]
+        # The last possible branch takes what is left: probabilities may add up to 0.999999.
+        cumulative = np.cumsum(mdp.probabilities, axis=2).reshape(-1, branches)
+        left = np.cumsum(mdp.probabilities[:, :, ::-1], axis=2)[:, :, ::-1].reshape(-1, branches)
+        self._cuts = [np.where(left[:, k + 1] > 0, cumulative[:, k], np.inf) for k in range(branches - 1)]
+        self._branches = branches
+        self._next, self._rewards = mdp.next_states.ravel(), mdp.rewards.ravel()
+        self._ends = mdp.going_on.ravel() == 0
+        self._start = np.cumsum(mdp.start)
+
+    def play(self, actor: Actor, seeds: Sequence[int], lanes: int = LANES) -> Sampled:
+        """One episode for each seed; all seeds together, in their order, determine what is drawn.
+
+        Observations are the states, shape (k, 1), as the environment gives them.
+        """
+        rng = np.random.default_rng(list(map(int, seeds)))
+        n = len(seeds)
+        returns, lengths = np.zeros(n), np.zeros(n, np.int64)
+        begun = min(n, lanes)
+        rows = np.arange(begun)
+        states = self._starts(rng.random(begun))
+        decider = actor.begin(n)
+        learning = decider if isinstance(decider, Learning) else None
+        while len(rows):
+            chosen = np.asarray(decider.decide(states[:, None], rows))
+            pairs = states * self._actions + chosen
+            branch = pairs * self._branches
+            if self._cuts:
+                drawn = rng.random(len(rows))
+                for cut in self._cuts:
+                    branch += drawn >= cut[pairs]
+            states, rewards, fallen = self._next[branch], self._rewards[branch], self._ends[branch]
+            returns[rows] += rewards
+            lengths[rows] += 1
+            if learning is not None:
+                learning.learn(rows, states[:, None], rewards, fallen)
+            ended = fallen | (lengths[rows] >= self._limit)
+            if not ended.any():
+                continue
+            places = np.flatnonzero(ended)
+            new = min(len(places), n - begun)
+            rows = rows.copy()  # the actor may have kept it
+            rows[places[:new]] = np.arange(begun, begun + new)
+            states[places[:new]] = self._starts(rng.random(new))
+            begun += new
+            if new < len(places):
+                kept = np.delete(np.arange(len(rows)), places[new:])
+                rows, states = rows[kept], states[kept]
+        return Sampled(returns, lengths)
+
+    def _starts(self, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        places = np.searchsorted(self._start, drawn * self._start[-1], side="right")
+        return np.minimum(places, len(self._start) - 1, dtype=np.int64)

@@ -1,0 +1,74 @@
+"""`policy-iteration`: a table improved exactly, where the MDP is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.exact import FiniteMDP
+from policygen.episodes.optimum import MOST_TRIED, best_return, expected_return, promises
+from policygen.errors import PolicyError
+from policygen.policies.policy import Policy
+from policygen.search.refine.lessons import board_of, entries_of, with_entries
+from policygen.search.refine.q import choosing_table
+from policygen.search.refine.tunable import Refined
+
+
+def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
+    """The table improved until no change of one entry improves it further; no episode is played.
+
+    Policy iteration (Howard 1960) for what is scored, the undiscounted return within the step limit: every cell takes
+    the action that promises most, summed over the steps and over the states that the cell holds. Where that is no
+    better, which a limit and cells of many states can bring about, single entries change, the most promising first.
+    It goes from the proposed table and from the actions that are best with most steps left.
+
+    Raises:
+        PolicyError: the policy is no table of choices, it remembers, or the MDP is not known.
+    """
+    table = choosing_table(policy, "policy-iteration")
+    if mdp is None:
+        raise PolicyError(f"policy-iteration needs an environment that publishes its MDP; tune {table.task.name} by q")
+    states, steps = len(mdp.start), table.task.max_steps
+    board = board_of(table, states)
+    cells = np.asarray(board.read(np.arange(states).reshape(-1, 1)))
+    proposed = entries_of(table)
+    votes = np.zeros((board.cells, board.actions))
+    np.add.at(votes, (cells, best_return(mdp, steps).actions), 1.0)
+    planned = np.where(votes.any(axis=1), votes.argmax(axis=1), proposed)
+    found = [_improved(mdp, start, cells, steps) for start in (proposed, planned)]
+    best = max(found, key=lambda one: one[1])[0]
+    return Refined(with_entries(table, best), 0, "policy-iteration", board.cells)
+
+
+def _improved(
+    mdp: FiniteMDP, entries: npt.NDArray[np.int64], cells: npt.NDArray[np.integer[Any]], steps: int
+) -> tuple[npt.NDArray[np.int64], float]:
+    """Entries that no change of one of them improves, and their expected return."""
+    while True:
+        reached, by_state = promises(mdp, entries[cells], steps)
+        promise = np.zeros((len(entries), by_state.shape[1]))
+        np.add.at(promise, cells, by_state)
+        ahead = promise.max(axis=1) > 1e-12
+        for changed in _changes(entries, promise, ahead):
+            if expected_return(mdp, changed[cells], steps) > reached + 1e-12:
+                entries = changed
+                break
+        else:
+            return entries, reached
+
+
+def _changes(
+    entries: npt.NDArray[np.int64], promise: npt.NDArray[np.float64], ahead: npt.NDArray[np.bool_]
+) -> Iterator[npt.NDArray[np.int64]]:
+    """All that promises more at once, then one entry at a time."""
+    if ahead.any():
+        yield np.where(ahead, promise.argmax(axis=1), entries)
+    for pair in np.argsort(-promise, axis=None, kind="stable")[:MOST_TRIED].tolist():
+        cell, action = divmod(pair, promise.shape[1])
+        if action != entries[cell]:
+            changed = entries.copy()
+            changed[cell] = action
+            yield changed

@@ -1,0 +1,202 @@
+"""How a learner practises: what it is asked and told while episodes go on, and what an adviser is worth beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Indices, Rows
+from policygen.policies.table import TablePolicy
+from policygen.search.refine.learner import Cells, Start, Step, Vector
+from policygen.tasks.task import Task
+
+
+class Student(Protocol):
+    """Whoever chooses an action in each cell, and is told what came of it."""
+
+    def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
+        """An action for each of n cells."""
+        ...
+
+    def learn(self, step: Step, /) -> None:
+        """What came of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Board:
+    """Cells and actions as a learner counts them, and how observations and the task's actions become these.
+
+    Attributes:
+        cells, actions: how many there are; the actions of several actuators are all their combinations.
+        read: cells of n observations.
+        act: n actions in the environment's own form.
+    """
+
+    cells: int
+    actions: int
+    read: Callable[[Rows], Cells]
+    act: Callable[[Cells], npt.NDArray[Any]]
+
+
+def board_of(policy: TablePolicy, states: int | None = None) -> Board:
+    """The cells and actions of a table whose actions are choices.
+
+    Args:
+        states: how many states there are where observations are their numbers: the cells are then looked up.
+    """
+    counts = choices_of(policy.task)
+    alone = policy.task.action_space == "discrete"
+
+    def act(actions: Cells) -> npt.NDArray[Any]:
+        return actions if alone else np.stack(np.unravel_index(actions, counts), axis=1)
+
+    if states is None:
+        return Board(policy.grid.size, int(np.prod(counts)), lambda rows: policy.cells(np.asarray(rows)), act)
+    known = policy.cells(np.arange(states).reshape(-1, 1))
+    return Board(policy.grid.size, int(np.prod(counts)), lambda rows: known[np.asarray(rows)[:, 0]], act)
+
+
+def choices_of(task: Task) -> tuple[int, ...]:
+    """How many labels each actuator has; 0 for a number."""
+    return tuple(len(actuator.labels) for actuator in task.actuators)
+
+
+def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
+    """What the table names in every cell as the number of an action, shape (cells,)."""
+    actions = np.asarray(policy.actions, np.int64).reshape(policy.grid.size, -1)
+    return np.asarray(np.ravel_multi_index(tuple(actions.T), choices_of(policy.task)), np.int64)
+
+
+def with_entries(policy: TablePolicy, entries: Cells) -> TablePolicy:
+    """The table over the same cells with other actions, given by their numbers."""
+    actions = np.stack(np.unravel_index(entries, choices_of(policy.task)), axis=1)
+    return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pupil:
+    """A student as an actor: it sees cells, and what it decides acts."""
+
+    student: Student
+    board: Board
+    portable = False
+
+    def begin(self, episodes: int, /) -> Lesson:
+        """Take up so many new episodes."""
+        return Lesson(self.student, self.board, episodes)
+
+
+class Lesson:
+    """A student at work on n episodes."""
+
+    def __init__(self, student: Student, board: Board, episodes: int) -> None:
+        self._student, self._board = student, board
+        self._at = np.full(episodes, -1, np.int64)  # the cell of each episode; not known before its first decision
+        self._did = np.zeros(episodes, np.int64)
+
+    def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
+        """The next actions, see `Decider`."""
+        cells: Cells = self._at[rows]
+        if (cells < 0).any():
+            cells = self._board.read(observations)
+            self._at[rows] = cells
+        chosen = self._student.choose(cells)
+        self._did[rows] = chosen
+        return self._board.act(chosen)
+
+    def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
+        """What came of them, see `Learning`."""
+        after = self._board.read(observations)
+        self._student.learn(Step(self._at[rows], self._did[rows], rewards, after, terminated))
+        self._at[rows] = after
+
+
+# --- what an adviser is worth ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Witness:
+    """Follows a table, or acts at random without one, and keeps what it saw.
+
+    Attributes:
+        steps: of all episodes side by side.
+        rows: which episodes each of them is a step of.
+    """
+
+    board: Board
+    table: Cells | None
+    rng: np.random.Generator
+    steps: list[Step] = field(default_factory=list)
+    rows: list[Indices] = field(default_factory=list)
+
+    def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
+        """What the table names."""
+        if self.table is None:
+            return self.rng.integers(self.board.actions, size=len(cells))
+        return self.table[cells].astype(np.int64)
+
+    def learn(self, step: Step, /) -> None:
+        """Note what came of it."""
+        self.steps.append(step)
+
+    def begin(self, episodes: int, /) -> Lesson:
+        """Take up so many new episodes."""
+        return _Witnessing(self, episodes)
+
+    portable = False
+
+
+class _Witnessing(Lesson):
+    """A lesson of which is noted which episodes each step belongs to."""
+
+    def __init__(self, witness: Witness, episodes: int) -> None:
+        super().__init__(witness, witness.board, episodes)
+        self._rows = witness.rows
+
+    def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
+        self._rows.append(np.array(rows))
+        super().learn(rows, observations, rewards, terminated)
+
+
+def appraised(advised: Witness, random: Witness, episodes: int, discount: float) -> Start:
+    """What a learner starts from after so many episodes of the advice, and as many of random actions.
+
+    Advice that did no better than random actions, by more than the standard error of the difference, is put aside.
+    Otherwise every action of a cell starts from the mean return that followed in it, and what the advice names from
+    one standard error more.
+    """
+    returns = [_returns(witness, episodes) for witness in (advised, random)]
+    error = np.sqrt(sum(one.var(ddof=1) / episodes for one in returns))
+    cells, actions = advised.board.cells, advised.board.actions
+    assert advised.table is not None
+    if not returns[0].mean() - returns[1].mean() > error:
+        return Start(np.zeros((cells, actions)))
+    sums, squares, counts = np.zeros((3, cells))
+    ahead = np.zeros(episodes)
+    for rows, step in zip(reversed(advised.rows), reversed(advised.steps), strict=True):
+        ahead[rows] = step.rewards + discount * ahead[rows]
+        np.add.at(sums, step.cells, ahead[rows])
+        np.add.at(squares, step.cells, ahead[rows] ** 2)
+        np.add.at(counts, step.cells, 1.0)
+    mean = sums.sum() / counts.sum()
+    spread = float(np.sqrt(max(0.0, squares.sum() / counts.sum() - mean**2)))
+    seen = counts > 0
+    value = sums / np.maximum(counts, 1)
+    value[~seen] = value[seen].min()  # a guess that is too high would attract
+    own = np.sqrt(np.maximum(0.0, squares / np.maximum(counts, 1) - value**2))
+    values = np.repeat(value[:, None], actions, axis=1)
+    values[np.arange(cells), advised.table] += np.where(seen, own / np.sqrt(np.maximum(counts, 1)), spread)
+    return Start(values, advised.table, spread, counts)
+
+
+def _returns(witness: Witness, episodes: int) -> Vector:
+    """Undiscounted returns, shape (episodes,)."""
+    totals = np.zeros(episodes)
+    for rows, step in zip(witness.rows, witness.steps, strict=True):
+        totals[rows] += step.rewards
+    return totals
