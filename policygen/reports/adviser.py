@@ -173,7 +173,7 @@ HEADER = f"""# What advice is worth to a learner
 
 Q-learning (`--refine q`) from nothing, from a good table, from a random one and from one that names another action in
 every cell. Seeds {SEEDS[0]} to {SEEDS[-1]}, one learner each; intervals are 95%. An optimum counts as reached with the
-first of {HELD} checks in a row within {100 * WITHIN:g}% of it: exact returns after every batch (about a hundredth of the
+first of {HELD} checks in a row within {100 * WITHIN:g}% of it: exact returns after every batch (about 1% of the
 episodes), on CartPole {SCORED_ON} episodes after every fifth batch. Episodes that first try the advice and random
 actions are counted. A learner that reached the optimum stops there, which is where its return "at the end" is from.
 Made with `make adviser`.
