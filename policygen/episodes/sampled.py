@@ -78,5 +78,5 @@ class Sampler:
         return Sampled(returns, lengths)
 
     def _starts(self, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        places = np.searchsorted(self._start, drawn * self._start[-1], side="right")
-        return np.minimum(places, len(self._start) - 1, dtype=np.int64)
+        places = np.searchsorted(self._start, drawn * self._start[-1], side="right").astype(np.int64)
+        return places.clip(max=len(self._start) - 1)
