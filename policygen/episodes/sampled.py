@@ -78,5 +78,6 @@ class Sampler:
         return Sampled(returns, lengths)
 
     def _starts(self, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        places = np.searchsorted(self._start, drawn * self._start[-1], side="right").astype(np.int64)
-        return places.clip(max=len(self._start) - 1)
+        places: npt.NDArray[np.int64] = np.searchsorted(self._start, drawn * self._start[-1], side="right")
+        places[places == len(self._start)] = len(self._start) - 1  # rounding
+        return places
