@@ -22,16 +22,30 @@ def templates(context: click.Context) -> None:
 @templates.command("list")
 def list_templates() -> None:
     """List the templates, where each comes from, and what it tells."""
-    from policygen.prompts.catalogue import catalogue
+    from policygen.prompts.catalogue import IN_CHECKOUT, Entry, catalogue, in_checkout
+
+    one_folder = in_checkout()
+
+    def place(entry: Entry) -> str:
+        if not entry.own:
+            return "templates/" if one_folder else "shipped"
+        if entry.changed is None:
+            return "yours"
+        like = "shipped" if entry.origin == entry.name else entry.origin
+        lines = f"{entry.changed} line{'' if entry.changed == 1 else 's'}"
+        return f"yours, {lines} from {like}" if entry.changed else f"yours, as {like}"
 
     entries = catalogue()
     width = max((len(entry.name) for entry in entries), default=0) + 2
-    for entry in entries:
-        where = "shipped"
-        if entry.own:
-            where = {None: "yours", 0: "yours, as shipped"}.get(entry.changed, f"yours, {entry.changed} lines changed")
-        say(f"{entry.name.ljust(width)}{where.ljust(24)}{entry.about}")
-    say("\nChange one: policygen templates copy NAME [--as OTHER], then edit templates/NAME.j2")
+    places = [place(entry) for entry in entries]
+    wide = max(map(len, places), default=0) + 2
+    for entry, where in zip(entries, places, strict=True):
+        say(f"{entry.name.ljust(width)}{where.ljust(wide)}{entry.about}")
+    if one_folder:
+        say(f"\nNote: {IN_CHECKOUT}")
+        say("Change one: policygen templates copy NAME --as OTHER, then edit templates/OTHER.j2")
+    else:
+        say("\nChange one: policygen templates copy NAME [--as OTHER], then edit templates/NAME.j2")
 
 
 @templates.command("show")
@@ -61,9 +75,13 @@ def copy(name: str, other: str) -> None:
 @templates.command("diff")
 @click.argument("names", metavar="[NAME [OTHER]]", nargs=-1)
 def diff(names: tuple[str, ...]) -> None:
-    """Show how your templates differ from the shipped ones, or NAME from OTHER."""
-    from policygen.prompts.catalogue import difference
+    """Show how your templates differ from the shipped ones, or NAME from OTHER; NAME's lines are those with a plus.
+
+    A template whose name is not shipped is compared with the shipped one that it is most like.
+    """
+    from policygen.prompts.catalogue import IN_CHECKOUT, difference, in_checkout
 
     if len(names) > 2:
         raise UsageError("compare two templates at a time: policygen templates diff NAME OTHER")
-    say(difference(names).rstrip("\n") or "nothing differs")
+    text = difference(names).rstrip("\n")
+    say(text or (IN_CHECKOUT if len(names) < 2 and in_checkout() else "nothing differs"))

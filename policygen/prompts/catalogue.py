@@ -17,6 +17,11 @@ _COMMENT = re.compile(r"\A\s*\{#-?\s*(.*?)\s*-?#\}", re.DOTALL)
 _HEADING = re.compile(r"^#+ ([^{\n]+)", re.MULTILINE)
 _FIRST = re.compile(r"\s*[^{\n]*")  # of the first line, what is plain text
 _LONGEST = 80  # characters of what is said of a template
+_ALIKE = 0.5  # share of lines that two templates have in common, from which one may be a copy of the other
+IN_CHECKOUT = (
+    "in a checkout templates/ is the shipped folder: compare with version control, e.g. `git diff templates/`, "
+    "or two templates with each other: policygen templates diff NAME OTHER"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +31,15 @@ class Entry:
     Attributes:
         path: the file in force.
         own: whether it is one of the working directory's, and not shipped.
-        changed: lines removed from or added to the shipped one of its name; None where there is none.
+        origin: the shipped one of its name, or else the one that it has most lines of; empty where it is like none.
+        changed: lines removed from or added to that one; None where there is none.
         about: its first comment, or else its first heading.
     """
 
     name: str
     path: Path
     own: bool
+    origin: str
     changed: int | None
     about: str
 
@@ -45,11 +52,18 @@ def catalogue() -> list[Entry]:
     """
     found = []
     for name, path in sorted(list_resources("templates", ".j2").items()):
-        text, original = source_of(path), shipped(name)
-        own = original is None or not path.samefile(original)
+        text, namesake = source_of(path), shipped(name)
+        own = namesake is None or not path.samefile(namesake)
+        original = _original(path)
         changed = len(_changes(source_of(original), text)) if own and original is not None else None
-        found.append(Entry(name, path, own, changed, _about(text)))
+        found.append(Entry(name, path, own, original.stem if original is not None else "", changed, _about(text)))
     return found
+
+
+def in_checkout() -> bool:
+    """Whether ./templates is the shipped folder itself, so that what was shipped cannot be told from one's own."""
+    own, *others = resource_folders("templates")
+    return own.is_dir() and any(other.is_dir() and own.samefile(other) for other in others)
 
 
 def shipped(name: str) -> Path | None:
@@ -86,6 +100,11 @@ def copy_template(name: str, to: str = "") -> Path:
         with open(target, "x", encoding="utf-8") as file:  # follows no link and replaces nothing
             file.write(text)
     except FileExistsError:
+        if in_checkout():
+            raise TemplateError(
+                f"in a checkout {target} is the shipped template itself: give the copy a name of its own, "
+                f"policygen templates copy {name} --as NAME, and use it with --template NAME"
+            ) from None
         raise TemplateError(
             f"{target} is there already; edit it, or give the copy a name: policygen templates copy {name} --as NAME"
         ) from None
@@ -95,17 +114,25 @@ def copy_template(name: str, to: str = "") -> Path:
 
 
 def difference(names: Sequence[str]) -> str:
-    """What differs, as a unified diff: two templates, one from the shipped one, or all that have a shipped namesake.
+    """What differs, as a unified diff: a template from another, from the shipped one of its name (or the one that it is
+    most like), or all of one's own from those. Lines of the first one named, or of one's own, are those with a plus.
 
     Raises:
         TemplateError: there is no such template, or no shipped one to compare it with.
     """
     if len(names) == 2:
-        return _diff(_file(names[0]), _file(names[1]))
+        return _diff(_file(names[1]), _file(names[0]))
     if names:
-        return _diff(_file(names[0], as_shipped=True), _file(names[0]))
+        path = _file(names[0])
+        original = _original(path)
+        if original is None:
+            raise TemplateError(
+                f"no shipped template is like `{names[0]}`: say which one it is to be compared with, "
+                f"policygen templates diff {names[0]} OTHER"
+            )
+        return _diff(original, path)
     changed = [entry for entry in catalogue() if entry.changed]
-    return "".join(_diff(_file(entry.name, as_shipped=True), entry.path) for entry in changed)
+    return "".join(_diff(_file(entry.origin, as_shipped=True), entry.path) for entry in changed)
 
 
 def parts_of(name: str) -> list[str]:
@@ -126,6 +153,20 @@ def _file(name: str, *, as_shipped: bool = False) -> Path:
         meant = f"; did you mean `{close[0]}`?" if close else f"; there are {', '.join(known)}"
         raise TemplateError(f"there is no {kind} `{name}`{meant}")
     return path
+
+
+def _original(path: Path) -> Path | None:
+    """The shipped template of the same name, or else the one that it has most lines of; None where it is like none."""
+    if (namesake := shipped(path.stem)) is not None:
+        return namesake
+    files = {file.stem: file for folder in list(resource_folders("templates"))[:0:-1] for file in folder.glob("*.j2")}
+    lines = difflib.SequenceMatcher(b=source_of(path).splitlines(), autojunk=False)
+    best, closest = _ALIKE, None
+    for _, file in sorted(files.items()):
+        lines.set_seq1(source_of(file).splitlines())
+        if (alike := lines.ratio()) > best:
+            best, closest = alike, file
+    return closest
 
 
 def _about(text: str) -> str:

@@ -36,7 +36,7 @@ def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
     templates("copy", "system", "--as", "curt")
     Path("templates/_tuning.j2").write_text(SHIPPED["_tuning"] + "More.\n")
     after = templates().output
-    for said in ("_grid +yours, as shipped +Bins", "curt +yours +", r"_tuning +yours, 1 lines? changed +Tuning"):
+    for said in ("_grid +yours, as shipped +Bins", "curt +yours, as system +", "_tuning +yours, 1 line from shipped +Tuning"):
         assert re.search(said, after)
 
 
@@ -85,9 +85,8 @@ def test_differences_are_shown_from_the_shipped_ones_and_between_two() -> None:
     assert "\n-## Tuning\n+## Numbers\n" in everything
     assert templates("diff", "_tuning").output == everything
     between = templates("diff", "mine", "_tuning").output
-    assert between.startswith("--- templates/mine.j2\n+++ templates/_tuning.j2\n")
-    with pytest.raises(TemplateError, match="there is no shipped template `mine`"):
-        templates("diff", "mine")
+    assert between.startswith("--- templates/_tuning.j2\n+++ templates/mine.j2\n")
+    assert "\n-## Numbers\n+## Tuning\n" in between
     with pytest.raises(TemplateError, match="did you mean `_tuning`"):
         templates("diff", "_tunin")
     with pytest.raises(UsageError, match="two templates at a time"):
@@ -100,3 +99,33 @@ def test_a_template_that_is_no_text_is_a_sentence() -> None:
     for arguments in (["list"], ["show", "_grid"], ["diff"]):
         with pytest.raises(TemplateError, match=r"cannot read the template .*_grid\.j2"):
             templates(*arguments)
+
+
+def test_a_copy_of_another_name_is_compared_with_the_one_that_it_is_of() -> None:
+    templates("copy", "improve_table", "--as", "calm")
+    assert templates("diff").output == templates("diff", "calm").output == "nothing differs\n"
+    with open("templates/calm.j2", "a") as file:
+        file.write("Be calm.\n")
+    everything = templates("diff").output
+    assert everything.startswith("--- shipped/improve_table.j2\n+++ templates/calm.j2\n@@ ")
+    assert everything.endswith("\n+Be calm.\n")
+    assert templates("diff", "calm").output == templates("diff", "calm", "improve_table").output == everything
+    assert re.search("calm +yours, 1 line from improve_table +", templates().output)
+    Path("templates/other.j2").write_text("Something else.\n")
+    assert templates("diff").output == everything
+    assert re.search("other +yours +Something else", templates().output)
+    with pytest.raises(TemplateError, match="no shipped template is like `other`: .* templates diff other OTHER"):
+        templates("diff", "other")
+
+
+def test_in_a_checkout_one_is_told_that_nothing_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "in a checkout templates/ is the shipped folder: compare with version control, e.g. `git diff templates/`"
+    monkeypatch.chdir(CHECKOUT)
+    listed = templates("list").output
+    assert said in listed
+    assert re.search(r"^improve_table +templates/ +", listed, re.MULTILINE)
+    assert said in templates("diff").output
+    assert said in templates("diff", "improve_table").output
+    assert said not in templates("diff", "improve_table", "system").output
+    with pytest.raises(TemplateError, match="in a checkout .* copy system --as NAME"):
+        templates("copy", "system")
