@@ -36,7 +36,11 @@ def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
     templates("copy", "system", "--as", "curt")
     Path("templates/_tuning.j2").write_text(SHIPPED["_tuning"] + "More.\n")
     after = templates().output
-    for said in ("_grid +yours, as shipped +Bins", "curt +yours, as system +", "_tuning +yours, 1 line from shipped +Tuning"):
+    for said in (
+        "_grid +yours, as shipped +Bins",
+        "curt +yours, as system +",
+        "_tuning +yours, 1 line from shipped +Tuning",
+    ):
         assert re.search(said, after)
 
 
@@ -114,7 +118,7 @@ def test_a_copy_of_another_name_is_compared_with_the_one_that_it_is_of() -> None
     Path("templates/other.j2").write_text("Something else.\n")
     assert templates("diff").output == everything
     assert re.search("other +yours +Something else", templates().output)
-    with pytest.raises(TemplateError, match="no shipped template is like `other`: .* templates diff other OTHER"):
+    with pytest.raises(TemplateError, match=r"no shipped template is like `other`: .* templates diff other OTHER"):
         templates("diff", "other")
 
 
@@ -127,5 +131,5 @@ def test_in_a_checkout_one_is_told_that_nothing_can_be_told(monkeypatch: pytest.
     assert said in templates("diff").output
     assert said in templates("diff", "improve_table").output
     assert said not in templates("diff", "improve_table", "system").output
-    with pytest.raises(TemplateError, match="in a checkout .* copy system --as NAME"):
+    with pytest.raises(TemplateError, match=r"in a checkout .* copy system --as NAME"):
         templates("copy", "system")
