@@ -94,4 +94,4 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     for line in words_of(found, options["margin"]):
         say(line)
     found.policy.save(output)
-    say(f"\n{found.policy.to_text()}\n\n{output}")
+    say(f"\n{found.policy.to_text(whole=True)}\n\n{output}")

@@ -27,11 +27,14 @@ def simplify_table(contest: Contest) -> None:
     """Find fewer rows for the contest's table; what is accepted becomes its current policy."""
     start = contest.current
     assert isinstance(start, TablePolicy)
-    _accept(contest, start, visible(start.rules, start.grid.shape))
+    reached = visible(start.rules, start.grid.shape)
+    if len(reached) < len(start.rules):  # the same decisions: nothing is to be played for it
+        start = replace(start, rules=reached)
+        contest.adopt(start, list(contest.trajectories))
     _fewest_leaves(contest, start)
     _drop_rows(contest)
     _join_rows(contest)
-    _widen_rows(contest)
+    widen_rows(contest)
     _drop_bins(contest)
 
 
@@ -209,8 +212,8 @@ def _join_rows(contest: Contest) -> None:
                 break
 
 
-def _widen_rows(contest: Contest) -> None:
-    """Let rows cover all bins of a quantity: fewer words, and perhaps a quantity that no row needs."""
+def widen_rows(contest: Contest) -> None:
+    """Let rows cover all bins of a quantity: fewer words, and perhaps a quantity or later rows that nothing needs."""
     for i, axis in itertools.product(range(len(_rules(contest))), range(len(_rules(contest)[0].bins))):
         policy = contest.current
         assert isinstance(policy, TablePolicy)
@@ -219,7 +222,8 @@ def _widen_rows(contest: Contest) -> None:
         rule, size = policy.rules[i], policy.grid.shape[axis]
         for bins in _wider(rule.bins[axis], size):
             wider = Rule((*rule.bins[:axis], bins, *rule.bins[axis + 1 :]), rule.action)
-            if _accept(contest, policy, [wider if k == i else other for k, other in enumerate(policy.rules)]):
+            rules = [wider if k == i else other for k, other in enumerate(policy.rules)]
+            if _accept(contest, policy, visible(rules, policy.grid.shape)):
                 break
 
 

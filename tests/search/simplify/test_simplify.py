@@ -25,7 +25,7 @@ from policygen.search.simplify import simplify as simplify_module
 from policygen.search.simplify.contest import Contest, loss_of
 from policygen.search.simplify.numbers import relative_scores, size, smaller, with_digits
 from policygen.search.simplify.simplify import LOOKS, simplify, size_of, words_of
-from policygen.search.simplify.tables import tree_rules, without_idle_bins
+from policygen.search.simplify.tables import tree_rules, widen_rows, without_idle_bins
 from policygen.tasks.load import load_task
 
 
@@ -50,6 +50,13 @@ def test_of_an_exact_score_nothing_may_be_lost() -> None:
     assert loss_of(exact, exact).bearable
     assert not loss_of(replace(exact, mean=0.4999), exact).bearable
 
+
+ROWS = """bins angle: -0.4
+bins spin: 0
+| angle | spin | action |
+| * | 1 | right |
+| 1 | 0 | left |
+| * | * | right |"""
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
@@ -94,6 +101,24 @@ def test_bins_that_no_row_tells_apart_change_nothing(policy: TablePolicy) -> Non
     rows = np.random.default_rng(0).normal(0, 30, (200, 2))
     assert np.array_equal(slim.act(rows), policy.act(rows))
     assert slim.grid.size <= policy.grid.size
+
+
+def test_a_row_that_becomes_as_wide_as_everything_ends_the_table() -> None:
+    policy = written(ROWS, "cartpole")
+    assert isinstance(policy, TablePolicy)
+    with Players(policy.task) as players:
+        contest = Contest(policy, players, None, 0, 20, 10_000)
+        widen_rows(contest)
+    assert isinstance(contest.current, TablePolicy)
+    assert [rule.action for rule in contest.current.rules] == [(1.0,), (0.0,)]
+
+
+def test_rows_that_are_never_reached_go_though_nothing_may_be_played() -> None:
+    policy = written(f"{ROWS}\n| * | * | right |", "cartpole")
+    found = simplify(policy, episodes=20, max_episodes=20).policy
+    assert isinstance(policy, TablePolicy)
+    assert isinstance(found, TablePolicy)
+    assert found.rules == policy.rules[:3]
 
 
 def test_own_bins_and_features_that_no_row_needs_go() -> None:
@@ -202,3 +227,16 @@ def test_the_command_prints_sizes_and_scores_and_saves_a_policy(tmp_path: Path) 
     assert "before: 5 terms" in said.stdout
     assert "after:  " in said.stdout
     assert load_task("cartpole").name == Policy.load(tmp_path / "small.json").task.name
+
+
+def test_the_command_prints_a_table_with_its_features_and_bins(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text(
+        "let lean = angle + 0.5*spin\nbins lean: 0\n| lean | action |\n| 0 | left |\n| 1 | right |"
+    )
+    said = in_a_process("simplify", "p.txt", "--task", "cartpole", "--episodes", 5, cwd=tmp_path)
+    shown = in_a_process("show", "simple.json", cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    printed = said.stdout.split("\n\n")[-2]
+    assert "let lean = " in printed
+    assert "\nbins lean: " in printed
+    assert printed in shown.stdout
