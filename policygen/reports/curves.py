@@ -35,6 +35,7 @@ X_AXES = {
 }
 Y_AXIS = "mean return per episode"
 BEST_SO_FAR = "mean return of the best so far"
+OWN_SEEDS = "Curves are scores on the seeds of each run's own search, diamonds are final scores."
 _GREY = "#666666"
 _STYLES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -139,13 +140,15 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         labels = list(dict.fromkeys(group.label for group in groups))
         across = min(2, len(panels))
         down = math.ceil(len(panels) / across)
-        lines = max(sum(1 + _legend_text(group, panel).count("\n") for group in panel) for panel in panels.values())
+        lines = max(_legend_lines(panel) for panel in panels.values())
         height = 5.0 + (0.25 * lines + 0.4 if lines > 1 else 0.0)
         figure = Figure(figsize=(8.0 if across == 1 else 12.5, height * down), layout="constrained")
         for place, panel in enumerate(panels.values(), start=1):
             # One look a group in all panels, as long as there are enough of them.
             looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
             _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
+        if any(curve.final is not None and not curve.final.exact for curve in curves):
+            figure.supxlabel(OWN_SEEDS, fontsize=9, color=_GREY)
         return figure
 
 
@@ -237,8 +240,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
     axes.set_title(f"{groups[0].task}: {subject}")
     _label(axes, x, end)
-    exact = all(curve.final is None or curve.final.exact for curve in curves)
-    axes.set_ylabel(f"{BEST_SO_FAR}{'' if exact else ', on seeds of its own search'}")
+    axes.set_ylabel(BEST_SO_FAR)
 
 
 def _draw_ends(axes: Axes, groups: Sequence[Group[Curve]], x: str, across: tuple[Sequence[str], float]) -> None:
@@ -283,6 +285,12 @@ def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
         parts.append(f"{begun} unfinished, not averaged")
     words = "; ".join(parts)
     return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
+
+
+def _legend_lines(groups: Sequence[Group[Curve]]) -> int:
+    """Lines of a panel's legend: a group has its curve and, where there is one, its final score."""
+    texts = sum(1 + _legend_text(group, groups).count("\n") for group in groups)
+    return texts + sum(group.final_score is not None for group in groups)
 
 
 def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place: int, label: str) -> None:

@@ -13,6 +13,7 @@ from drawn import FAILED, LAKE, a_run, ended, the_axes
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 
 from policygen.errors import LogbookError, UsageError
 from policygen.reports.curves import X_AXES, plot_runs, runs_figure
@@ -238,7 +239,34 @@ def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path
     marks = [container.lines[0] for container in axes.containers]
     assert [list(mark.get_ydata()) for mark in marks] == [[pytest.approx(0.6)], [pytest.approx(0.8)]]
     assert all(1 < mark.get_xdata()[0] < axes.get_xlim()[1] for mark in marks)
-    assert axes.get_ylabel() == "mean return of the best so far, on seeds of its own search"
+    assert axes.get_ylabel() == "mean return of the best so far"
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    assert figure.get_supxlabel().startswith("Curves are scores on the seeds of each run's own search")
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_labels_of_panels_are_in_the_picture_and_keep_off_each_other(tmp_path: Path, groups: int) -> None:
+    final = FinalScore(0.5, 0.1, (0.4, 0.6), 100)
+    tasks = [LAKE, replace(LAKE, name="pond"), replace(LAKE, name="inverted-double-pendulum")]
+    folders = [
+        a_run(tmp_path, [0.1, 0.2], seed=1, task=task, llm="openai:gpt-5-mini", final=final, template=f"own-{i}")
+        for task in tasks
+        for i in range(groups)
+    ]
+    figure = runs_figure([*folders, a_run(tmp_path, [0.1], seed=2, task=LAKE, final=final)])
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    texts = [axes.yaxis.label for axes in figure.axes] + [axes.title for axes in figure.axes]
+    boxes = [text.get_window_extent(renderer) for text in texts]
+    boxes += [axes.get_legend().get_window_extent(renderer) for axes in figure.axes]
+    boxes.append(next(text for text in figure.texts if text.get_text().startswith("Curves")).get_window_extent(renderer))
+    width, height = figure.bbox.size
+    for i, box in enumerate(boxes):
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0, i
+        assert not [j for j, other in enumerate(boxes[:i]) if box.overlaps(other)], i
+    for axes, box in zip(figure.axes, boxes, strict=False):
+        assert box.height <= axes.bbox.height
 
 
 def test_runs_that_ended_early_go_on_to_the_end_dashed(tmp_path: Path) -> None:
