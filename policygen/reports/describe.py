@@ -8,7 +8,7 @@ from policygen.search.optimum import with_optimum
 from policygen.sweeps.suites import find_suite, list_suites, load_suite
 from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
-from policygen.tasks.task import output_names
+from policygen.tasks.task import environment_words, output_names
 
 
 def list_tasks() -> str:
@@ -60,7 +60,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     if find_suite(name) is not None and find_resource("envs", name, ".toml") is None:
         return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
-    lines = [f"{task.name}: {task.gym_id}" + (f" with {dict(task.kwargs)}" if task.kwargs else ""), "", task.about, ""]
+    lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""
         lines.append(f"observation {o.name}{unit}: {o.low:g} to {o.high:g}{'; ' + o.about if o.about else ''}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,8 @@ POINTS = 201  # of each quantity
 MOST_PANELS = 4  # actuators
 MOST_PATHS = 3  # episodes that are drawn across the map
 _SIDE, _BESIDE = 3.6, 1.8  # inches of a map beside a portrait, and of what explains it
-_MARGIN = 0.05  # of the range of what was visited, on either side
+_NARROW = (4.4, 4.4)  # inches of a map on a telephone
+_MARGIN = 0.1  # of the range of what was visited, on either side
 
 
 def deciding_quantities(policy: Policy) -> tuple[str, ...]:
@@ -77,12 +78,14 @@ def _plane(policy: Policy, episodes: Sequence[Trajectory]) -> _Plane | None:
     return _Plane(names, x, y, _actions(policy, names, x, y), paths[:MOST_PATHS])
 
 
-def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure | None:
+def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narrow: bool = False) -> Figure | None:
     """A map of the actions over the two quantities that decide, with the paths of a few episodes across it.
 
     Args:
-        episodes: played by the policy; they say how far the map reaches where a quantity has no bounds, and the first
-            MOST_PATHS of them are drawn.
+        episodes: played by the policy; they say how far the map reaches, and the first MOST_PATHS of them are drawn. Without
+            them it reaches as far as the bounds.
+        narrow: for a narrow screen: the maps of several actuators below each other, each with its legend below it, and
+            no title.
 
     Returns:
         None where two quantities do not suffice, where they are unbounded and there are no episodes, and where the
@@ -95,12 +98,15 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figu
     with style():
         from matplotlib.figure import Figure
 
-        across = min(2, len(shown))
+        across = 1 if narrow else min(2, len(shown))
         down = math.ceil(len(shown) / across)
-        figure = Figure(figsize=(6.4 if across == 1 else 10.0, 4.4 * down), layout="constrained")
+        size = _NARROW if narrow else (6.4 if across == 1 else 10.0, 4.4)
+        figure = Figure(figsize=(size[0], size[1] * down), layout="constrained")
         for i in range(len(shown)):
             axes = figure.add_subplot(down, across, i + 1)
-            _draw(axes, policy, i, plane)
+            _draw(axes, policy, i, plane, below=narrow)
+        if narrow:
+            return figure
         rest = len(policy.task.actuators) - len(shown)
         more = f" ({rest} more outputs are not shown)" if rest else ""
         figure.suptitle(f"{policy.task.name}: what the policy does{more}", fontsize=11)
@@ -136,17 +142,19 @@ def _path(policy: Policy, names: Sequence[str], episode: Trajectory) -> tuple[Nu
 
 
 def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float | None, float | None]:
-    """From where to where a quantity is drawn: its bounds, or what was visited where it has none."""
+    """From where to where a quantity is drawn: what was visited, within its bounds; without episodes its bounds."""
     stated = next((o for o in policy.task.observations if o.name == name), None)
+    values = np.concatenate(visited) if visited else np.array([])
+    values = values[np.isfinite(values)]
+    if len(values) and np.ptp(values) > 0:
+        low, high = float(values.min()), float(values.max())
+        margin = _MARGIN * (high - low)
+        bounds = (stated.low, stated.high) if stated is not None else (-math.inf, math.inf)
+        return max(low - margin, min(bounds[0], low)), min(high + margin, max(bounds[1], high))
     # What is called unbounded is often stated as the largest float.
     if stated is not None and abs(stated.low) < 1e6 and abs(stated.high) < 1e6 and stated.low < stated.high:
         return stated.low, stated.high
-    values = np.concatenate(visited) if visited else np.array([])
-    values = values[np.isfinite(values)]
-    if not len(values) or np.ptp(values) == 0:
-        return None, None
-    low, high = float(values.min()), float(values.max())
-    return low - _MARGIN * (high - low), high + _MARGIN * (high - low)
+    return None, None
 
 
 def _actions(policy: Policy, names: Sequence[str], x: Numbers, y: Numbers) -> npt.NDArray[np.float64]:
@@ -162,7 +170,7 @@ def _actions(policy: Policy, names: Sequence[str], x: Numbers, y: Numbers) -> np
     return actions.reshape(len(y), len(x), -1)
 
 
-def _draw(axes: Axes, policy: Policy, index: int, plane: _Plane) -> None:
+def _draw(axes: Axes, policy: Policy, index: int, plane: _Plane, *, below: bool = False) -> None:
     from matplotlib.patches import Patch
 
     actuator, actions = policy.task.actuators[index], plane.actions[:, :, index]
@@ -181,4 +189,7 @@ def _draw(axes: Axes, policy: Policy, index: int, plane: _Plane) -> None:
         return
     taken = [i for i in range(len(actuator.labels)) if (actions == i).any()]
     handles = [Patch(color=colors(norm(i)), label=actuator.labels[i]) for i in taken]
-    axes.legend(handles=handles, title=actuator.name, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    if below:
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 3}
+    axes.legend(handles=handles, title=actuator.name, **place)

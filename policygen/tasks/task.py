@@ -114,6 +114,12 @@ class Task:
         return "table" if self.grid is not None else "linear"
 
 
+def environment_words(task: Task) -> str:
+    """The environment and what it is made with: `FrozenLake-v1 with is_slippery = True`."""
+    made_with = ", ".join(f"{name} = {value}" for name, value in task.kwargs)
+    return f"{task.gym_id} with {made_with}" if made_with else task.gym_id
+
+
 def decision_names(task: Task) -> tuple[str, ...]:
     """What of a decision can be remembered: outputs, 1 for the label that was chosen and 0 for others, and actuators.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import policygen
 from policygen.episodes.simulator import Simulator
@@ -60,6 +61,24 @@ def test_a_quantity_without_bounds_is_drawn_as_far_as_episodes_went() -> None:
     assert low < lean.min() < lean.max() < high < 2 * lean.max() + 0.1
     paths = [line for line in axes.get_lines() if line.get_color() == "black" and line.get_marker() == "None"]
     assert [len(line.get_xdata()) for line in paths] == [e.length for e in episodes]
+
+
+def test_a_map_reaches_as_far_as_episodes_went_and_no_further_than_bounds() -> None:
+    policy = policygen.parse("right = angle\nleft = 0.1*position", "cartpole", "linear")
+    with Simulator(policy.task) as simulator:
+        episodes = simulator.play(policy, [1, 2])
+    for narrow in (False, True):
+        figure = decision_figure(policy, episodes, narrow=narrow)
+        assert figure is not None
+        angles = np.concatenate([e.observations[:-1, 2] for e in episodes])
+        low, high = figure.axes[0].get_ylim()
+        assert low < angles.min() < angles.max() < high
+        assert high - low < 1.3 * np.ptp(angles)
+        if narrow:
+            renderer = FigureCanvasAgg(figure).get_renderer()
+            figure.draw(renderer)
+            box = figure.get_tightbbox(renderer)
+            assert 0 <= box.x0 <= box.x1 <= figure.get_figwidth() <= 4.4
 
 
 def test_numbers_have_a_scale_and_several_outputs_a_map_each() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,8 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
                 timeout_graceful_shutdown=1,
             )
         )
+        # Requests that are cut off because the server is told to stop are no news.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: not server.should_exit)
         count = len(run_folders(root))
         announce(f"http://{ADDRESS}:{own}/ ({count} run{'s' * (count != 1)}; only this machine can see it)")
         server.run(sockets=[listening])

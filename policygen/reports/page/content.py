@@ -19,7 +19,7 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
 from policygen.runs.state import Attempt
 from policygen.runs.steering import Said, Steering
-from policygen.tasks.task import Task
+from policygen.tasks.task import Task, environment_words
 
 LONGEST_ABOUT = 1_000  # characters of the account of a task that are not folded
 
@@ -249,5 +249,5 @@ def _range(low: float, high: float) -> str:
 
 
 def _limits(task: Task) -> list[Fact]:
-    facts = [Fact("environment", f"{task.gym_id}{f' with {dict(task.kwargs)}' if task.kwargs else ''}")]
+    facts = [Fact("environment", environment_words(task))]
     return [*facts, Fact("an episode", f"at most {task.max_steps} steps")]

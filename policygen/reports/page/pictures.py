@@ -94,8 +94,8 @@ def portrait(policy: Policy) -> Picture | None:
 
 def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
     """The actions over two quantities; None where these do not suffice."""
-    figure = decision_figure(policy, episodes)
-    return picture(figure, "Decision map") if figure is not None else None
+    wide, narrow = decision_figure(policy, episodes), decision_figure(policy, episodes, narrow=True)
+    return Picture(_address(wide), "Decision map", _address(narrow)) if wide and narrow else None
 
 
 @dataclass(frozen=True, slots=True)

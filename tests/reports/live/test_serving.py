@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import re
 import shutil
+import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,6 +103,16 @@ class started:
     def __exit__(self, *exception: object) -> None:
         self.process.terminate()
         self.process.communicate(timeout=60)
+
+
+def test_the_server_stops_without_a_word_though_a_request_is_under_way(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    with server as running, socket.create_connection(("127.0.0.1", running.port)) as connection:
+        head = f"POST /steer/pause/one HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nOrigin: {running.origin}\r\n"
+        connection.sendall(f"{head}Content-Length: 100\r\n\r\nhalf".encode())
+        assert running.ask("/").status == 200  # the request before is being answered by now
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.communicate(timeout=60)[0].strip() in ("", "stopped")
 
 
 def test_the_list_has_every_run_with_its_state_and_score(server: Server) -> None:

@@ -77,6 +77,7 @@ def test_the_page_says_what_was_controlled_what_came_out_and_how_sure_that_is(pa
     assert "left, down, right, up" in said
     assert "0.740" in said
     assert "exact: computed from the environment's transition table" in said
+    assert "FrozenLake-v1 with is_slippery = True" in said
     assert re.search(r"random actions 0\.0\d\d \[", said)
     assert "best known score 0.740" in said
     assert policygen.Policy.load(a_run).to_text(whole=True).splitlines()[4] in unescape(page)
