@@ -82,8 +82,8 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
     """A map of the actions over the two quantities that decide, with the paths of a few episodes across it.
 
     Args:
-        episodes: played by the policy; they say how far the map reaches, and the first MOST_PATHS of them are drawn. Without
-            them it reaches as far as the bounds.
+        episodes: played by the policy; they say how far the map reaches, and the first MOST_PATHS of them are drawn.
+            Without them it reaches as far as the bounds.
         narrow: for a narrow screen: the maps of several actuators below each other, each with its legend below it, and
             no title.
 

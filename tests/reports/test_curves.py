@@ -260,7 +260,9 @@ def test_labels_of_panels_are_in_the_picture_and_keep_off_each_other(tmp_path: P
     texts = [axes.yaxis.label for axes in figure.axes] + [axes.title for axes in figure.axes]
     boxes = [text.get_window_extent(renderer) for text in texts]
     boxes += [axes.get_legend().get_window_extent(renderer) for axes in figure.axes]
-    boxes.append(next(text for text in figure.texts if text.get_text().startswith("Curves")).get_window_extent(renderer))
+    boxes.append(
+        next(text for text in figure.texts if text.get_text().startswith("Curves")).get_window_extent(renderer)
+    )
     width, height = figure.bbox.size
     for i, box in enumerate(boxes):
         assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0, i
