@@ -117,11 +117,10 @@ def checked_trajectory(
     flat = np.reshape(actions, (len(rewards), many)) if np.size(actions) == many * len(rewards) else None
     if flat is None or not (np.isfinite(flat).all() and np.isfinite(rewards).all()):
         raise UsageError(f"its actions or rewards are none of {task.gym_id}")
-    if task.action_space != "box":
-        counts = [len(actuator.labels) for actuator in task.actuators]
-        if (flat != np.floor(flat)).any() or (flat < 0).any() or (flat >= counts).any():
-            raise UsageError(f"its actions are none of {task.gym_id}: choices are 0 to {max(counts) - 1}")
-    kept = flat.astype(np.float32 if task.action_space == "box" else np.int16)
+    if not are_choices(flat, task):
+        most = max(len(actuator.labels) for actuator in task.actuators)
+        raise UsageError(f"its actions are none of {task.gym_id}: choices are 0 to {most - 1}")
+    kept = flat.astype(np.float32 if task.has_numbers else np.int16)
     return Trajectory(
         observations.astype(np.float32),
         kept[:, 0] if task.action_space == "discrete" else kept,
@@ -131,6 +130,14 @@ def checked_trajectory(
         ends[0],
         ends[1] and not ends[0],
     )
+
+
+def are_choices(rows: npt.NDArray[Any], task: Task) -> bool:
+    """Whether every choice in rows of shape (T, m), one column for each actuator, is the index of one of its labels."""
+    chosen = [i for i, actuator in enumerate(task.actuators) if actuator.is_choice]
+    counts = np.array([len(task.actuators[i].labels) for i in chosen])
+    values = rows[:, chosen]
+    return bool(((values == np.floor(values)) & (values >= 0) & (values < counts)).all())
 
 
 def _own(group: Any, key: str) -> Any:
@@ -193,6 +200,8 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
         seen, action = env.observation_space, env.action_space
         if task.layout is not None:  # nested ones are written as the rows of numbers that policies read
             seen = spaces.Box(-np.inf, np.inf, (len(task.observations),), np.float32)
+        if task.action_layout is not None:  # and such actions as the rows that policies decide
+            action = spaces.Box(-np.inf, np.inf, (len(task.actuators),), np.float32)
         buffers = [_buffer(i, episode, seen, action) for i, episode in enumerate(episodes)]
         if not buffers:
             raise UsageError("there are no episodes to write")
@@ -200,7 +209,7 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
             minari.create_dataset_from_buffers(
                 name,
                 buffers,
-                env=env.spec if task.layout is None else None,
+                env=env.spec if task.layout is None and task.action_layout is None else None,
                 observation_space=seen,
                 action_space=action,
                 algorithm_name="policygen",

@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
-from policygen.episodes.datasets import read_minari
+from policygen.episodes.datasets import are_choices, read_minari
 from policygen.episodes.guests import play_guest
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
@@ -76,11 +74,8 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
         found = (episode.observations.shape[1:], episode.actions.shape[1:])
         if found != ((len(task.observations),), wanted):
             raise UsageError(f"{path} holds episodes of another task than {task.gym_id}")
-        if task.action_space != "box" and episode.length:
-            counts = [len(actuator.labels) if actuator.is_choice else np.inf for actuator in task.actuators]
-            flat = episode.actions.reshape(episode.length, len(counts))
-            if ((flat < 0) & np.isfinite(counts)).any() or (flat >= counts).any():
-                raise UsageError(f"{path} holds actions that {task.gym_id} does not have")
+        if not are_choices(episode.actions.reshape(episode.length, len(task.actuators)), task):
+            raise UsageError(f"{path} holds actions that {task.gym_id} does not have")
 
 
 def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from support import Written, attempts_of, in_a_process, outcome, summary_of, the_run, transcript_of
@@ -76,6 +79,54 @@ def test_what_is_written_is_minari_s_and_reads_back(name: str) -> None:
     first = theirs[0]
     assert len(first.actions) == episodes[0].length
     assert theirs.action_space.contains(first.actions[0])
+
+
+class _Mixer(gym.Env[Any, Any]):
+    """Its action is a Dict of a choice, counted from 1, and two numbers."""
+
+    observation_space = gym.spaces.Box(-9, 9, (2,), np.float32)
+    action_space = gym.spaces.Dict(
+        valve=gym.spaces.Discrete(3, start=1), flow=gym.spaces.Box(-1, 1, (2,), np.float32)
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        return action["flow"], float(action["valve"]), False, False, {}
+
+
+@pytest.fixture
+def mixer() -> Iterator[Task]:
+    """A task whose actions are a Dict with a choice and numbers."""
+    gym.register("Mixer-v0", _Mixer, max_episode_steps=5)
+    yield load_task("Mixer-v0")
+    gym.registry.pop("Mixer-v0")
+
+
+def test_actions_that_nest_are_written_as_rows_of_numbers_and_read_back(mixer: Task) -> None:
+    episodes = episodes_of(mixer)
+    write_minari(episodes, mixer, "nested-v0")
+    for one, other in zip(episodes, read_minari("nested-v0", mixer), strict=True):
+        assert_same(one, other)
+    assert minari.load_dataset("nested-v0").action_space.shape == (3,)
+
+
+def test_of_mixed_actions_only_the_choices_must_be_indices(mixer: Task, tmp_path: Path) -> None:
+    [one] = episodes_of(mixer, 1)
+    choice = [actuator.is_choice for actuator in mixer.actuators].index(True)
+    ends = {"ends": (False, True), "seed": 0}
+    assert_same(one, checked_trajectory(mixer, one.observations, one.actions, one.rewards, **ends))
+    assert len(read_demonstrations(str(saved(tmp_path / "episodes.npz", [one])), mixer)) == 1
+    for wrong in (0.5, 3, -1):
+        actions = one.actions.copy()
+        actions[-1, choice] = wrong
+        with pytest.raises(UsageError, match="none of Mixer"):
+            checked_trajectory(mixer, one.observations, actions, one.rewards, **ends)
+        with pytest.raises(UsageError, match=r"actions that .* does not have"):
+            read_demonstrations(str(saved(tmp_path / "episodes.npz", [replace(one, actions=actions)])), mixer)
 
 
 def test_a_dataset_is_not_overwritten_and_its_name_leads_nowhere_else(tmp_path: Path) -> None:
