@@ -85,9 +85,7 @@ class _Mixer(gym.Env[Any, Any]):
     """Its action is a Dict of a choice, counted from 1, and two numbers."""
 
     observation_space = gym.spaces.Box(-9, 9, (2,), np.float32)
-    action_space = gym.spaces.Dict(
-        valve=gym.spaces.Discrete(3, start=1), flow=gym.spaces.Box(-1, 1, (2,), np.float32)
-    )
+    action_space = gym.spaces.Dict(valve=gym.spaces.Discrete(3, start=1), flow=gym.spaces.Box(-1, 1, (2,), np.float32))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
