@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from policygen.reports.speed.acting import linear, lookup, one_at_a_time, remembering
 from policygen.reports.speed.exported import exported_c
+from policygen.reports.speed.learning import learning
 from policygen.reports.speed.playing import buffer, cartpole, frozenlake, hopper, hopper_remembering, refinement
 from policygen.reports.speed.rows import Missing, Row
 from policygen.reports.speed.running import help_text, overhead, prompt
@@ -26,6 +27,7 @@ SECTIONS: tuple[Section, ...] = (
     hopper,
     hopper_remembering,
     refinement,
+    learning,
     buffer,
     prompt,
     overhead,
