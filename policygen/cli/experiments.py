@@ -116,8 +116,11 @@ def _crew(begun: Sweep, place: Place) -> Crew | None:
 def _conduct(begun: Sweep, place: Place) -> None:
     from policygen.reports.sweeping import SweepTerminal, closing_words, way_on
     from policygen.sweeps.conduct import conduct
+    from policygen.sweeps.plan import idle_templates
 
     terminal = SweepTerminal(begun)
+    if idle_templates(begun.plan):
+        say("warning: builtin reads no prompt, so that its runs with other templates are the same", err=True)
     say(f"{len(begun.cells)} runs in {begun.folder}")
     try:
         crew = _crew(begun, place)

@@ -30,9 +30,10 @@ from support import (
 
 import policygen
 from policygen.errors import LogbookError, UsageError
+from policygen.prompts.catalogue import copy_template
 from policygen.runs.config import effective_config
 from policygen.sweeps.conduct import Sweep, conduct, open_sweep
-from policygen.sweeps.plan import Limits, Plan, product_of, read_plan, write_plan
+from policygen.sweeps.plan import Limits, Plan, idle_templates, product_of, read_plan, write_plan
 from policygen.sweeps.purse import spent_so_far
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -205,6 +206,17 @@ def test_a_failing_model_is_reported_at_the_end_and_its_runs_can_go_on(line: Lin
         done = line("resume", "swept", "--set", f"base_url={server.openai_url}")
         assert done.code == 0, done.err
     assert "2 of 4 runs finished, 2 were finished before" in done.out
+
+
+def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
+    for name in ("calm", "terse"):
+        copy_template("improve_table", name)
+    words = ("--template", "calm", "--template", "terse", "--seeds", 1, "--out", "swept", *WORDS)
+    done = line("sweep", "frozenlake", *words)
+    assert done.code == 0, done.err
+    assert "builtin reads no prompt" in done.err
+    assert not idle_templates(Plan(products=(product_of(["nim"], ["manual"], ["a", "b"], [1]),)))
+    assert not idle_templates(Plan(products=(product_of(["nim"], ["builtin"], ["a"], [1]),)))
 
 
 def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> None:

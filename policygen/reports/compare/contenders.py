@@ -140,7 +140,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
         raise LogbookError(
             "none of the runs is finished: there is nothing to compare; finish them with policygen resume"
         )
-    notes += _in_common(finished, by)
+    notes += _in_common(finished, by) + _unread(finished)
     notes += [f"{words}: {label}" for words, label in dict.fromkeys((r.words, r.contender) for r in results if r.words)]
     tasks = {result.task for result in results}
     columns = [column for name in dict.fromkeys(suites) for column in load_suite(name).published]
@@ -228,6 +228,17 @@ def _in_common(members: Sequence[Member], by: str | None) -> list[str]:
         if pooled:
             notes.append(f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks")
     return notes
+
+
+def _unread(members: Sequence[Member]) -> list[str]:
+    """What is to be said of templates that are compared by runs that read no prompt."""
+    templates: dict[str, set[str | None]] = {}
+    for member in members:
+        if member.summary is not None and not member.summary.is_language_model:
+            templates.setdefault(member.task.name, set()).add(member.config.template)
+    if not any(len(found) > 1 for found in templates.values()):
+        return []
+    return ["builtin reads no prompt: templates make no difference to its runs"]
 
 
 def _result(member: Member, contender: str) -> Result:

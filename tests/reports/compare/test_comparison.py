@@ -15,6 +15,7 @@ from support import in_a_process, sentences
 
 import policygen
 from policygen.errors import LogbookError, UsageError
+from policygen.prompts.catalogue import copy_template
 from policygen.reports.compare.comparison import Pair, pairs_of, rows_of, scale_of
 from policygen.reports.compare.contenders import Field, Result, read_field
 from policygen.reports.compare.figure import comparison_figure
@@ -256,6 +257,16 @@ def test_by_a_setting_pools_the_others_and_says_so() -> None:
     assert read_field(folders, by="task").contenders == ["all runs"]
     assert len(read_field(folders).contenders) == 4
     assert read_field(folders, suite="props15").published[0].scores.keys() == {"frozenlake"}
+
+
+def test_templates_that_nobody_reads_are_said_to_make_no_difference() -> None:
+    for name in ("calm", "terse"):
+        copy_template("improve_table", name)
+    runs = [policygen.run("frozenlake", iterations=1, template=name, seed=100, **SMALL) for name in ("calm", "terse")]
+    field = read_field([str(run.folder) for run in runs])
+    note = "builtin reads no prompt: templates make no difference to its runs"
+    assert note in field.notes
+    assert note not in read_field([str(runs[0].folder)]).notes
 
 
 @pytest.mark.parametrize(
