@@ -33,7 +33,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
-        self._hosts = frozenset(f"{name}:{port}" for name in NAMES)
+        bare = NAMES if port == 80 else ()  # browsers leave out the port that http has anyway
+        self._hosts = frozenset((*(f"{name}:{port}" for name in NAMES), *bare))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""

@@ -102,6 +102,8 @@ def read_run(folder: Path) -> RunContent:
     views = tuple(_told(view, user, config) for view in attempt_views(attempts, shown, best, turns))
     final = summary.final if summary is not None else None
     headline, interval, basis = _headline(final, best, attempts, finished=summary is not None)
+    # Whoever reads a shared page has no use for where the folder lay.
+    again = config.model_copy(update={"llm": f"replay:{folder.resolve().name}"})
     return RunContent(
         folder=folder,
         task=task,
@@ -127,7 +129,7 @@ def read_run(folder: Path) -> RunContent:
         settings=tuple(Fact(name, said(value)) for name, value in config.model_dump(exclude_none=True).items()),
         versions=versions_of(folder),
         command=command_of(config, task),
-        replay=command_of(config.model_copy(update={"llm": f"replay:{folder}"}), task) if has_replies(config) else "",
+        replay=command_of(again, task) if has_replies(config) else "",
     )
 
 

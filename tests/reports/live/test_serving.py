@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 from browser import browsing, needs_chromium
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Written, command, environment, in_a_process
 
 import policygen
 from policygen.reports.live.folders import run_folders
+from policygen.reports.live.guard import Guard
 from policygen.runs.steering import Steering
 
 
@@ -274,3 +277,11 @@ def test_a_browser_sees_a_run_go_on_and_can_say_something_to_it(server: Server, 
         assert browser.value("document.documentElement.scrollWidth") <= 390
         assert browser.errors == []
         assert {address[: len(server.origin)] for address in browser.requests} == {server.origin}
+
+
+@pytest.mark.parametrize(("port", "status"), [(80, 200), (8080, 403)])
+def test_only_on_port_80_a_host_needs_no_port(port: int, status: int) -> None:
+    browser = TestClient(Guard(PlainTextResponse("in"), port), base_url="http://localhost")
+    assert browser.get("/").status_code == status
+    assert browser.post("/", headers={"Origin": "http://localhost"}).status_code == status
+    assert browser.get("/", headers={"Host": "rebound.example"}).status_code == 403

@@ -110,7 +110,7 @@ def test_costs_settings_versions_and_the_commands_that_repeat_it(page: str, a_ru
     assert "8,000 in, 400 out" in said
     assert "cost unknown" in said
     assert "policygen run frozenlake --llm written:by-hand --policy table" in said
-    assert f"--llm replay:{a_run}" in said
+    assert f"--llm replay:{a_run.name}" in said
     assert "iterations 3" in said
     assert "gymnasium" in said
 
