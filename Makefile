@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check attack adviser first-runs refined-runs tuned-structures format clean
+.PHONY: demo test check attack adviser first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -60,6 +60,18 @@ refined-runs: $(DEV)
 	  echo '(the Jacobian) and the double pendulum (which six of its nine observations matter); the others read all of theirs.'; \
 	  echo 'Made with `make refined-runs`.'; echo; \
 	  cat $(REFINED)/table.md; } > results/benchmarks/refined_runs.md
+
+# The first table of results/benchmarks/chat.md: recorded replies of a chat model are played again and tuned anew. After
+# the task: how many replies, and how many episodes the run may play.
+CHAT := build/chat
+CHAT_TASKS := mountaincar-continuous:1:8000 inverted-pendulum:1:8000 inverted-double-pendulum:1:600 reacher:2:8000 \
+	frozenlake:1:8000 cliffwalking:1:8000 maze:1:8000 nim:1:8000 mountaincar:1:8000 navigation:2:2000 pong:1:8000 cartpole:1:8000
+chat: $(DEV)
+	rm -rf $(CHAT)
+	for job in $(CHAT_TASKS); do set -- $$(echo $$job | tr : ' '); \
+		$(BIN)/policygen run $$1 --llm replay:results/transcripts/$$1 --iterations $$2 --refine auto \
+			--max-episodes $$3 --seed 100 --jobs 1 --out $(CHAT)/$$1 || exit 1; done
+	$(BIN)/policygen compare $(CHAT)/*/* --by task --suite props15 -o $(CHAT)/table.md
 
 # The published table of results/benchmarks/tuned_structures.md: a chat model's reply for Hopper and one for BipedalWalker,
 # each tuned by CMA-ES within 8,000 episodes, two seeds. Takes 45 minutes on two cores.
