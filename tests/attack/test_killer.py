@@ -38,7 +38,7 @@ def disturbed(rng: random.Random, out: Path, longest: float, *arguments: object)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-@pytest.mark.parametrize("task", ["cartpole", "frozenlake"])
+@pytest.mark.parametrize("task", ["frozenlake", "cartpole"][: amount(1, 2)])
 def test_a_run_disturbed_at_random_ends_as_one_that_was_not(
     task: str, tally: Callable[[str], Tally], tmp_path: Path
 ) -> None:
