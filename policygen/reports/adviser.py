@@ -42,7 +42,7 @@ class Case:
     source: str
 
 
-CHAT = "a chat model's first reply ({}), its actions put into the cells of the task's grid"
+CHAT = "the table of a chat model's one-reply run ({}), its actions put into the cells of the task's grid"
 CASES = (
     Case("taxi", "Taxi-v4", "taxi.txt", 1_500, CHAT),
     Case("cliffwalking", "CliffWalkingSlippery-v1", "cliffwalking-slippery.txt", 1_500, CHAT),
