@@ -275,8 +275,8 @@ def _way_on(begun: Any) -> str:
 
     chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
     words = ["policygen", "resume", str(begun.folder), *(["--set", f"base_url={chosen}"] if chosen else [])]
-    # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
+    # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
     manual = any(spec.startswith("manual:") for spec in specs_of(begun.config.llm))
     words += ["--trust"] * (":" in begun.task.gym_id or manual)
     return f"Nothing is lost; go on with: {shlex.join(words)}"

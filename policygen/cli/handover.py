@@ -62,7 +62,12 @@ def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
 @click.option("-o", "--output", type=PATH, default=Path("simple.json"), help="File (default: simple.json).")
 @click.option("--task", "task_name", help="Task of a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="For each candidate (default 100).")
-@click.option("--max-episodes", type=click.IntRange(1), default=20_000, help="Of all candidates (default 20000).")
+@click.option(
+    "--max-episodes",
+    type=click.IntRange(1),
+    default=20_000,
+    help="Of all candidates (default 20000); checks come on top.",
+)
 @click.option("--margin", type=click.FloatRange(0, 1), default=0.01, help="Share of the score that may be lost (0.01).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
 @trust_option

@@ -35,11 +35,16 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
             episode begins.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is neither, or the environment's actions have parts of their own.
         PolicyError: it fails, or its action is none of the environment's.
         EnvironmentFault: the environment fails.
     """
     acting = _acting(guest)
+    if task.action_layout is not None:
+        raise UsageError(
+            f"{task.gym_id} takes actions of several parts, and only policies of policygen are scored on such: "
+            "wrap the environment so that its action is one Box or one Discrete"
+        )
     env = make_env(task)
     try:
         episodes = []

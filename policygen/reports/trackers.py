@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class Sink(Protocol):
         ...
 
 
-class Tracker(Listener):
+class Tracker(Listener, ABC):
     """Writes every attempt of a run once, those of an interrupted run that it was not there for as well.
 
     Raises:
@@ -78,9 +79,9 @@ class Tracker(Listener):
     def _import(self) -> Any:
         return importlib.import_module(self.package)
 
+    @abstractmethod
     def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
         """Where to write, and what finds it again; `known` is that of an interrupted run, or empty."""
-        raise NotImplementedError
 
     def started(self, run: Watched) -> None:
         """Open what is written to, and write the attempts that it lacks."""

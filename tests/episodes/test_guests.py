@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -82,6 +83,25 @@ def test_what_cannot_act_is_one_sentence(guest: Any, sentence: str) -> None:
     with pytest.raises((UsageError, PolicyError), match=sentence) as caught:
         policygen.score(guest, "cartpole", episodes=2)
     assert "\n" not in str(caught.value)
+
+
+class Tap(gym.Env[Any, Any]):
+    """Water that is on or off, and how far."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Dict(on=gym.spaces.Discrete(2), far=gym.spaces.Box(0, 1, (1,), np.float32))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 0.0, False, True, {}
+
+
+def test_actions_of_several_parts_are_refused_before_anything_plays() -> None:
+    with pytest.raises(UsageError, match=r"^[^\n]*takes actions of several parts[^\n]*$"):
+        policygen.score(lambda observation: {"on": 1, "far": [0.5]}, Tap, episodes=2)
 
 
 def test_a_guest_needs_a_task() -> None:

@@ -12,12 +12,13 @@ import numpy as np
 from policygen.policies.export.c_language import C
 from policygen.policies.export.expressions import Writer, number, weighted_sum
 from policygen.policies.export.program import (
+    MANY_EDGES,
     Cells,
     Program,
     action_words,
     cells_of,
-    is_finite_already,
     observation_rows,
+    terms_of,
     text_lines,
     weights_of,
 )
@@ -25,9 +26,6 @@ from policygen.policies.export.words import Identifiers, in_columns, remark, wra
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
-from policygen.quantities.tree import Name
-
-_MANY_EDGES = 4  # bins of whole numbers are counted out beyond it instead of listed
 
 
 @dataclass
@@ -153,15 +151,9 @@ def _remember(file: _File, fields: dict[str, str]) -> None:
 
 def _weigh(file: _File, policy: LinearPolicy) -> None:
     program, writer = file.program, file.writer
-    terms: dict[int, str] = {}
-    used = {i for _, weights, _ in weights_of(policy) for _, i in weights}
-    for i in sorted(used):
-        term = policy.terms[i]
-        if is_finite_already(program, term):
-            terms[i] = writer.write(term)
-            continue
-        terms[i] = file.identifiers.new("t", term.name if isinstance(term, Name) else str(i + 1))
-        file.body += wrapped(f"const double {terms[i]} = {writer.call('finite', writer.write(term))};", "    ")
+    terms, computed = terms_of(program, writer, file.identifiers)
+    for name, value in computed:
+        file.body += wrapped(f"const double {name} = {value};", "    ")
     box, mixed = policy.task.action_space == "box", policy.task.action_space == "mixed"
     if not box:
         file.body += [f"    double score[{len(policy.equations)}];", "    int i;"]
@@ -223,7 +215,7 @@ def _bin(file: _File, i: int) -> str:
     last = len(dimension.edges)
     if not last:
         return "0UL"
-    if dimension.counts_integers and last > _MANY_EDGES:
+    if dimension.counts_integers and last > MANY_EDGES:
         return file.writer.helped(f"pg_whole({value}, {last}UL)")
     name = file.identifiers.new("pg_edges", dimension.name)
     file.data += _array(f"static const float {name}[{last}]", map(_single, dimension.cuts))

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.policies.export.words import plain_ascii
+from policygen.policies.export.expressions import Writer
+from policygen.policies.export.words import Identifiers, plain_ascii
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
@@ -23,6 +24,7 @@ from policygen.tasks.spaces import Actuator, slug
 from policygen.tasks.task import output_names
 
 MOST_ROWS = 200  # of a table that are repeated in a comment
+MANY_EDGES = 4  # bins of whole numbers are counted out beyond it instead of listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,23 @@ def weights_of(policy: LinearPolicy) -> Iterator[tuple[str, list[tuple[float, in
 def is_finite_already(program: Program, term: Node) -> bool:
     """Whether a term is a feature, which is a finite number by definition."""
     return isinstance(term, Name) and term.name in dict(program.definitions)
+
+
+def terms_of(
+    program: Program, writer: Writer, identifiers: Identifiers
+) -> tuple[dict[int, str], list[tuple[str, str]]]:
+    """The weighed terms of equations as expressions, by index, and name and value of those to be computed before."""
+    policy = program.policy
+    assert isinstance(policy, LinearPolicy)
+    terms, computed = dict[int, str](), list[tuple[str, str]]()
+    for i in sorted({i for _, weights, _ in weights_of(policy) for _, i in weights}):
+        term = policy.terms[i]
+        if is_finite_already(program, term):
+            terms[i] = writer.write(term)
+            continue
+        terms[i] = identifiers.new("t", term.name if isinstance(term, Name) else str(i + 1))
+        computed.append((terms[i], writer.call("finite", writer.write(term))))
+    return terms, computed
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ from typing import Any
 
 from policygen.policies.export.expressions import Language, Writer, number, weighted_sum
 from policygen.policies.export.program import (
+    MANY_EDGES,
     Program,
     action_words,
     cells_of,
-    is_finite_already,
     observation_rows,
+    terms_of,
     text_lines,
     weights_of,
 )
@@ -20,7 +21,6 @@ from policygen.policies.export.words import Identifiers, in_columns, remark
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import INFINITE, slot_of
-from policygen.quantities.tree import Name
 
 _HELPERS = {
     "_safe": '''def _safe(function, x, above=math.nan):
@@ -103,7 +103,6 @@ PYTHON = Language(
     folded=("min", "max"),
     helpers=_HELPERS,
 )
-_MANY_EDGES = 4  # bins of whole numbers are counted out beyond it instead of listed
 
 
 @dataclass
@@ -199,15 +198,9 @@ def _remember(file: _File) -> None:
 
 def _weigh(file: _File, policy: LinearPolicy) -> None:
     program, writer = file.program, file.writer
-    terms: dict[int, str] = {}
-    used = {i for _, weights, _ in weights_of(policy) for _, i in weights}
-    for i in sorted(used):
-        term = policy.terms[i]
-        if is_finite_already(program, term):
-            terms[i] = writer.write(term)
-            continue
-        terms[i] = file.identifiers.new("t", term.name if isinstance(term, Name) else str(i + 1))
-        file.body.append(f"    {terms[i]} = {writer.call('finite', writer.write(term))}")
+    terms, computed = terms_of(program, writer, file.identifiers)
+    for name, value in computed:
+        file.body.append(f"    {name} = {value}")
     box = policy.task.action_space == "box"
     outputs = []
     for k, (name, weights, bias) in enumerate(weights_of(policy)):
@@ -280,7 +273,7 @@ def _bin(file: _File, policy: TablePolicy, i: int) -> str:
     value, last = file.writer.names[dimension.name], len(dimension.edges)
     if not last:
         return "0"
-    if dimension.counts_integers and last > _MANY_EDGES:
+    if dimension.counts_integers and last > MANY_EDGES:
         return file.writer.helped(f"_whole({value}, {last})")
     name = file.identifiers.new("_EDGES", dimension.name)
     file.data.append(f"{name} = ({', '.join(map(number, dimension.cuts))},)")

@@ -179,4 +179,4 @@ def _along(policy: Policy, episode: Trajectory) -> npt.NDArray[np.generic]:
     observations = episode.observations[:-1]
     if not policy.remembers:
         return policy.act(observations)
-    return policy._act_on_columns(policy.reader.along(observations, episode.actions))
+    return policy.act_on_quantities(policy.reader.along(observations, episode.actions))

@@ -39,7 +39,7 @@ def simplify_table(contest: Contest) -> None:
 
 
 def _accept(contest: Contest, policy: TablePolicy, rules: Sequence[Rule]) -> bool:
-    """Whether these rows are fewer, or as many and shorter, and not worse."""
+    """Take these rows, which are simpler, where they are not worse."""
     return contest.accepts(replace(policy, rules=tuple(rules)))
 
 
