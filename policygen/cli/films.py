@@ -30,7 +30,7 @@ def film(source: Path, output: Path | None, *, window: bool, task_name: str | No
     MP4 and windows need, brings `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL or OSMesa.
     """
     from policygen.reports import film as films
-    from policygen.reports.frames import Look, frames
+    from policygen.reports.frames import Look, ending_of, frames
     from policygen.reports.style import check_suffix
     from policygen.reports.window import check_screen, show
     from policygen.runs.reading import read_policy
@@ -52,6 +52,8 @@ def film(source: Path, output: Path | None, *, window: bool, task_name: str | No
     for take in shown:
         episode = take.episode
         what = take.title or "episode"
-        say(f"{what}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}")
+        ending = ending_of(episode, policy.task)
+        said = ", ".join(filter(None, (ending.why, ending.solved)))
+        say(f"{what}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}; {said}")
     if not window:
         say(path)

@@ -15,8 +15,10 @@ import numpy.typing as npt
 from policygen.episodes.scenes import Scene, Stage
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
+from policygen.prompts.account import reached_its_goal
 from policygen.reports.decisions import Decision, Explainer
 from policygen.reports.style import OKABE_ITO
+from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
 RATE = 25.0  # frames a second, at most
 LONGEST_PAUSE = 1.0  # seconds a step, where an episode is short
 SHORTEST_FILM = 4.0  # seconds that an episode takes, if its steps are not paused on longer than that
-LAST_FRAME = 1.5  # seconds
+LAST_FRAME = 2.5  # seconds: it says why the episode ended
 SLOW_PACE = 10.0  # steps a second up to which each is a move to think about, not a motion
 SHORTEST_MOTION, SLOWEST = 2.5, 0.1  # seconds, and of the environment's own pace
+SMALLEST_TEXT = 13  # pixels, of letters of normal size, that are read on a telephone
 _INK, _GREY, _PAPER, _LINE = "#1a1a1a", "#666666", "#ffffff", "#dddddd"
 
 
@@ -99,6 +102,31 @@ def _timing(length: int, pace: float, look: Look, most: float) -> _Timing:
     return _Timing(every, seconds, faster)
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why an episode ended, `terminated: goal reached`, and whether its return counts as solved, if the task says."""
+
+    why: str
+    solved: str = ""
+
+
+def ending_of(episode: Trajectory, task: Task) -> Ending:
+    """Why an episode ended; what the environment does not say of success is told from its rewards, as prompts do."""
+    limit = f"the limit of {task.max_steps:,} steps"
+    if episode.unstable:
+        why = "the simulation broke down"
+    elif not episode.terminated:
+        why = f"truncated at {limit}" if episode.length >= task.max_steps else "truncated by the environment"
+    elif reached_its_goal(episode, task.solved):
+        why = "terminated: goal reached"
+    else:
+        why = "terminated: failed" if episode.length < task.max_steps else f"terminated at {limit}"
+    if task.solved is None:
+        return Ending(why)
+    solved = "solved" if episode.episode_return >= task.solved else "not solved"
+    return Ending(why, f"{solved} (that takes {task.solved:g})")
+
+
 def frames(policy: Policy, takes: list[Take], look: Look = Look()) -> Iterator[Frame]:
     """The frames of some episodes of a policy, one after the other, made as they are asked for.
 
@@ -137,7 +165,7 @@ class _Panel:
 
     def __init__(self, policy: Policy, width: int, reasons: int) -> None:
         self._policy, self._width = policy, width // 2 * 2  # films want even numbers of pixels
-        self._size = max(10, width // 34)
+        self._size = max(SMALLEST_TEXT, width // 34)
         self._line = round(1.5 * self._size)
         self._height = self._line * (3 + (1 + reasons if reasons else 1)) + self._size
         self._above: int | None = None
@@ -160,7 +188,7 @@ class _Panel:
 
     def _write(self, draw: ImageDraw, y: int, scene: Scene, take: Take, what: tuple[Decision | None, float]) -> None:
         (decision, faster), episode, left, right = what, take.episode, self._size // 2, self._width - self._size // 2
-        plain, bold, small = _font(self._size), _font(self._size, bold=True), _font(self._size - 2)
+        plain, bold, small = _font(self._size), _font(self._size, bold=True), _font(self._size - 1)
         above = f"{self._policy.task.name}{', ' + take.title if take.title else ''}"
         pace = f"{faster:.2g} times as fast" if faster >= 1.05 else f"slowed {1 / faster:.2g} times" * (faster <= 0.95)
         room = right - left - small.getlength(pace) - self._size
@@ -171,8 +199,9 @@ class _Panel:
         draw.text((right, y), f"return {_number(scene.earned)}", _INK, bold, anchor="ra")
         y += self._line
         if decision is None:
-            ended = "the environment ended it" if episode.terminated else "the time limit ended it"
-            draw.text((left, y), f"the end: {ended}", _INK, bold)
+            ending = ending_of(episode, self._policy.task)
+            draw.text((left, y), _cut(ending.why, bold, right - left), _INK, bold)
+            draw.text((left, y + self._line), _cut(ending.solved, small, right - left), _INK, small)
             return
         if decision.action:
             draw.text((left, y), _cut(decision.action, bold, right - left), _INK, bold)

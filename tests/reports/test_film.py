@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from policygen.errors import UsageError
 from policygen.policies.policy import Policy
 from policygen.reports import film
 from policygen.reports.decisions import Explainer
-from policygen.reports.frames import SMALL, Look, frames
+from policygen.reports.frames import LAST_FRAME, SMALL, Look, ending_of, frames
 from policygen.reports.window import show
 
 LEAN = """
@@ -91,6 +92,24 @@ def test_all_frames_of_a_film_have_one_size():
     shown = film.takes(policy, episodes=8)
     assert len({Explainer(policy, take.episode).most for take in shown}) > 1
     assert len({frame.image.size for frame in frames(policy, shown, Look(width=80, most=16))}) == 1
+
+
+def test_the_last_frame_holds_and_says_why_the_episode_ended(falling):
+    [take] = film.takes(falling)
+    failed = ending_of(take.episode, falling.task)
+    assert (failed.why, failed.solved) == ("terminated: failed", "not solved (that takes 475)")
+    whole = replace(take.episode, rewards=np.ones(500, np.float32), terminated=False, truncated=True)
+    assert ending_of(whole, falling.task).why == "truncated at the limit of 500 steps"
+    cut = replace(take.episode, terminated=False)
+    assert ending_of(cut, falling.task).why == "truncated by the environment"
+    lake = policygen.parse("| row | column | action |\n|-|-|-|\n| * | * | down |", "frozenlake-deterministic")
+    goal = replace(take.episode, rewards=np.array([0, 0, 1], np.float32), episode_return=1.0)
+    ended = ending_of(goal, lake.task)
+    assert (ended.why, ended.solved) == ("terminated: goal reached", "solved (that takes 1)")
+    assert ending_of(replace(goal, unstable=True), replace(lake.task, solved=None)).why == "the simulation broke down"
+    picture = Image.open(io.BytesIO(film.gif(falling, [take], SMALL)))
+    picture.seek(picture.n_frames - 1)
+    assert picture.info["duration"] == 1_000 * LAST_FRAME > 2_000
 
 
 def test_a_long_film_is_cut_to_what_fits(falling):
@@ -172,6 +191,7 @@ def test_the_command_writes_a_gif_and_says_what_it_shows(tmp_path, falling):
     returns = policygen.score(falling, episodes=3).returns
     worst = returns.index(min(returns)) + 1
     assert done.stdout.startswith(f"episode {worst} of 3, the worst: return {min(returns):g}, ")
+    assert "; terminated: failed, not solved (that takes 475)\n" in done.stdout
     assert done.stdout.endswith("film.gif\n")
     assert len(opened((tmp_path / "film.gif").read_bytes())) > 10
 
