@@ -147,6 +147,7 @@ def run(
     **options: Any,
 ) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
+    from policygen.llm import reads_prompts
     from policygen.llm.cache import Cache
     from policygen.reports.trackers import trackers
     from policygen.runs.config import effective_config, step_timeout_of
@@ -164,10 +165,10 @@ def run(
     for sentence in begun.task.assumed:
         say(f"  assumed: {sentence}")
     if (example := begun.search.example) is not None:
-        use = "" if begun.proposer.reads_prompts else f"; {config.llm} ignores it"
+        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
         say(f"  example: a {example.kind} policy for {example.task}{use}")
     if shown := begun.search.demonstrations:
-        use = "" if begun.proposer.reads_prompts else f"; {config.llm} ignores them"
+        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
         best = max(episode.trajectory.episode_return for episode in shown)
         say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
     _carry_out(begun, told)

@@ -25,9 +25,10 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
     """
     from policygen.runs.logbook import Logbook
     from policygen.runs.steering import Steering
+    from policygen.search.steer import why_untold
 
-    logbook, steering = Logbook(run_folder), Steering(run_folder)
-    config = logbook.config()
+    Logbook(run_folder).config()
+    steering = Steering(run_folder)
     if withdraw is not None:
         if text is not None:
             raise UsageError("say one thing at a time: a comment, or --withdraw")
@@ -45,12 +46,10 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
         if not comments:
             say('no comments; add one with: policygen comment RUN "TEXT"')
         return
+    if why := why_untold(run_folder):
+        raise UsageError(why)
     made = steering.say(text, once=not until_withdrawn)
     say(f"comment {made.number}: the next prompt carries it{'' if made.once else ', and those after it'}")
-    if config.llm.partition(":")[0] in ("builtin", "replay"):
-        say(f"Warning: {config.llm} does not read prompts: a comment makes no difference to it", err=True)
-    elif logbook.summary() is not None:
-        say(f"the run is finished; it is told if that goes on: policygen resume {run_folder} --iterations N", err=True)
 
 
 @click.command()
@@ -68,13 +67,8 @@ def continue_run(run_folder: Path) -> None:
 
 
 def _pause(folder: Path, paused: bool) -> None:
-    from policygen.runs.logbook import Logbook
-    from policygen.runs.steering import Steering
+    from policygen.search.steer import pause as pause_run
 
-    logbook = Logbook(folder)
-    logbook.config()
-    if logbook.summary() is not None:
-        raise UsageError(f"{folder} is finished: there is nothing to {'pause' if paused else 'continue'}")
-    changed = Steering(folder).pause(paused)
+    changed = pause_run(folder, paused)
     words = "it waits before its next prompt" if paused else "it goes on"
     say(words if changed else f"it is {'paused already' if paused else 'not paused'}")

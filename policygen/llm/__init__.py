@@ -24,6 +24,7 @@ __all__ = [
     "Spec",
     "connect",
     "joined_specs",
+    "reads_prompts",
     "read_spec",
     "specs_of",
 ]
@@ -34,7 +35,8 @@ class Entry:
     """One line of the table: how a provider is written, what it is, and the class that is imported when it is used.
 
     `argument` names what follows the colon, `takes` says whether it must, may or must not be there. `is_language_model`
-    says what is known of it before it is connected; a replay is whatever it repeats.
+    says what is known of it before it is connected; a replay is whatever it repeats. `reads_prompts` says whether what
+    a prompt shows makes a difference to it.
     """
 
     help: str
@@ -43,6 +45,7 @@ class Entry:
     argument: str = "MODEL"
     takes: Literal["required", "optional", "none"] = "required"
     is_language_model: bool = True
+    reads_prompts: bool = True
 
     def load(self) -> Callable[..., Any]:
         """Import the provider's class, and with it whatever software development kit it stands on."""
@@ -57,6 +60,7 @@ PROVIDERS: dict[str, Entry] = {
         "Builtin",
         takes="none",
         is_language_model=False,
+        reads_prompts=False,
     ),
     "openai": Entry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI"),
     "gemini": Entry("Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini", "Gemini"),
@@ -69,13 +73,19 @@ PROVIDERS: dict[str, Entry] = {
         "Compatible",
     ),
     "manual": Entry(
-        "you: paste replies from a chat window into the terminal, or into files of a folder",
+        "you and a chat window: paste replies into the terminal, or save them as DIR/reply-001.md, ...",
         "policygen.llm.manual",
         "Manual",
         argument="DIR",
         takes="optional",
     ),
-    "replay": Entry("the recorded replies of an earlier run", "policygen.llm.replay", "Replay", argument="RUN"),
+    "replay": Entry(
+        "the recorded replies of an earlier run",
+        "policygen.llm.replay",
+        "Replay",
+        argument="RUN",
+        reads_prompts=False,
+    ),
 }
 
 
@@ -99,6 +109,14 @@ def specs_of(spec: str) -> tuple[str, ...]:
     """The single providers of one that is written `openai:a + gemini:b`; a name may hold a plus all the same."""
     parts = [part.strip() for part in spec.split(" + ")]
     return tuple(parts) if all(read_spec(part).entry for part in parts) else (spec,)
+
+
+def reads_prompts(spec: str) -> bool:
+    """Whether what a prompt shows, a comment or an example, makes a difference to the replies of this provider.
+
+    One that the table lacks, a program's own, is taken to read them.
+    """
+    return any(entry is None or entry.reads_prompts for entry in (read_spec(one).entry for one in specs_of(spec)))
 
 
 def joined_specs(specs: Sequence[str]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 
 from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, resource_folders
@@ -104,6 +104,12 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
         found = list(_referenced(_environment().parse(texts[_stem(name)]), constants or {}))
         waiting += reversed(found)
     return texts
+
+
+def mentions(texts: Iterable[str], variable: str) -> bool:
+    """Whether any of these templates, which compile, asks for a variable that it is given."""
+    parse = _environment().parse
+    return any(variable in meta.find_undeclared_variables(parse(text)) for text in texts)
 
 
 def _stem(name: str) -> str:

@@ -90,7 +90,6 @@ class PlainSearch:
     """Proposes what a search without a language model answers, `builtin` or the replay of one: no token is spent."""
 
     is_language_model = False
-    reads_prompts = False
 
     def __init__(self, provider: Provider, config: RunConfig) -> None:
         self.provider = provider

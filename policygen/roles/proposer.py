@@ -56,14 +56,12 @@ class Proposal:
 class Proposer(Protocol):
     """Who proposes policies in a run.
 
-    `provider` answers; `introduction` names it, as a run's first line does; `reads_prompts` says whether what a prompt
-    shows makes a difference to it.
+    `provider` answers; `introduction` names it, as a run's first line does.
     """
 
     provider: Provider
     introduction: str
     is_language_model: bool
-    reads_prompts: bool
 
     def check(self, task: Task) -> None:
         """Refuse what could only fail later, after episodes were played and a folder made.
@@ -91,7 +89,6 @@ class LanguageModel:
     """Asks a language model within the budget, and for a repair while its reply cannot be read."""
 
     is_language_model = True
-    reads_prompts = True
 
     def __init__(
         self,

@@ -21,7 +21,6 @@ class Team:
     """Asks the model whose turn it is (see `runs.turns`); each attempt records which it was."""
 
     is_language_model = True
-    reads_prompts = True
 
     def __init__(self, several: Several, config: RunConfig) -> None:
         self.provider: Provider = several

@@ -5,15 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from policygen.errors import TemplateError, UsageError
+from policygen.llm import reads_prompts
 from policygen.llm.messages import Prompt
 from policygen.prompts.render import improve_template
+from policygen.prompts.templates import mentions, used_templates
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Correspondence
 from policygen.runs.listeners import Steered
+from policygen.runs.logbook import Logbook
 from policygen.runs.state import Context
+from policygen.runs.steering import Steering
 
 _KNOWN_BY = 40  # characters of a comment that are looked for in a prompt
+_ADD = 'add a line to it: {% include "_comments.j2" %}'
 
 
 def steered(contexts: Sequence[Context], correspondence: Correspondence) -> list[Context]:
@@ -45,6 +52,41 @@ def check_shown(
         if any(comment.split("\n")[0][:_KNOWN_BY] not in request for comment in context.comments):
             name = improve_template(config)
             correspondence.tell(
-                Steered(f'template {name} does not show comments; add a line to it: {{% include "_comments.j2" %}}')
+                Steered(f"template {name} does not show comments; {_ADD}")
             )
             return
+
+
+def pause(folder: Path, paused: bool = True) -> bool:
+    """Let the run in a folder wait before its next prompt, or go on; returns whether that changes anything.
+
+    Raises:
+        UsageError: it is finished.
+        LogbookError: it is not a run folder, or the file of what was said to it is damaged or cannot be written.
+    """
+    logbook = Logbook(folder)
+    logbook.config()
+    if logbook.summary() is not None:
+        raise UsageError(f"{folder} is finished: there is nothing to {'pause' if paused else 'continue'}")
+    return Steering(folder).pause(paused)
+
+
+def why_untold(folder: Path) -> str:
+    """Why no prompt of the run in a folder would carry a comment, as a sentence; empty where one would.
+
+    Raises:
+        LogbookError: it is not a run folder, or is damaged.
+    """
+    logbook = Logbook(folder)
+    config = logbook.config()
+    if not reads_prompts(config.llm):
+        return f"{config.llm.partition(':')[0]} reads no prompts: a comment makes no difference to this run"
+    if logbook.summary() is not None:
+        way_on = f"policygen resume {shlex.quote(str(folder))} --iterations N"
+        return f"the run is finished, and no prompt will carry a comment; give it more, and comment then: {way_on}"
+    name = improve_template(config)
+    try:
+        texts = used_templates((name,), {"kind": config.policy})
+    except TemplateError:  # the run was begun elsewhere: the texts are those that it has seen
+        texts = next((dict(version.texts) for version in reversed(logbook.templates())), {})
+    return "" if not texts or mentions(texts.values(), "comments") else f"template {name} does not show comments; {_ADD}"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from policygen.errors import LogbookError, UsageError, explain
 from policygen.files import check_mark, damaged, mark, read_plain, toml_of, write_atomically
-from policygen.llm import read_spec
+from policygen.llm import read_spec, reads_prompts
 from policygen.sweeps.suites import PROTOCOL, find_suite, load_suite
 from policygen.tasks.trust import check_names
 
@@ -114,8 +114,7 @@ def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[st
 
 def idle_templates(plan: Plan) -> bool:
     """Whether several templates are to be compared, and no provider of theirs reads a prompt."""
-    entries = ((len(product.templates), [read_spec(llm).entry for llm in product.llms]) for product in plan.products)
-    return any(count > 1 and not any(e is None or e.is_language_model for e in found) for count, found in entries)
+    return any(len(one.templates) > 1 and not any(map(reads_prompts, one.llms)) for one in plan.products)
 
 
 def _entries(name: str) -> Iterator[Entry]:

@@ -19,6 +19,7 @@ from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.steering import Steering
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
+from policygen.search.steer import why_untold
 
 WORDS = "Keep away from row 3: the ice is thin there."
 REPLIES = (ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, ALWAYS_DOWN)
@@ -165,7 +166,6 @@ def test_a_paused_run_that_is_resumed_goes_on(tmp_path: Path) -> None:
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, folder = a_run(tmp_path, {})
-    (folder / "summary.json").unlink()
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
 
     def said(*words: str, code: int = 0) -> str:
@@ -176,6 +176,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
         assert ended.value.code == code, heard.err
         return heard.out + heard.err
 
+    assert "no prompt will carry a comment" in said("comment", str(folder), WORDS, code=2)
+    assert not (folder / "comments.jsonl").exists()
+    (folder / "summary.json").unlink()
     assert said("comment", str(folder), WORDS) == "comment 1: the next prompt carries it, and those after it\n"
     assert WORDS in said("prompt", str(folder))
     assert said("comment", str(folder)) == f"1. {WORDS}  (not told yet)\n"
@@ -184,6 +187,27 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert said("pause", str(folder)) == "it waits before its next prompt\n"
     assert said("continue", str(folder)) == "it goes on\n"
     assert "is not a run folder" in said("pause", str(tmp_path), code=1)
+
+
+def test_a_comment_that_no_prompt_would_carry_is_refused_in_a_sentence(tmp_path: Path, workplace: Path) -> None:
+    _, _, folder = a_run(tmp_path / "finished", {})
+    assert why_untold(folder).endswith(f"give it more, and comment then: policygen resume {folder} --iterations N")
+    (folder / "summary.json").unlink()
+    assert why_untold(folder) == ""
+    replay = policygen.run("frozenlake", llm=f"replay:{folder}", iterations=1, out=tmp_path / "replay").folder
+    builtin = policygen.run("frozenlake", iterations=1, out=tmp_path / "builtin").folder
+    for name, silent in (("replay", replay), ("builtin", builtin)):
+        assert why_untold(silent) == f"{name} reads no prompts: a comment makes no difference to this run"
+    (workplace / "templates").mkdir()
+    (workplace / "templates" / "mine.j2").write_text("Row and column decide.\n")
+    _, _, folder = a_run(tmp_path / "mine", {}, template="mine")
+    (folder / "summary.json").unlink()
+    missing = 'template mine does not show comments; add a line to it: {% include "_comments.j2" %}'
+    assert why_untold(folder) == missing
+    (workplace / "templates" / "mine.j2").unlink()  # the run was begun elsewhere
+    assert why_untold(folder) == missing
+    (workplace / "templates" / "mine.j2").write_text('Row and column decide.\n{% include "_comments.j2" %}\n')
+    assert why_untold(folder) == ""
 
 
 def test_what_is_said_is_in_the_transcript_and_no_key_is_in_the_file(

@@ -216,6 +216,7 @@ def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
     done = line("sweep", "frozenlake", *words)
     assert done.code == 0, done.err
     assert "builtin reads no prompt" in done.err
+    assert idle_templates(Plan(products=(product_of(["nim"], ["builtin", "replay:x"], ["a", "b"], [1]),)))
     assert not idle_templates(Plan(products=(product_of(["nim"], ["manual"], ["a", "b"], [1]),)))
     assert not idle_templates(Plan(products=(product_of(["nim"], ["builtin"], ["a"], [1]),)))
 

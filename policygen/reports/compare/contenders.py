@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from policygen.errors import LogbookError, UsageError
+from policygen.llm import reads_prompts
 from policygen.reports.compare.foreign import read_foreign
 from policygen.reports.groups import Member, each_once, proposals_label, read_member
 from policygen.reports.style import Numbers
@@ -232,13 +233,13 @@ def _in_common(members: Sequence[Member], by: str | None) -> list[str]:
 
 def _unread(members: Sequence[Member]) -> list[str]:
     """What is to be said of templates that are compared by runs that read no prompt."""
-    templates: dict[str, set[str | None]] = {}
+    templates: dict[tuple[str, str], set[str | None]] = {}
     for member in members:
-        if member.summary is not None and not member.summary.is_language_model:
-            templates.setdefault(member.task.name, set()).add(member.config.template)
-    if not any(len(found) > 1 for found in templates.values()):
-        return []
-    return ["builtin reads no prompt: templates make no difference to its runs"]
+        if not reads_prompts(member.config.llm):
+            name = member.config.llm.partition(":")[0]
+            templates.setdefault((name, member.task.name), set()).add(member.config.template)
+    names = sorted({name for (name, _), found in templates.items() if len(found) > 1})
+    return [f"{name} reads no prompt: templates make no difference to its runs" for name in names]
 
 
 def _result(member: Member, contender: str) -> Result:

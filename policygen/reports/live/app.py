@@ -24,6 +24,7 @@ from policygen.reports.live.guard import Guard
 from policygen.reports.page.content import read_run
 from policygen.reports.page.render import environment, pictures_of, render
 from policygen.runs.steering import MOST_CHARACTERS, Steering
+from policygen.search.steer import pause, why_untold
 
 LARGEST_BODY = 16 * MOST_CHARACTERS  # bytes of a form
 _KEPT = 64  # runs whose parts of pages are kept
@@ -70,8 +71,8 @@ class Live:
             self._pictures[folder] = (state, pictures_of(run))
         drawn = self._pictures[folder][1]
         address = f"/run/{quote(key)}"
-        alone = not key
-        return render("live.html.j2", run, playing=None, address=address, alone=alone, most=MOST_CHARACTERS, **drawn)
+        live = {"alone": not key, "most": MOST_CHARACTERS, "untold": why_untold(folder)}
+        return render("live.html.j2", run, playing=None, address=address, **live, **drawn)
 
     def folder(self, key: str) -> Path:
         """The folder of a run: one of those that are there, whatever is asked for."""
@@ -82,8 +83,11 @@ class Live:
 
     def steer(self, key: str, what: str, said: dict[str, str]) -> None:
         """Carry out what a form asks for."""
-        steering = Steering(self.folder(key))
+        folder = self.folder(key)
+        steering = Steering(folder)
         if what == "comment":
+            if why := why_untold(folder):
+                raise _Refused(400, why)
             steering.say(said.get("text", ""), once="once" in said)
         elif what == "withdraw":
             number = said.get("number", "")
@@ -91,7 +95,7 @@ class Live:
                 raise _Refused(400, "There is no such comment.")
             steering.withdraw(int(number))
         else:
-            steering.pause(what == "pause")
+            pause(folder, what == "pause")
 
 
 def _listed(key: str, folder: Path, version: Version) -> Listed:

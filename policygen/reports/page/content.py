@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from policygen.llm import reads_prompts
 from policygen.policies.policy import Policy
 from policygen.reports.compare.words import number
 from policygen.reports.groups import proposals_label
 from policygen.reports.page.attempts import AttemptView, attempt_views, score_words, shown_attempts
 from policygen.reports.page.conversation import turns_of
-from policygen.reports.page.spending import Fact, command_of, has_replies, said, spending, versions_of
+from policygen.reports.page.spending import Fact, command_of, said, spending, versions_of
 from policygen.reports.progress import share_lines
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
@@ -129,7 +130,7 @@ def read_run(folder: Path) -> RunContent:
         settings=tuple(Fact(name, said(value)) for name, value in config.model_dump(exclude_none=True).items()),
         versions=versions_of(folder),
         command=command_of(config, task),
-        replay=command_of(again, task) if has_replies(config) else "",
+        replay=command_of(again, task) if reads_prompts(config.llm) else "",
     )
 
 

@@ -63,11 +63,6 @@ def said(value: Any) -> str:
     return "yes" if value is True else "no" if value is False else str(value)
 
 
-def has_replies(config: RunConfig) -> bool:
-    """Whether its replies are its own, and are worth repeating without asking again."""
-    return config.llm.partition(":")[0] not in ("builtin", "replay")
-
-
 def command_of(config: RunConfig, task: Task) -> str:
     """The command that carries out a run with the same settings."""
     words = ["policygen", "run", config.task]

@@ -201,6 +201,8 @@ def test_every_answer_says_what_a_browser_may_do_with_it(server: Server) -> None
 
 
 def test_a_run_is_told_something_paused_and_let_go_on(server: Server, tmp_path: Path) -> None:
+    assert "Tell it</button>" not in server.ask("/run/sweep/one-s0").text
+    (server.folder / "sweep" / "one-s0" / "summary.json").unlink()  # an unfinished one
     steering = Steering(server.folder / "sweep" / "one-s0")
     answer = server.tell("/steer/comment/sweep/one-s0", "text=Brake+%C3%A9arlier&once=1")
     assert (answer.status, answer.headers["location"]) == (303, "/run/sweep/one-s0")
@@ -221,6 +223,8 @@ def test_a_run_is_told_something_paused_and_let_go_on(server: Server, tmp_path: 
         ("comment/going", "text=", 400, "the comment is empty"),
         ("comment/going", f"text={'x' * 3_000}", 400, "may have 2,000; shorten it"),
         ("comment/going", f"text={'x' * 100_000}", 413, "That is too long."),
+        ("comment/done", "text=hello", 400, "the run is finished, and no prompt will carry a comment"),
+        ("pause/done", "", 400, "is finished: there is nothing to pause"),
         ("comment/nowhere", "text=hello", 404, "There is no such run."),
         ("comment/linked", "text=hello", 404, "There is no such run."),
         ("withdraw/going", "number=9", 400, "no comment stands"),
