@@ -24,8 +24,8 @@ __all__ = [
     "Spec",
     "connect",
     "joined_specs",
-    "reads_prompts",
     "read_spec",
+    "reads_prompts",
     "specs_of",
 ]
 

@@ -51,9 +51,7 @@ def check_shown(
         request = prompt.messages[-1].content
         if any(comment.split("\n")[0][:_KNOWN_BY] not in request for comment in context.comments):
             name = improve_template(config)
-            correspondence.tell(
-                Steered(f"template {name} does not show comments; {_ADD}")
-            )
+            correspondence.tell(Steered(f"template {name} does not show comments; {_ADD}"))
             return
 
 
@@ -89,4 +87,6 @@ def why_untold(folder: Path) -> str:
         texts = used_templates((name,), {"kind": config.policy})
     except TemplateError:  # the run was begun elsewhere: the texts are those that it has seen
         texts = next((dict(version.texts) for version in reversed(logbook.templates())), {})
-    return "" if not texts or mentions(texts.values(), "comments") else f"template {name} does not show comments; {_ADD}"
+    return (
+        "" if not texts or mentions(texts.values(), "comments") else f"template {name} does not show comments; {_ADD}"
+    )

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from policygen.errors import LogbookError, UsageError, explain
 from policygen.files import check_mark, damaged, mark, read_plain, toml_of, write_atomically
-from policygen.llm import read_spec, reads_prompts
+from policygen.llm import reads_prompts
 from policygen.sweeps.suites import PROTOCOL, find_suite, load_suite
 from policygen.tasks.trust import check_names
 
