@@ -51,7 +51,7 @@ def origin(env: gym.Env[Any, Any]) -> str:
 # A module that registers environments and a colon before it are optional.
 _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")
 # Which extra of ours brings what an environment family needs.
-_EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d"}
+_EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
 
 
 def _no_remarks_of_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:

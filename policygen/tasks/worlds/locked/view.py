@@ -1,0 +1,88 @@
+"""What the robot in a locked room knows: its map, read as things in places, and the words for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+Cell = tuple[int, int]  # (x to the right, y down)
+
+MISSION = "open the door"
+LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, NOTHING = range(7)
+UNSEEN, EMPTY, WALL, DOOR, KEY, BOX = 0, 1, 2, 4, 5, 7
+KINDS = {KEY: "key", BOX: "box", DOOR: "door"}  # in the order in which they are told
+COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
+AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # of the directions right, down, left, up
+NOBODY = 4  # the direction where the robot is not
+NONE = (EMPTY, 0, 0, NOBODY)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A key, box or door that was seen, and where it is."""
+
+    kind: str
+    colour: str
+    place: Cell
+
+
+class View:
+    """A map, shape (w, h, 4), uint8, as the environment hands it on; see `LockedRoomEnv`.
+
+    Attributes:
+        here, direction: where the robot is, and which way it looks.
+        carried: what it carries, as (kind, colour), or None.
+    """
+
+    __slots__ = ("_colours", "_height", "_kinds", "carried", "direction", "here")
+
+    def __init__(self, image: npt.NDArray[Any]) -> None:
+        self._height = image.shape[1]
+        self._kinds: bytes = image[:, :, 0].tobytes()
+        self._colours: bytes = image[:, :, 1].tobytes()
+        whose: bytes = image[:, :, 3].tobytes()
+        at = len(whose) - len(whose.lstrip(bytes([NOBODY])))
+        self.here: Cell = divmod(at, self._height)
+        self.direction: int = whose[at]
+        held = self._kinds[at]
+        self.carried = (KINDS[held], COLOURS[self._colours[at]]) if held in KINDS else None
+
+    def kind(self, cell: Cell) -> int:
+        """What is known to be in a cell."""
+        return int(self._kinds[cell[0] * self._height + cell[1]])
+
+    def ahead(self, cell: Cell | None = None, direction: int | None = None) -> Cell:
+        """The cell before the robot, or before one that stands elsewhere or looks another way."""
+        x, y = self.here if cell is None else cell
+        dx, dy = AHEAD[self.direction if direction is None else direction]
+        return x + dx, y + dy
+
+    def things(self) -> Iterator[Thing]:
+        """What was seen and is not carried: keys, boxes, doors, each from left to right."""
+        own = self.here[0] * self._height + self.here[1]
+        for number, kind in KINDS.items():
+            at = self._kinds.find(number)
+            while at >= 0:
+                if at != own:
+                    yield Thing(kind, COLOURS[self._colours[at]], divmod(at, self._height))
+                at = self._kinds.find(number, at + 1)
+
+    def is_complete(self) -> bool:
+        """Whether walls and doors that were seen close the room, and all within them was seen."""
+        height = self._height
+        edges = [i for i, kind in enumerate(self._kinds) if kind in (WALL, DOOR)]
+        if not edges:
+            return False
+        columns, rows = [i // height for i in edges], [i % height for i in edges]
+        left, right, top, bottom = min(columns), max(columns), min(rows), max(rows)
+        around = 2 * (right - left + bottom - top)
+        return (
+            len(edges) == around
+            and right - left >= 2 <= bottom - top
+            and not any(
+                UNSEEN in self._kinds[x * height + top : x * height + bottom + 1] for x in range(left, right + 1)
+            )
+        )
