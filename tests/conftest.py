@@ -13,6 +13,9 @@ from support import Line, Said, foreign_variables
 
 from policygen import cli
 
+# Processes that tests begin keep what they compile: without that, each of them compiles the whole package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 @pytest.fixture
 def workplace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from dataclasses import replace
 
@@ -32,10 +33,13 @@ def policy_for(name: str, text: str) -> Policy:
     return policy
 
 
+@functools.cache
 def hopping() -> Policy:
-    names = load_task("Hopper-v5").observation_names
-    text = "\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}" for i in range(3))
-    return replace(policy_for("Hopper-v5", text), task=replace(load_task("Hopper-v5"), max_steps=120))
+    task = replace(load_task("Hopper-v5"), max_steps=120)
+    names = task.observation_names
+    policy = parse("\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}" for i in range(3)), task).policy
+    assert policy is not None
+    return policy
 
 
 def copies_of(task: Task, monkeypatch: pytest.MonkeyPatch) -> Simulator:

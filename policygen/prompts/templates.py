@@ -100,8 +100,7 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
         if _stem(name) in texts or (name not in names and find_resource("templates", name, ".j2") is None):
             continue
         texts[_stem(name)] = _explained(name, functools.partial(_source, name))
-        # What is parsed here has been compiled before: it is sound.
-        found = list(_referenced(_environment().parse(texts[_stem(name)]), constants or {}))
+        found = list(_referenced(_references(texts[_stem(name)]), constants or {}))
         waiting += reversed(found)
     return texts
 
@@ -123,16 +122,25 @@ def _source(name: str) -> str:
     return _Loader().get_source(environment, name)[0]
 
 
-def _referenced(template: nodes.Template, constants: Mapping[str, str]) -> Iterator[str]:
-    """The names that a template includes, imports or extends, as far as they can be told."""
+@functools.lru_cache(maxsize=64)
+def _references(text: str) -> tuple[nodes.Expr, ...]:
+    """What a template includes, imports or extends, in order; it has been compiled before, so that it is sound."""
+    found: list[nodes.Expr] = []
+    template = _environment().parse(text)
     for node in template.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
         named: nodes.Expr = node.template  # type: ignore[attr-defined]
-        for choice in named.items if isinstance(named, nodes.List | nodes.Tuple) else [named]:
-            pattern = _pattern(choice, constants)
-            if "*" in pattern:
-                yield from (name for name in list_resources("templates", ".j2") if fnmatchcase(name, _stem(pattern)))
-            else:
-                yield pattern
+        found += named.items if isinstance(named, nodes.List | nodes.Tuple) else [named]
+    return tuple(found)
+
+
+def _referenced(choices: Iterable[nodes.Expr], constants: Mapping[str, str]) -> Iterator[str]:
+    """The names of the templates that `_references` found, as far as they can be told."""
+    for choice in choices:
+        pattern = _pattern(choice, constants)
+        if "*" in pattern:
+            yield from (name for name in list_resources("templates", ".j2") if fnmatchcase(name, _stem(pattern)))
+        else:
+            yield pattern
 
 
 def _pattern(node: nodes.Node, constants: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -95,8 +96,9 @@ def test_random_actions_stay_in_this_process_where_their_generator_is() -> None:
     assert [t.episode_return for t in shared] == [t.episode_return for t in alone]
 
 
-@pytest.mark.parametrize("policy", [policy_for("cartpole", CLUMSY), hopping()], ids=["cartpole", "hopper"])
-def test_workers_and_copies_play_the_same_episodes(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("made", [lambda: policy_for("cartpole", CLUMSY), hopping], ids=["cartpole", "hopper"])
+def test_workers_and_copies_play_the_same_episodes(made: Callable[[], Policy], monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = made()
     monkeypatch.setattr(workers, "SECONDS_WORTH_SHARING", -1.0)
     monkeypatch.setattr(workers, "SECONDS_WORTH_STARTING", -1.0)
     monkeypatch.setattr(policygen.episodes.simulator, "has_vector_form", lambda env: False)

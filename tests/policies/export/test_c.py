@@ -15,6 +15,7 @@ from exporting import (
     EVIL,
     MIXED,
     REMEMBERING,
+    TABLES,
     VALVES,
     hostile_task,
     random_table,
@@ -46,7 +47,7 @@ ROWS = 100_000
 
 
 @needs_cc
-@pytest.mark.parametrize("name", tables())
+@pytest.mark.parametrize("name", TABLES)
 def test_every_action_of_a_table_is_numpy_s(name: str, tmp_path: Path) -> None:
     policy = tables()[name]
     decide = compiled(policy, tmp_path, ("-O1", "-pedantic"))

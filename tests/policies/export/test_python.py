@@ -11,6 +11,7 @@ from exporting import (
     EQUATIONS,
     MIXED,
     REMEMBERING,
+    TABLES,
     VALVES,
     hostile_task,
     random_table,
@@ -57,7 +58,7 @@ def test_choices_beside_numbers(name: str) -> None:
     assert_alike(written(MIXED[name], VALVES), 500)
 
 
-@pytest.mark.parametrize("name", tables())
+@pytest.mark.parametrize("name", TABLES)
 def test_tables(name: str) -> None:
     assert_alike(tables()[name], 500)
 
