@@ -30,8 +30,8 @@ def workplace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
 
 
 @pytest.fixture
-def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
-    """Runs the command line in this process: a second less than a process of its own takes."""
+def line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
+    """Runs the command line in this process, in the workplace: seconds less than a process of its own takes."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
 
     def typed(*arguments: object) -> Said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from support import (
     BEST_LAKE,
     MALFORMED_LAKE,
     NO_POLICY,
+    Line,
     attempts_of,
     files_with,
     in_a_process,
@@ -270,19 +272,22 @@ def test_the_command_line_runs_a_model_to_the_end(tmp_path: Path) -> None:
     assert files_with(folder, COMPATIBLE.key) == []
 
 
-def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(tmp_path: Path) -> None:
+def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(
+    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SERVICES[1].key)
     script = [Scripted(status=401, error="no such key", code="invalid_api_key"), ALWAYS_DOWN]
     with ChatServer(script) as server:
         run_it = ("run", "frozenlake", "--iterations", 1, "--llm", "openai:gpt-5-mini", "--base-url", server.openai_url)
-        done = in_a_process(*run_it, cwd=tmp_path, OPENAI_API_KEY=SERVICES[1].key)
+        done = line(*run_it)
         folder = the_run(tmp_path / "results")
-        assert done.returncode == 1
-        refused, hint = sentences(done.stderr)
+        assert done.code == 1
+        refused, hint = sentences(done.err)
         assert refused == "Error: OpenAI refused the key in OPENAI_API_KEY (401): no such key"
         on = ("resume", f"results/{folder.name}", "--set", f"base_url={server.openai_url}")
         assert hint == f"Nothing is lost; go on with: policygen {' '.join(on)}"
-        again = in_a_process(*on, cwd=tmp_path, OPENAI_API_KEY=SERVICES[1].key)
-    assert again.returncode == 0, again.stderr
+        again = line(*on)
+    assert again.code == 0, again.err
     assert summary_of(folder)["llm_calls"] == 2
     assert summary_of(folder)["attempts"] == 1
 
@@ -370,18 +375,17 @@ def test_a_search_without_a_model_uses_no_tokens_and_no_money() -> None:
     assert (result.summary.tokens_in, result.summary.usd) == (0, 0.0)
 
 
-def test_budgets_are_options_of_the_command_line(tmp_path: Path) -> None:
+def test_budgets_are_options_of_the_command_line(line: Line) -> None:
     with ChatServer([NO_POLICY] * 9) as server:
-        done = in_a_process(
+        done = line(
             *("run", "frozenlake", "--llm", "compatible:m", "--base-url", server.openai_url, "--repairs", 0),
             *("--max-calls", 2, "--max-tokens", 100_000, "--max-usd", 1, "--max-episodes", 500),
             *("--set", "price_in=1", "--set", "price_out=2"),
-            cwd=tmp_path,
         )
         assert len(server.chats) == 2
-    assert done.returncode == 1
-    assert "stopped: all 2 calls (--max-calls) are used" in done.stdout
-    assert "no policy was found" in done.stdout
+    assert done.code == 1
+    assert "stopped: all 2 calls (--max-calls) are used" in done.out
+    assert "no policy was found" in done.out
 
 
 # --- replies without a server ----------------------------------------------------------------------------------------
@@ -426,12 +430,13 @@ def test_a_person_pastes_replies_through_a_pipe(tmp_path: Path) -> None:
     assert summary["usd"] is None
 
 
-def test_the_end_of_the_pipe_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
-    done = in_a_process(
-        "run", "frozenlake", "--llm", "manual", "--iterations", 5, cwd=tmp_path, stdin=f"{ALWAYS_DOWN}\nEND\n"
-    )
-    assert done.returncode == 1
-    assert sentences(done.stderr)[0] == "Error: the input ended before a reply was pasted"
+def test_the_end_of_the_pipe_ends_the_run_with_one_sentence(
+    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{ALWAYS_DOWN}\nEND\n"))
+    done = line("run", "frozenlake", "--llm", "manual", "--iterations", 5)
+    assert done.code == 1
+    assert sentences(done.err)[0] == "Error: the input ended before a reply was pasted"
     assert len(attempts_of(the_run(tmp_path / "results"))) == 2
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import BEST_LAKE, in_a_process
+from support import BEST_LAKE, Line
 
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
@@ -27,26 +27,26 @@ def best(tmp_path: Path) -> Path:
     ("to", "word"),
     [("c", "int frozenlake_act("), ("python", "def act("), ("json", '"codes"'), ("latex", "tabular")],
 )
-def test_export_prints_or_writes(to: str, word: str, best: Path, tmp_path: Path) -> None:
-    printed = in_a_process("export", best, "--to", to, cwd=tmp_path)
-    assert printed.returncode == 0, printed.stderr
-    assert word in printed.stdout
-    written = in_a_process("export", best, "--to", to, "-o", "policy.out", cwd=tmp_path)
-    assert written.stdout.strip() == "policy.out"
-    assert (tmp_path / "policy.out").read_text() == printed.stdout
+def test_export_prints_or_writes(to: str, word: str, best: Path, tmp_path: Path, line: Line) -> None:
+    printed = line("export", best, "--to", to)
+    assert printed.code == 0, printed.err
+    assert word in printed.out
+    written = line("export", best, "--to", to, "-o", "policy.out")
+    assert written.out.strip() == "policy.out"
+    assert (tmp_path / "policy.out").read_text() == printed.out
 
 
-def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, best: Path) -> None:
-    said = in_a_process("export", tmp_path / "none.json", "--to", "c", cwd=tmp_path)
-    assert said.returncode == 1
-    assert said.stderr.startswith("Error: cannot read")
-    assert "Traceback" not in said.stderr
-    said = in_a_process("export", best, "--to", "fortran", cwd=tmp_path)
-    assert said.returncode == 2
-    assert "'fortran' is not one of" in said.stderr
+def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, best: Path, line: Line) -> None:
+    said = line("export", tmp_path / "none.json", "--to", "c")
+    assert said.code == 1
+    assert said.err.startswith("Error: cannot read")
+    assert "Traceback" not in said.err
+    said = line("export", best, "--to", "fortran")
+    assert said.code == 2
+    assert "'fortran' is not one of" in said.err
     record = json.loads(best.read_text())
     record["kind"] = "oracle"
     best.write_text(json.dumps(record))
-    said = in_a_process("export", best, "--to", "c", cwd=tmp_path)
-    assert said.returncode == 1
-    assert "there is no kind `oracle`" in said.stderr
+    said = line("export", best, "--to", "c")
+    assert said.code == 1
+    assert "there is no kind `oracle`" in said.err

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from support import Written, attempts_of, in_a_process, outcome, summary_of, the_run, transcript_of
+from support import Line, Written, attempts_of, outcome, summary_of, the_run, transcript_of
 
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
@@ -313,23 +313,21 @@ def test_a_run_shows_them_records_them_and_counts_them_not(tmp_path: Path) -> No
         load_run(shown.folder)
 
 
-def test_from_the_command_line_a_run_s_episodes_become_another_s_demonstrations(tmp_path: Path, datasets: Path) -> None:
+@pytest.mark.usefixtures("datasets")
+def test_from_the_command_line_a_run_s_episodes_become_another_s_demonstrations(tmp_path: Path, line: Line) -> None:
     few = ("--iterations", 1, "--episodes", 5, "--set", "final_episodes=5", "--set", "warmup_episodes=5")
-    variables = {"MINARI_DATASETS_PATH": str(datasets)}
-    first = in_a_process("run", "cartpole", *few, "--out", "a", cwd=tmp_path, **variables)
-    assert first.returncode == 0, first.stderr
+    first = line("run", "cartpole", *few, "--out", "a")
+    assert first.code == 0, first.err
     run = the_run(tmp_path / "a")
-    said = in_a_process("export", run, "--to", "minari", "-o", "mine-v0", cwd=tmp_path, **variables)
-    assert said.returncode == 0, said.stderr
-    assert "10 episodes" in said.stdout
-    second = in_a_process(
-        "run", "cartpole", *few, "--demonstrations", "mine-v0", "--out", "b", cwd=tmp_path, **variables
-    )
-    assert second.returncode == 0, second.stderr
-    assert "demonstrations: 10 episodes" in second.stdout
-    assert "builtin ignores them" in second.stdout
+    said = line("export", run, "--to", "minari", "-o", "mine-v0")
+    assert said.code == 0, said.err
+    assert "10 episodes" in said.out
+    second = line("run", "cartpole", *few, "--demonstrations", "mine-v0", "--out", "b")
+    assert second.code == 0, second.err
+    assert "demonstrations: 10 episodes" in second.out
+    assert "builtin ignores them" in second.out
     assert outcome(the_run(tmp_path / "b"))["attempts"] == outcome(run)["attempts"]
-    assert "Warning" not in said.stderr
+    assert "Warning" not in said.err
     with pytest.raises(UsageError, match="Pendulum-v1 observes 3 numbers"):
         read_demonstrations("mine-v0", load_task("pendulum"))
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from support import in_a_process
 
 import policygen
 from policygen.episodes.scenes import Stage
@@ -184,15 +183,15 @@ def test_a_window_goes_through_the_frames(falling, monkeypatch):
         presser.join()
 
 
-def test_the_command_writes_a_gif_and_says_what_it_shows(tmp_path, falling):
+def test_the_command_writes_a_gif_and_says_what_it_shows(tmp_path, falling, line):
     falling.save(tmp_path / "p.json")
-    done = in_a_process("film", "p.json", "--worst", "--episodes", 3, cwd=tmp_path)
-    assert done.stderr == ""
+    done = line("film", "p.json", "--worst", "--episodes", 3)
+    assert done.err == ""
     returns = policygen.score(falling, episodes=3).returns
     worst = returns.index(min(returns)) + 1
-    assert done.stdout.startswith(f"episode {worst} of 3, the worst: return {min(returns):g}, ")
-    assert "; terminated: failed, not solved (that takes 475)\n" in done.stdout
-    assert done.stdout.endswith("film.gif\n")
+    assert done.out.startswith(f"episode {worst} of 3, the worst: return {min(returns):g}, ")
+    assert "; terminated: failed, not solved (that takes 475)\n" in done.out
+    assert done.out.endswith("film.gif\n")
     assert len(opened((tmp_path / "film.gif").read_bytes())) > 10
 
 
@@ -203,9 +202,9 @@ def test_the_command_writes_a_gif_and_says_what_it_shows(tmp_path, falling):
         (["-o", "a.gif", "--window"], "into a file or into a window"),
     ],
 )
-def test_a_mistake_is_a_sentence(tmp_path, falling, arguments, said):
+def test_a_mistake_is_a_sentence(tmp_path, falling, arguments, said, line):
     falling.save(tmp_path / "p.json")
-    done = in_a_process("film", "p.json", *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    done = line("film", "p.json", *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1

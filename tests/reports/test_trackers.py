@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Written, files_with, in_a_process, the_run
+from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with, the_run
 
 import policygen
 from policygen.errors import UsageError
@@ -181,8 +181,8 @@ def test_what_an_earlier_process_left_is_believed_only_where_it_can_be(damage: s
     assert sorted(tensorboard(folder)) == [0, 1]
 
 
-def test_trackers_are_chosen_on_the_command_line(tmp_path: Path) -> None:
+def test_trackers_are_chosen_on_the_command_line(tmp_path: Path, line: Line) -> None:
     arguments = ("run", "frozenlake", "--iterations", 1, "--episodes", 4, "--set", "stop_at=2")
-    done = in_a_process(*arguments, "--track", "tensorboard", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = line(*arguments, "--track", "tensorboard")
+    assert done.code == 0, done.err
     assert sorted(tensorboard(the_run(tmp_path / "results"))) == [0, 1]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
-from support import LEANING, PAIR, Line, Said, files_with, in_a_process, lines_of, transcript_of
+from support import LEANING, PAIR, Line, Said, files_with, lines_of, transcript_of
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
@@ -313,16 +313,19 @@ def test_a_policy_found_before_stands_in_without_a_key_and_is_called_none(line: 
     assert "# table policy for frozenlake" in line("show", "here").out
 
 
-def test_the_command_tells_what_it_took_and_keeps_no_key(tmp_path: Path) -> None:
+def test_the_command_tells_what_it_took_and_keeps_no_key(
+    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = "token-abcdefgh12345678WXYZ"
+    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", key)
     with ChatServer([RIGHT] * 14) as server:
         arguments = ("--llm", "compatible:m", "--base-url", server.openai_url, "--episodes", 2, "--out", "here")
-        done = in_a_process("drive", "frozenlake", *arguments, cwd=tmp_path, OPENAI_COMPATIBLE_API_KEY=key)
-    assert done.returncode == 0, done.stderr
-    assert "frozenlake (FrozenLake-v1), 2 episodes, at the wheel: compatible:m" in done.stdout
-    assert "shown: bins of row, column (16 cells); up to 4 questions at a time" in done.stdout
-    assert "tokens and cost unknown an episode" in done.stdout
-    assert "table of what was chosen: " in done.stdout
+        done = line("drive", "frozenlake", *arguments)
+    assert done.code == 0, done.err
+    assert "frozenlake (FrozenLake-v1), 2 episodes, at the wheel: compatible:m" in done.out
+    assert "shown: bins of row, column (16 cells); up to 4 questions at a time" in done.out
+    assert "tokens and cost unknown an episode" in done.out
+    assert "table of what was chosen: " in done.out
     assert server.chats[0].headers["authorization"] == f"Bearer {key}"
     assert files_with(tmp_path, key) == []
 

@@ -13,8 +13,8 @@ from support import (
     BEST_LAKE,
     MALFORMED_LAKE,
     NO_POLICY,
+    Line,
     attempts_of,
-    in_a_process,
     outcome,
     summary_of,
     the_run,
@@ -147,14 +147,14 @@ def test_a_servers_address_is_that_of_the_compatible_ones_and_a_limit_of_cost_ne
         policygen.run("frozenlake", llm="openai:gpt-5-mini + compatible:m", base_url=options.base_url, max_usd=1.0)
 
 
-def test_turns_on_the_command_line(tmp_path: Path) -> None:
+def test_turns_on_the_command_line(tmp_path: Path, line: Line) -> None:
     with ChatServer([ALWAYS_DOWN, MALFORMED_LAKE, ALWAYS_RIGHT, BEST_LAKE]) as server:
         arguments = ("run", "frozenlake", "--llm", "compatible:a", "--llm", "compatible:b", "--set", "choose=round")
         more = ("--base-url", server.openai_url, "--iterations", 3, "--repairs", 1, "--set", "stop_at=2")
-        done = in_a_process(*arguments, *more, cwd=tmp_path)
+        done = line(*arguments, *more)
         assert [chat.body["model"] for chat in server.chats] == ["a", "b", "b", "a"]
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
     assert lines[0].endswith("proposals from compatible:a + compatible:b")
     assert any(line.startswith("  2/3  compatible:b: ") for line in lines)
     assert any(line.startswith("compatible:a: 2 proposals (67%), 2 became the best, gained 0.6907") for line in lines)
@@ -163,5 +163,5 @@ def test_turns_on_the_command_line(tmp_path: Path) -> None:
     )
     folder = the_run(tmp_path / "results")
     assert folder.name.startswith("frozenlake-compatible-2")
-    shown = in_a_process("prompt", folder, cwd=tmp_path)
-    assert "cost unknown" in shown.stderr
+    shown = line("prompt", folder)
+    assert "cost unknown" in shown.err

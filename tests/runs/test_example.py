@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
-from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, in_a_process, sentences, the_run
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Line, Written, sentences, the_run
 
 import policygen
 from policygen.errors import LogbookError, PolicyError, PolicygenError
@@ -240,7 +240,7 @@ def test_latest_is_the_newest_run_and_the_new_run_remembers_which_that_was() -> 
 
 
 @pytest.mark.parametrize("way", ["option", "set", "config", "library"])
-def test_an_example_can_be_given_in_every_way_a_setting_can(way: str, tmp_path: Path) -> None:
+def test_an_example_can_be_given_in_every_way_a_setting_can(way: str, line: Line) -> None:
     path = saved()
     if way == "library":
         policygen.run("frozenlake", iterations=1, example=path)
@@ -251,9 +251,9 @@ def test_an_example_can_be_given_in_every_way_a_setting_can(way: str, tmp_path: 
             "set": ("--set", f"example={path}"),
             "config": ("--config", "mine.toml"),
         }
-        done = in_a_process("run", "frozenlake", "--iterations", 1, *given[way], cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "  example: a linear policy for cartpole; builtin ignores it\n" in done.stdout
+        done = line("run", "frozenlake", "--iterations", 1, *given[way])
+        assert done.code == 0, done.err
+        assert "  example: a linear policy for cartpole; builtin ignores it\n" in done.out
     record = json.loads((the_run(Path("results")) / "example.json").read_text())
     assert (record["task"], record["gym_id"], record["kind"]) == ("cartpole", "CartPole-v1", "linear")
     assert record["lines"] == Policy.load(path).to_text().splitlines()
@@ -277,15 +277,15 @@ def test_builtin_ignores_it() -> None:
 )
 @pytest.mark.parametrize("command", ["run", "prompt"])
 def test_an_example_that_cannot_be_read_is_one_sentence_before_anything_is_played(
-    command: str, given: str, said: str, tmp_path: Path
+    command: str, given: str, said: str, line: Line
 ) -> None:
     Path("folder").mkdir()
     Path("torn.json").write_text("{ torn")
     Path("other.json").write_text("{}")
-    done = in_a_process(command, "cartpole", "--example", given, cwd=tmp_path)
-    assert done.returncode in (1, 2)
-    assert done.stdout == ""
-    (sentence,) = sentences(done.stderr)
+    done = line(command, "cartpole", "--example", given)
+    assert done.code in (1, 2)
+    assert done.out == ""
+    (sentence,) = sentences(done.err)
     assert sentence.startswith(f"Error: {said}")
     assert not Path("results").exists()
 

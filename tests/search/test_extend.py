@@ -15,8 +15,8 @@ from support import (
     BEST_LAKE,
     MALFORMED_LAKE,
     NO_POLICY,
+    Line,
     attempts_of,
-    in_a_process,
     outcome,
     sentences,
     summary_of,
@@ -158,18 +158,18 @@ def test_shares_of_a_budget_would_all_have_been_others() -> None:
         resume(folder, assignments=["jobs=1"])
 
 
-def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(tmp_path: Path) -> None:
+def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(line: Line) -> None:
     folder = made("frozenlake", "runs", iterations=1, **SMALL)
     copy = Path(shutil.copytree(folder, "copy"))
-    done = in_a_process("resume", folder, "--iterations", 3, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("going on after attempt 1\n")
-    assert "stopped: all 3 iterations are done" in done.stdout
+    done = line("resume", folder, "--iterations", 3)
+    assert done.code == 0, done.err
+    assert done.out.startswith("going on after attempt 1\n")
+    assert "stopped: all 3 iterations are done" in done.out
     assert summary_of(folder)["iterations"] == 3
     assert outcome(finished(copy, "iterations=3")) == outcome(folder)
-    refused = in_a_process("resume", folder, "--max-usd", 1, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert sentences(refused.stderr) == [
+    refused = line("resume", folder, "--max-usd", 1)
+    assert refused.code == 2
+    assert sentences(refused.err) == [
         "Error: --set max_usd=1: the run has no such limit; a run that goes on can have more, not less"
     ]
     with pytest.raises(PolicygenError, match=r"is finished; see it .* or give it more, as in: .* --iterations 6"):

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from support import in_a_process, sentences
+from support import Line, sentences
 
 import policygen
 from policygen.errors import LogbookError, UsageError
@@ -220,7 +220,7 @@ def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
 SMALL = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "jobs": 1}
 
 
-def test_runs_sweeps_and_other_programs_runs_in_one_comparison(tmp_path: Path) -> None:
+def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_path: Path) -> None:
     settings = tuple(f"{name}={value}" for name, value in SMALL.items())
     plan = Plan(products=(product_of(["quick"], [], [], [100, 101, 102]),), settings=(*settings, "iterations=1"))
     sweep = open_sweep(Path("swept"), plan)
@@ -234,15 +234,15 @@ def test_runs_sweeps_and_other_programs_runs_in_one_comparison(tmp_path: Path) -
     assert field.contenders == ["iterations 1", "iterations 4", "PPO"]
     assert field.scores("cartpole", "PPO").tolist() == [200.0]
     assert any("training episodes" in note for note in field.notes)
-    done = in_a_process("compare", *sources, "-o", "c.md", "-o", "c.png", "--columns", 1, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = line("compare", *sources, "-o", "c.md", "-o", "c.png", "--columns", 1)
+    assert done.code == 0, done.err
     assert {"c.md", "c.png"} <= {path.name for path in tmp_path.iterdir()}
-    said = done.stdout.splitlines()[-1]
+    said = done.out.splitlines()[-1]
     assert "Whether PPO or iterations 1 is better on cartpole is open" in said
     assert "a single run does not say how much runs differ" in said
     assert "on nim; 3 seeds each" in said or "on nim is open" in said
-    one = in_a_process("compare", *map(str, longer), cwd=tmp_path)
-    assert re.search(r"scores \S+ \[.*\] on nim; 3 seeds each\.$", one.stdout.strip())
+    one = line("compare", *longer)
+    assert re.search(r"scores \S+ \[.*\] on nim; 3 seeds each\.$", one.out.strip())
 
 
 def test_by_a_setting_pools_the_others_and_says_so() -> None:
@@ -280,12 +280,12 @@ def test_templates_that_nobody_reads_are_said_to_make_no_difference() -> None:
         (("X:nim=log.csv", "-o", "x.png", "--x", "calls"), "none of these runs counts calls"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, line: Line) -> None:
     Path("log.csv").write_text("episodes,return\n1,2\n")
-    done = in_a_process("compare", *arguments, cwd=tmp_path)
-    assert done.returncode in (1, 2)
-    (line,) = sentences(done.stderr)
-    assert sentence in line
+    done = line("compare", *arguments)
+    assert done.code in (1, 2)
+    (said,) = sentences(done.err)
+    assert sentence in said
 
 
 def test_unfinished_runs_are_left_out_and_counted() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, browsing, needs_chromium
-from support import BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Written, in_a_process
+from support import BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Line, Written
 
 import policygen
 from policygen.errors import LogbookError, UsageError
@@ -190,7 +190,7 @@ def test_where_the_environment_cannot_be_played_the_page_says_why_it_has_no_film
     assert shown.words.startswith("There is no film here: ")
 
 
-def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path) -> None:
+def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path, line: Line) -> None:
     sweep = tmp_path / "s"
     sweep.mkdir()
     plan = Plan(products=(product_of(["frozenlake"], ["builtin"], [], [0, 1]),))
@@ -199,9 +199,9 @@ def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path) -> None:
     for cell in cells_of(plan):
         settings = {"seed": cell.seed, "iterations": 2}
         carry_out(start(task, effective_config(task, "frozenlake", options=settings), sweep, name=cell.key))
-    said = in_a_process("report", "s", "-o", "s.html", cwd=tmp_path)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout.startswith("s.html (0.")
+    said = line("report", "s", "-o", "s.html")
+    assert said.code == 0, said.err
+    assert said.out.startswith("s.html (0.")
     page = (tmp_path / "s.html").read_text()
     for part in ("all 2 runs are finished", "Scores", "Best policies", "frozenlake-builtin-s1"):
         assert part.lower() in words(page).lower()

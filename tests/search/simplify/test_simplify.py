@@ -10,7 +10,7 @@ import pytest
 from exporting import written
 from generators import tables as random_tables
 from hypothesis import given, settings
-from support import ARM, in_a_process
+from support import ARM, Line
 
 import policygen
 from policygen.episodes.exact import finite_mdp
@@ -218,25 +218,23 @@ def test_wrong_input_is_one_sentence(tmp_path: Path) -> None:
         simplify(policy, episodes=1)
 
 
-def test_the_command_prints_sizes_and_scores_and_saves_a_policy(tmp_path: Path) -> None:
+def test_the_command_prints_sizes_and_scores_and_saves_a_policy(tmp_path: Path, line: Line) -> None:
     (tmp_path / "p.txt").write_text("left = -3.001*angle\nright = angle + 0.25*spin + 0.04*position + 0.08*velocity")
-    said = in_a_process(
-        "simplify", "p.txt", "--task", "cartpole", "--episodes", 20, "--seed", 5, "-o", "small.json", cwd=tmp_path
-    )
-    assert said.returncode == 0, said.stderr
-    assert "before: 5 terms" in said.stdout
-    assert "after:  " in said.stdout
+    said = line("simplify", "p.txt", "--task", "cartpole", "--episodes", 20, "--seed", 5, "-o", "small.json")
+    assert said.code == 0, said.err
+    assert "before: 5 terms" in said.out
+    assert "after:  " in said.out
     assert load_task("cartpole").name == Policy.load(tmp_path / "small.json").task.name
 
 
-def test_the_command_prints_a_table_with_its_features_and_bins(tmp_path: Path) -> None:
+def test_the_command_prints_a_table_with_its_features_and_bins(tmp_path: Path, line: Line) -> None:
     (tmp_path / "p.txt").write_text(
         "let lean = angle + 0.5*spin\nbins lean: 0\n| lean | action |\n| 0 | left |\n| 1 | right |"
     )
-    said = in_a_process("simplify", "p.txt", "--task", "cartpole", "--episodes", 5, cwd=tmp_path)
-    shown = in_a_process("show", "simple.json", cwd=tmp_path)
-    assert said.returncode == 0, said.stderr
-    printed = said.stdout.split("\n\n")[-2]
+    said = line("simplify", "p.txt", "--task", "cartpole", "--episodes", 5)
+    shown = line("show", "simple.json")
+    assert said.code == 0, said.err
+    printed = said.out.split("\n\n")[-2]
     assert "let lean = " in printed
     assert "\nbins lean: " in printed
-    assert printed in shown.stdout
+    assert printed in shown.out
