@@ -134,7 +134,7 @@ class Reader:
     def _recollections(self) -> tuple[Callable[[Any, Any], Any], ...]:
         """For each of `remembered` what it is after a step: a function of the quantities and of the action."""
         return tuple(
-            _quantity(self.names.index(name)) if name in self.names else _part_of_decision(self.task, name)
+            _quantity(self.names.index(name)) if name in self.names else part_of_decision(self.task, name)
             for name in self.remembered
         )
 
@@ -232,7 +232,7 @@ def _quantity(index: int) -> Callable[[Any, Any], Any]:
     return lambda quantities, action: quantities[index]
 
 
-def _part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
+def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
     """What of an action has the name: a number, the index of a label, or whether a label was chosen (1 or 0)."""
     alone = task.action_space == "discrete"
     outputs = iter(output_names(task))

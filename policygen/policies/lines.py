@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import NUMBER, ascii_signs
+from policygen.policies.shaping import OBJECTIVE, POTENTIAL
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Node
@@ -49,6 +50,8 @@ class Draft:
     equations: dict[str, Node] = field(default_factory=dict)
     params: dict[int, tuple[int, float]] = field(default_factory=dict)
     bare: dict[str, int] = field(default_factory=dict)  # features written without `let`, and their lines
+    shaping: dict[str, tuple[int, str]] = field(default_factory=dict)  # an objective and a potential, unread
+    besides: frozenset[str] = frozenset()  # quantities that these read
     problems: list[Problem] = field(default_factory=list)
     most_features: int = MOST_FEATURES
 
@@ -311,6 +314,8 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
         node = read_expression(number, right, words, draft)
         if node is not None:
             draft.equations[name] = node
+    elif left in (OBJECTIVE, POTENTIAL) and left not in words.known:
+        draft.shaping[left] = (number, right)
     elif is_name(left) and not words.taken(left):
         # `let` left out: taken as a feature if it reads as one and something uses it.
         try:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from policygen.errors import PolicyError, UsageError
 from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, read_draft, resigns
 from policygen.policies.policy import KINDS, Policy
+from policygen.policies.read_shaping import only_shapes, read_shaping, shaping_of
 from policygen.policies.revision import Revision
+from policygen.policies.shaping import Shaping
 from policygen.quantities.tree import Node
 from policygen.tasks.task import Task
 
@@ -26,12 +28,14 @@ class Parsed:
 
     `coverage` is the share of cells (of outputs, for a linear policy) that the text itself decides; the others keep
     the incumbent's action. `resigned`: instead of a policy the text says that it cannot improve on the incumbent.
+    `shaping` has what it wants the policy to be tuned on; a text of nothing else means the incumbent itself.
     """
 
     policy: Policy | None
     problems: tuple[Problem, ...]
     coverage: float = 0.0
     resigned: bool = False
+    shaping: Shaping | None = None
 
 
 def parse(
@@ -42,6 +46,7 @@ def parse(
     *,
     free_grid: bool = True,
     definitions: Mapping[str, Node] | None = None,
+    learner: bool = False,
 ) -> Parsed:
     """Read a policy.
 
@@ -55,6 +60,7 @@ def parse(
             uses become features of the policy. A definition in the text itself comes first. Where equations or
             features that are kept from the incumbent read such a feature, all of the incumbent's definitions stay, so
             that kept weights keep their meaning; a text that rewrites whatever reads them gets those given here.
+        learner: an objective in the text is for what judges a step by itself: it cannot remember.
 
     Returns:
         The policy, or None and every problem found: the first 20, and how many more there are.
@@ -71,10 +77,15 @@ def parse(
     if kind not in KINDS:
         raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(KINDS)}")
     policy, coverage = None, 0.0
+    read = read_shaping(draft, revision, learner=learner)
     try:
-        policy, coverage = KINDS[kind].from_draft(draft, revision)
+        if incumbent is not None and incumbent.kind == kind and only_shapes(draft, revision):
+            policy = incumbent
+        else:
+            policy, coverage = KINDS[kind].from_draft(draft, revision)
     except PolicyError as error:
         draft.problem(None, str(error), "define what the policy uses")
+    shaping = shaping_of(read, draft, revision)
     if draft.problems:
         problems = draft.problems[:MOST_PROBLEMS]
         if len(draft.problems) > MOST_PROBLEMS:
@@ -84,7 +95,7 @@ def parse(
         return Parsed(None, tuple(problems), coverage)
     if policy is not None and (problem := _unreadable(policy)):
         return Parsed(None, (problem,), coverage)
-    return Parsed(policy, (), coverage)
+    return Parsed(policy, (), coverage, shaping=shaping)
 
 
 def _unreadable(policy: Policy) -> Problem | None:

@@ -29,7 +29,7 @@ def read_equations(
     outputs = output_names(task)
     if draft.params and not draft.equations:
         _equations_from_params(draft, task, outputs)
-    used = read_by([*draft.equations.values(), *draft.lets.values()])
+    used = read_by([*draft.equations.values(), *draft.lets.values()]) | draft.besides
     revises = not draft.equations and rests_on(read_by(old.values()), draft.lets, inherited)
     for name, number in draft.bare.items():
         if name not in used and not (revises and name in inherited):

@@ -17,7 +17,7 @@ from policygen.policies.lines import Problem
 from policygen.policies.parse import Parsed, parse
 from policygen.prompts.render import render_repair
 from policygen.runs.budget import Ledger
-from policygen.runs.config import RunConfig
+from policygen.runs.config import FOR_TABLES, RunConfig
 from policygen.runs.correspondence import Correspondence, Exchange, first_sentence, llm_options, turns
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
@@ -223,6 +223,7 @@ def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
         context.incumbent,
         free_grid=config.grid == "free",
         definitions={definition.name: definition.node for definition in context.definitions},
+        learner=config.refine.method in FOR_TABLES,
     )
     if reply.truncated:
         # Even if what arrived happens to read as a policy, its last row may be half a row.

@@ -27,6 +27,7 @@ from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
 
 RefineMethod = Literal["auto", "cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
+LEARNERS = ("q", "sarsa")  # methods that learn from one step after the other, and can be told a potential
 FOR_TABLES = ("coordinate", "q", "sarsa", "policy-iteration")  # methods that change the entries of a table
 
 

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, creat
 from policygen.episodes.score import Score
 from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.policy import check_head
+from policygen.policies.shaping import Measure
 from policygen.runs.state import Attempt, Ending, played_record, policy_record, read_packed
 from policygen.runs.turns import Share
 from policygen.tasks.task import Task
@@ -33,7 +34,8 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
         record[name] = policy_record(record[name])  # the task lies beside the log
     for name in ("score", "proposed_score"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
-    record["tuning"] = _shallow(attempt.tuning) if attempt.tuning is not None else None
+    for name in ("tuning", "shaping"):
+        record[name] = _shallow(record[name]) if record[name] is not None else None
     record["played"] = played_record(attempt.played)
     record["problems"] = [asdict(problem) for problem in attempt.problems]
     return record
@@ -82,6 +84,8 @@ def attempt_from_record(record: dict[str, Any], task: Task, read: Callable[[str,
             check_head(policy)
     if values["score"] is not None and len(values["score"].returns) != len(values["score"].seeds):
         raise PolicyError("its score has not one seed for each return")
+    if values["shaping"] is not None:
+        Measure(task, values["shaping"])
     read, played = read or functools.partial(read_packed, task), values["played"]
     if policies["policy"] is None:
         return Attempt(**{**values, "proposed": None, "played": read("played", played)})

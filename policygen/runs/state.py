@@ -17,6 +17,7 @@ from policygen.llm.messages import Message
 from policygen.policies.lines import Problem
 from policygen.policies.normalise import Definition, definitions, normalisable
 from policygen.policies.policy import Policy, from_record
+from policygen.policies.shaping import Shaping
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
 from policygen.runs.packed import Packed, Unpacking
@@ -79,6 +80,7 @@ class Attempt:
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
         proposed, proposed_score: the policy as proposed, where refinement changed it; `refinement` says how, `spread`
             how far each constant could still move (see `refine.Refined`), `tuning` from where it could go on.
+        shaping: what it was to be tuned on in the place of the return; None for most.
         undefined: features and outputs that were no finite number, and in which share of the steps.
         unstable: in how many of the episodes played for its score the simulation diverged, as far as that is told.
         model: who proposed it, as `provider:model`; empty where nobody was asked.
@@ -132,6 +134,7 @@ class Attempt:
     seconds: float = 0.0
     wall_seconds: float = 0.0
     kind: AttemptKind = "proposal"
+    shaping: Shaping | None = None
 
     @property
     def has_policy(self) -> bool:
@@ -140,15 +143,20 @@ class Attempt:
 
     @property
     def digests(self) -> tuple[bytes | None, bytes | None]:
-        """What tells the text of the policy as proposed, and as it is, from others; None without one."""
+        """What tells the text of the policy as proposed, and as it is, from others; None without one.
+
+        A policy that is to be tuned on an objective is not proposed as one that is not.
+        """
         kept = _packed_in(self)
         if kept is not None:
-            return kept.digests.get("proposed") or kept.digests.get("policy"), kept.digests.get("policy")
-        proposed = self.proposed or self.policy
-        return (
-            text_digest(proposed) if proposed is not None else None,
-            text_digest(self.policy) if self.policy is not None else None,
-        )
+            proposed, tuned = kept.digests.get("proposed") or kept.digests.get("policy"), kept.digests.get("policy")
+        else:
+            first = self.proposed or self.policy
+            proposed = text_digest(first) if first is not None else None
+            tuned = text_digest(self.policy) if self.policy is not None else None
+        if proposed is not None and self.shaping is not None:
+            proposed = _digest(f"{proposed.hex()}\n{self.shaping.to_text()}")
+        return proposed, tuned
 
     def pack(self, task: Task) -> None:
         """Compress what is long in it; everybody reads the same of it as before."""

@@ -17,6 +17,7 @@ from policygen.episodes.score import Score, episode_seeds, sampled_score, score_
 from policygen.episodes.trajectory import Actor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
+from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress, tell_nobody
@@ -27,6 +28,7 @@ from policygen.search.refine.tunable import Trials
 
 # An environment that fails under so many proposals in a row would fail under the next ones, which cost money.
 MOST_FAULTS = 5
+Means = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,14 @@ class Arena:
             return more
         return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
 
-    def trials(self, number: int) -> Trials:
-        """What tuning the proposal of attempt `number` may play: its own seeds, and the episodes left for it."""
-        return self._trials(number, episodes_of_tuning(number, self.config, self.left))
+    def trials(self, number: int, shaping: Shaping | None = None) -> Trials:
+        """What tuning the proposal of attempt `number` may play: its own seeds, and the episodes left for it.
+
+        Args:
+            shaping: what it is tuned on in the place of the return.
+        """
+        measure = Measure(self.task, shaping) if shaping is not None else None
+        return self._trials(number, episodes_of_tuning(number, self.config, self.left), measure)
 
     def last_trials(self, number: int, turns: int) -> Trials | None:
         """What attempt `number`, the first of so many that only tune, may play; None where that is too little.
@@ -140,20 +147,30 @@ class Arena:
         episodes = self.left // turns - 2 * self.config.episodes - 2 * most
         return self._trials(number, episodes) if episodes >= LEAST_SHARE else None
 
-    def _trials(self, number: int, episodes: int) -> Trials:
+    def _trials(self, number: int, episodes: int, measure: Measure | None = None) -> Trials:
         def seeds(first: int, count: int) -> tuple[int, ...]:
             return episode_seeds(self.config.seed, f"refine {number}", count, first)
 
         since, played = time.time(), 0
 
-        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
+        def play(policies: Sequence[Policy], seeds: Sequence[int]) -> tuple[list[list[Trajectory]], Means]:
             nonlocal played
             if not played:
                 self.tell(TuningProgress(number, 0, episodes, None, since))
-            means = self._mean_returns(policies, seeds)
+            trajectories = self._play_many(policies, seeds)
+            means = np.array([np.mean([t.episode_return for t in some]) for some in trajectories])
             played += len(policies) * len(seeds)
             self.tell(TuningProgress(number, played, episodes, float(means.mean()), since))
-            return means
+            return trajectories, means
+
+        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Means:
+            return play(policies, seeds)[1]
+
+        def objectives(policies: Sequence[Policy], seeds: Sequence[int]) -> Means:
+            assert measure is not None
+            trajectories, _ = play(policies, seeds)
+            sums = measure.sums([trajectory for some in trajectories for trajectory in some])
+            return np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64)
 
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
@@ -169,13 +186,14 @@ class Arena:
             played += len(seeds)
             self.tell(TuningProgress(number, played, episodes, mean, since))
 
-        return Trials(returns, seeds, episodes, practice)
+        pursued = objectives if measure is not None and measure.objective is not None else None
+        return Trials(returns, seeds, episodes, practice, measure, pursued)
 
-    def _mean_returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
+    def _play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
         self.ledger.charge_episodes(len(policies) * len(seeds))
         played = self.players.play_many(policies, seeds)
         self.ledger.env_steps += sum(t.length for trajectories in played for t in trajectories)
-        return np.array([np.mean([t.episode_return for t in trajectories]) for trajectories in played])
+        return played
 
     # --- counting
 

@@ -11,8 +11,9 @@ from policygen.episodes.score import Score
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
+from policygen.policies.shaping import Shaping
 from policygen.roles.proposer import Proposal
-from policygen.runs.config import FOR_TABLES
+from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
 from policygen.search.arena import Arena, Performance
@@ -144,6 +145,7 @@ def _proposed(proposal: Proposal) -> Attempt:
         kind="resignation" if proposal.parsed.resigned else "proposal",
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
+        shaping=proposal.parsed.shaping,
         calls=sum(exchange.requests for exchange in proposal.exchanges),
         repairs=max(0, len(proposal.exchanges) - 1),
         tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
@@ -165,7 +167,7 @@ def _tuned(
 ) -> tuple[Attempt, Performance]:
     """The attempt and what it scored after its numbers were tuned, as far as settings and budget allow."""
     policy, score, method = attempt.policy, performance.score, arena.config.refine.method
-    trials = trials or arena.trials(attempt.number)
+    trials = trials or arena.trials(attempt.number, attempt.shaping)
     assert policy is not None
     assert score is not None
     if method is None or trials.episodes <= 0:
@@ -178,7 +180,7 @@ def _tuned(
             arena.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
-            state=_left_off(policy, search),
+            state=_left_off(policy, attempt.shaping, search),
         )
         if refined is None:
             return attempt, performance
@@ -191,30 +193,50 @@ def _tuned(
     finally:
         arena.tell(None)
     assert tuned.score is not None
-    attempt = replace(attempt, refinement=_refinement_in_words(refined, score, tuned.score), tuning=refined.state)
+    attempt = replace(
+        attempt, refinement=_refinement_in_words(refined, score, tuned.score, attempt.shaping), tuning=refined.state
+    )
     if tuned.score.mean <= score.mean:
         return attempt, performance
     attempt = replace(attempt, proposed=policy, proposed_score=score, policy=refined.policy, spread=refined.spread)
     return attempt, tuned
 
 
-def _left_off(policy: Policy, search: Search) -> TuningState | None:
-    """Where the last tuning of this very policy stopped, or what tuning the best one showed of what they share."""
-    digest = text_digest(policy)
+def _left_off(policy: Policy, shaping: Shaping | None, search: Search) -> TuningState | None:
+    """Where the last tuning of this very policy stopped, or what tuning the best one showed of what they share.
+
+    Nothing where it was another objective: what hardly mattered then may matter now.
+    """
+    digest, objective = text_digest(policy), _objective(shaping)
     for attempt in reversed(search.attempts):
         if attempt.tuning is not None and attempt.digests[1] == digest:
-            return attempt.tuning
+            return attempt.tuning if not objective or objective == _objective(attempt.shaping) else None
     best = search.best
     if best is None or best.policy is None or best.tuning is None:
+        return None
+    if objective and objective != _objective(best.shaping):
         return None
     return carried(policy, best.policy, best.tuning)
 
 
-def _refinement_in_words(refined: Refined, before: Score, after: Score) -> str:
+def _objective(shaping: Shaping | None) -> tuple[str, ...]:
+    """The objective and the features that it needs; nothing where tuning is for the return."""
+    return (shaping.objective, *(text for _, text in shaping.lets)) if shaping is not None and shaping.objective else ()
+
+
+def _refinement_in_words(refined: Refined, before: Score, after: Score, shaping: Shaping | None) -> str:
     cost = f"{refined.episodes:,} episodes" if refined.episodes else "no episodes: exact scores"
     outcome = "" if after.mean > before.mean else ", which did not help and was dropped"
     what = "entries" if refined.method in FOR_TABLES else "constants"
-    return f"{refined.method} over {refined.constants} {what}, {cost}: {before.mean:.4g} to {after.mean:.4g}{outcome}"
+    if shaping is not None and shaping.objective:
+        cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
+    if shaping is not None and shaping.potential and refined.method not in LEARNERS:
+        outcome += "; its potential was not used, which is for q and sarsa"
+    return f"{refined.method} over {refined.constants} {what}, {cost}: {_to(before.mean, after.mean)}{outcome}"
+
+
+def _to(before: float, after: float) -> str:
+    return f"{before:.4g} to {after:.4g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,11 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
         shared = trials.seeds(first, needed)
         first, spent = first + needed, spent + population * needed
         if needed == SEEDS_PER_GENERATION:
-            halves = [trials.returns(candidates, half) for half in (shared[: needed // 2], shared[needed // 2 :])]
+            halves = [trials.climbed(candidates, half) for half in (shared[: needed // 2], shared[needed // 2 :])]
             scores = np.mean(halves, axis=0)
             needed = _needed(*halves)
         else:
-            scores = trials.returns(candidates, shared)
+            scores = trials.climbed(candidates, shared)
         search.tell(asked, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
         means.append(_in_z(shape, np.asarray(search.result.xfavorite)))
@@ -96,6 +96,7 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
         tunable.size,
         tuple(zip(tunable.places, tunable.relative(np.sqrt(np.diag(covariance)), means[-1]), strict=True)),
         _state(covariance, tunable, Tunable(chosen[place], tunable.floor), means[moments[place]], levels),
+        (levels[0], levels[-1]),
     )
 
 
@@ -211,7 +212,7 @@ def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
         return alike, 0
     moves = PROBE * np.eye(tunable.size)
     shared = trials.seeds(0, SEEDS_PER_GENERATION)
-    scores = trials.returns([tunable.at(z) for z in (alike * 0, *moves, *-moves)], shared)
+    scores = trials.climbed([tunable.at(z) for z in (alike * 0, *moves, *-moves)], shared)
     loss = np.abs(scores[1:] - scores[0]).reshape(2, -1).max(axis=0)
     if not np.median(loss) > 0:
         return alike, cost

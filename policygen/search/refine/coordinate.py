@@ -39,7 +39,7 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int, mdp: FiniteMD
         tables = [rng.permutation(list(_changed_entries(dense, int(c), counts)))[0] for c in cells]
         candidates = [TablePolicy.from_actions(policy.task, table, policy.grid, policy.lets) for table in tables]
         shared = trials.seeds(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
-        scores = trials.returns([current, *candidates], shared)
+        scores = trials.climbed([current, *candidates], shared)
         played += (tested + 1) * SEEDS_PER_GENERATION
         number += 1
         winner = int(np.argmax(scores))

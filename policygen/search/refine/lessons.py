@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Indices, Rows
+from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Cells, Start, Step, Vector
 from policygen.tasks.task import Task
@@ -79,23 +80,58 @@ def with_entries(policy: TablePolicy, entries: Cells) -> TablePolicy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Praise:
+    """What a learner is told that a step pays: the objective in the place of the reward, and what the potential adds.
+
+    Attributes:
+        measure: has the two; either may be missing.
+        discount: with which the learner values what comes later.
+    """
+
+    measure: Measure
+    discount: float
+
+    def told(
+        self,
+        before: Vector,
+        actions: npt.NDArray[Any],
+        after: Rows,
+        rewards: Vector,
+        terminated: npt.NDArray[np.bool_],
+    ) -> Vector:
+        """That of n steps, shape (n,), by what was observed before and after them.
+
+        A potential adds discount * potential(after) - potential(before), and is 0 after the end of an episode.
+        """
+        measure = self.measure
+        if measure.objective is not None:
+            rewards = measure.objectives(before, actions, rewards)
+        if measure.potential is None:
+            return rewards
+        ahead = np.where(terminated, 0.0, measure.potentials(np.asarray(after)))
+        return rewards + self.discount * ahead - measure.potentials(before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Pupil:
     """A student as an actor: it sees cells, and what it decides acts."""
 
     student: Student
     board: Board
+    praise: Praise | None = None
     portable = False
 
     def begin(self, episodes: int, /) -> Lesson:
         """Take up so many new episodes."""
-        return Lesson(self.student, self.board, episodes)
+        return Lesson(self.student, self.board, episodes, self.praise)
 
 
 class Lesson:
     """A student at work on n episodes."""
 
-    def __init__(self, student: Student, board: Board, episodes: int) -> None:
-        self._student, self._board = student, board
+    def __init__(self, student: Student, board: Board, episodes: int, praise: Praise | None) -> None:
+        self._student, self._board, self._praise = student, board, praise
+        self._before = np.zeros((episodes, len(praise.measure.task.observations)) if praise is not None else 0)
         self._at = np.full(episodes, -1, np.int64)  # the cell of each episode; not known before its first decision
         self._did = np.zeros(episodes, np.int64)
 
@@ -105,6 +141,8 @@ class Lesson:
         if (cells < 0).any():
             cells = self._board.read(observations)
             self._at[rows] = cells
+            if self._praise is not None:
+                self._before[rows] = observations
         chosen = self._student.choose(cells)
         self._did[rows] = chosen
         return self._board.act(chosen)
@@ -112,6 +150,10 @@ class Lesson:
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
         """What came of them, see `Learning`."""
         after = self._board.read(observations)
+        if self._praise is not None:
+            acted = self._board.act(self._did[rows])
+            rewards = self._praise.told(self._before[rows], acted, observations, rewards, terminated)
+            self._before[rows] = observations
         self._student.learn(Step(self._at[rows], self._did[rows], rewards, after, terminated))
         self._at[rows] = after
 
@@ -124,15 +166,18 @@ class Witness:
     """Follows a table, or acts at random without one, and keeps what it saw.
 
     Attributes:
-        steps: of all episodes side by side.
+        steps: of all episodes side by side, as a learner is told of them.
         rows: which episodes each of them is a step of.
+        returns: undiscounted sums of what the environment paid in each episode, shape (episodes,).
     """
 
     board: Board
     table: Cells | None
     rng: np.random.Generator
+    praise: Praise | None = None
     steps: list[Step] = field(default_factory=list)
     rows: list[Indices] = field(default_factory=list)
+    returns: Vector = field(default_factory=lambda: np.zeros(0))
 
     def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
         """What the table names."""
@@ -146,6 +191,7 @@ class Witness:
 
     def begin(self, episodes: int, /) -> Lesson:
         """Take up so many new episodes."""
+        self.returns = np.zeros(episodes)
         return _Witnessing(self, episodes)
 
     portable = False
@@ -155,11 +201,12 @@ class _Witnessing(Lesson):
     """A lesson of which is noted which episodes each step belongs to."""
 
     def __init__(self, witness: Witness, episodes: int) -> None:
-        super().__init__(witness, witness.board, episodes)
-        self._rows = witness.rows
+        super().__init__(witness, witness.board, episodes, witness.praise)
+        self._rows, self._returns = witness.rows, witness.returns
 
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
         self._rows.append(np.array(rows))
+        self._returns[rows] += rewards
         super().learn(rows, observations, rewards, terminated)
 
 
@@ -170,7 +217,7 @@ def appraised(advised: Witness, random: Witness, episodes: int, discount: float)
     Otherwise every action of a cell starts from the mean return that followed in it, and what the advice names from
     one standard error more.
     """
-    returns = [_returns(witness, episodes) for witness in (advised, random)]
+    returns = (advised.returns, random.returns)
     error = np.sqrt(sum(one.var(ddof=1) / episodes for one in returns))
     cells, actions = advised.board.cells, advised.board.actions
     assert advised.table is not None
@@ -192,11 +239,3 @@ def appraised(advised: Witness, random: Witness, episodes: int, discount: float)
     values = np.repeat(value[:, None], actions, axis=1)
     values[np.arange(cells), advised.table] += np.where(seen, own / np.sqrt(np.maximum(counts, 1)), spread)
     return Start(values, advised.table, spread, counts)
-
-
-def _returns(witness: Witness, episodes: int) -> Vector:
-    """Undiscounted returns, shape (episodes,)."""
-    totals = np.zeros(episodes)
-    for rows, step in zip(witness.rows, witness.steps, strict=True):
-        totals[rows] += step.rewards
-    return totals

@@ -6,8 +6,13 @@ The result is the same policy with other numbers, so it goes back to the model a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from policygen.episodes.exact import FiniteMDP
 from policygen.policies.policy import Policy
+from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.config import RefineMethod
 from policygen.runs.state import TuningState
@@ -16,7 +21,7 @@ from policygen.search.refine.ars import ars
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.coordinate import coordinate
 from policygen.search.refine.iteration import policy_iteration
-from policygen.search.refine.q import q_learning
+from policygen.search.refine.q import check_forgetful, q_learning
 from policygen.search.refine.tunable import Refined, Trials, Tunable
 
 
@@ -46,17 +51,32 @@ def refine(
     """
     if method == "q" or method == "sarsa":
         return q_learning(policy, method, trials, rng_seed, mdp)
+    paying = mdp
+    if mdp is not None and trials.measure is not None and trials.measure.objective is not None:
+        paying = _paying(trials.measure, mdp)
     if method == "policy-iteration":
-        return policy_iteration(policy, mdp)
+        return policy_iteration(policy, paying)
     tunable = Tunable(policy, state.floor if state is not None else floor)
     table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
     # The entries of a table over features and bins of its own are structure: its numbers are those of the features.
     entries = table and (mdp is not None or tunable.size == 0)
     chosen = method_for(method, choices=entries, constants=tunable.size)
     if chosen == "coordinate":
-        return coordinate(policy, trials, rng_seed, mdp) if isinstance(policy, TablePolicy) else None
+        return coordinate(policy, trials, rng_seed, paying) if isinstance(policy, TablePolicy) else None
     if tunable.size == 0:
         return None
     if chosen == "cma":
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)
+
+
+def _paying(measure: Measure, mdp: FiniteMDP) -> FiniteMDP:
+    """The MDP with the objective in the place of its rewards.
+
+    Raises:
+        PolicyError: the objective remembers.
+    """
+    check_forgetful(measure, "exact improvement")
+    states, actions, _ = (index.ravel() for index in np.indices(mdp.rewards.shape))
+    objectives = measure.objectives(states[:, None], actions, mdp.rewards.ravel())
+    return replace(mdp, rewards=objectives.reshape(mdp.rewards.shape))

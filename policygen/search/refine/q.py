@@ -12,11 +12,12 @@ import numpy.typing as npt
 from policygen.episodes.exact import FiniteMDP, exact_score
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
+from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import VALIDATION_SHARE
 from policygen.search.refine.cma import best_of
 from policygen.search.refine.learner import Cells, Learner, Start, Step
-from policygen.search.refine.lessons import Board, Pupil, Witness, appraised, board_of, entries_of, with_entries
+from policygen.search.refine.lessons import Board, Praise, Pupil, Witness, appraised, board_of, entries_of, with_entries
 from policygen.search.refine.tunable import Practice, Refined, Trials
 from policygen.tasks.task import Task
 
@@ -30,12 +31,16 @@ COMPARED = 8  # tables of the last half of the learning, on episodes that it has
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """What a learner may play, on which seeds, for how many episodes, and how it values what comes later."""
+    """What a learner may play, on which seeds, for how many episodes, and how it values what comes later.
+
+    `measure`, where there is one, has an objective that it learns in the place of the rewards, or a potential.
+    """
 
     practice: Practice
     seeds: Callable[[int, int], Sequence[int]]
     episodes: int
     discount: float
+    measure: Measure | None = None
 
 
 @dataclass(slots=True)
@@ -82,10 +87,11 @@ def learnt(
     """
     played, start = 0, Start(np.zeros((board.cells, board.actions)))
     witnesses: list[Witness] = []
+    praise = Praise(course.measure, course.discount) if course.measure is not None else None
     if advice is not None:
         count = int(np.clip(TRIAL_SHARE * course.episodes, *TRIED))
         for table in (advice, None):
-            witnesses.append(Witness(board, table, rng))
+            witnesses.append(Witness(board, table, rng, praise))
             course.practice(witnesses[-1], course.seeds(played, count))
             played += count
         start = appraised(witnesses[0], witnesses[1], count, course.discount)
@@ -99,7 +105,7 @@ def learnt(
     while played < course.episodes:
         count = min(size, course.episodes - played)
         diary = _Diary(learner)
-        course.practice(Pupil(diary, board), course.seeds(played, count))
+        course.practice(Pupil(diary, board, praise), course.seeds(played, count))
         diary.repeat()
         played += count
         yield played, learner.best()
@@ -111,18 +117,23 @@ def q_learning(
     """Learn a table from its own advice; None where the budget does not suffice.
 
     Where the MDP is known, episodes are drawn from it, and the best table of all batches is chosen by exact scores.
-    Elsewhere some of the last ones and the proposed one are compared on episodes that taught nothing.
+    Elsewhere some of the last ones and the proposed one are compared on episodes that taught nothing. Returns compare
+    them, also where an objective taught them.
 
     Raises:
-        PolicyError: the policy is no table of choices, or it remembers.
+        PolicyError: the policy is no table of choices, or it remembers, or the objective does.
     """
     table = choosing_table(policy, method)
+    if trials.measure is not None:
+        check_forgetful(trials.measure, method)
     if trials.practice is None or trials.episodes < LEAST_EPISODES:
         return None
     advice = entries_of(table)
     board = board_of(table, len(mdp.start) if mdp is not None else None)
     validation = int(trials.episodes * VALIDATION_SHARE) if mdp is None else 0
-    course = Course(trials.practice, trials.seeds, trials.episodes - validation, discount_of(table.task))
+    course = Course(
+        trials.practice, trials.seeds, trials.episodes - validation, discount_of(table.task), trials.measure
+    )
     rng = np.random.default_rng(rng_seed)
     batches = list(learnt(board, course, rng, advice=advice, expected=method == "sarsa"))
     if mdp is not None:
@@ -147,6 +158,19 @@ def choosing_table(policy: Policy, method: str) -> TablePolicy:
     if policy.remembers:
         raise PolicyError(f"{method} learns tables that remember nothing; tune this one by cma or coordinate")
     return policy
+
+
+def check_forgetful(measure: Measure, method: str) -> None:
+    """Refuse an objective that remembers.
+
+    Raises:
+        PolicyError: it does.
+    """
+    if measure.remembers:
+        raise PolicyError(
+            f"{method} sees one step at a time, and the objective remembers {', '.join(measure.remembers)}: leave "
+            "`prev(...)` out of it"
+        )
 
 
 def _distinct(tables: Sequence[npt.NDArray[np.int64]], known: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:

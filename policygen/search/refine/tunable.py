@@ -15,6 +15,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
+from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.tree import Node, constants, with_constants, with_plain_signs
@@ -50,12 +51,22 @@ class Trials:
     `returns` plays candidates, and is what the episodes are charged to; `seeds(first, count)` gives the search's own
     stream of episode seeds; `episodes` is how many it may play in all. `practice` is what learners play with; where
     the MDP is known, its episodes are drawn from that.
+
+    `measure` is what a search is told beside the rewards, and `objectives` plays as `returns` does, for the mean sum of
+    its objective. A search climbs by these, and by the returns it chooses which of the policies it came by is kept.
     """
 
     returns: Returns
     seeds: Callable[[int, int], Sequence[int]]
     episodes: int
     practice: Practice | None = None
+    measure: Measure | None = None
+    objectives: Returns | None = None
+
+    @property
+    def climbed(self) -> Returns:
+        """What a search climbs by."""
+        return self.objectives or self.returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ class Refined:
 
     `spread` is the search distribution's final standard deviation per constant, relative to the tuned constant, with
     the place it stands in (`let x`, an output, `bins x`, `levels`): large where the return hardly depends on it.
-    `state` is what `cma` goes on from.
+    `state` is what `cma` goes on from, and `climb` what it climbed: the means of its first and its last generation.
     """
 
     policy: Policy
@@ -73,6 +84,7 @@ class Refined:
     constants: int
     spread: tuple[tuple[str, float], ...] = ()
     state: TuningState | None = None
+    climb: tuple[float, float] | None = None
 
 
 class Tunable:

@@ -1,0 +1,239 @@
+"""What tuning is told beside the rewards: an objective in the place of the return, and a potential for learners.
+
+Both are written beside a policy and are no part of it: they say how it is searched for, and the score is the return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import ExpressionError, PolicyError
+from policygen.policies.features import Reader, part_of_decision
+from policygen.quantities.compiled import BatchFunction, compile_batch, finite
+from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import Call, Node, Number, names_in, remembered_in
+from policygen.tasks.task import Task, decision_names, is_name
+
+OBJECTIVE, POTENTIAL, REWARD = "objective", "potential", "reward"
+Column = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """The lines `objective = EXPRESSION` and `potential = EXPRESSION` of a proposal, as text; either may be empty.
+
+    Attributes:
+        lets: the features that they need, by name, in an order in which each needs those before it. They are kept as
+            they were proposed: tuning moves the policy's constants, and what it is measured by must not move with them.
+        objective: what tuning maximises the sum of, over the steps of an episode, in the place of the reward.
+        potential: how promising a state is to a learner, which is paid discount * potential(after) - potential(before)
+            beside the reward, with a potential of 0 where an episode has terminated. No policy gains or loses by it
+            against another (Ng, Harada and Russell 1999, "Policy invariance under reward transformations").
+    """
+
+    lets: tuple[tuple[str, str], ...] = ()
+    objective: str = ""
+    potential: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Its lines in the policy language."""
+        stated = ((OBJECTIVE, self.objective), (POTENTIAL, self.potential))
+        return (*(f"let {name} = {text}" for name, text in self.lets), *(f"{n} = {t}" for n, t in stated if t))
+
+    def to_text(self) -> str:
+        """It in the policy language; `parse` reads it back from beside a policy."""
+        return "\n".join(self.lines)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A `Shaping` that computes.
+
+    Raises:
+        PolicyError: it does not fit the task.
+    """
+
+    task: Task
+    shaping: Shaping
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self._lets, self.objective, self.potential
+        except ExpressionError as error:
+            raise PolicyError(f"damaged objective: {error}") from None
+        if self._of_state.remembered or REWARD in self._of_step.recalled:
+            raise PolicyError("damaged objective: it remembers what it cannot")
+
+    @cached_property
+    def _lets(self) -> tuple[tuple[str, Node], ...]:
+        known, lets = list(self.task.quantity_names), []
+        later = [*(name for name, _ in self.shaping.lets), *decision_names(self.task)]
+        for name, text in self.shaping.lets:
+            if not is_name(name) or name in known:
+                raise PolicyError(f"damaged objective: `{name}` cannot name a feature")
+            lets.append((name, parse_expression(text, known, later)))
+            known.append(name)
+        return tuple(lets)
+
+    @cached_property
+    def _known(self) -> tuple[str, ...]:
+        return (*self.task.quantity_names, *(name for name, _ in self._lets))
+
+    @cached_property
+    def objective(self) -> Node | None:
+        """The objective as a tree; None without one."""
+        text = self.shaping.objective
+        return parse_expression(text, [*self._known, *decision_names(self.task), REWARD]) if text else None
+
+    @cached_property
+    def potential(self) -> Node | None:
+        """The potential as a tree; None without one."""
+        return parse_expression(self.shaping.potential, self._known) if self.shaping.potential else None
+
+    def _reader(self, node: Node | None) -> Reader:
+        if node is None:
+            return Reader(self.task, (), frozenset())
+        return Reader(self.task, self._lets, names_in(node) & frozenset(self._known), remembered_in(node))
+
+    @cached_property
+    def _of_step(self) -> Reader:
+        """What reads the quantities of the objective."""
+        return self._reader(self.objective)
+
+    @cached_property
+    def _of_state(self) -> Reader:
+        """What reads the quantities of the potential."""
+        return self._reader(self.potential)
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """What the objective reads of the step before; empty for most."""
+        return self._of_step.remembered
+
+    # --- the objective
+
+    @cached_property
+    def terms(self) -> tuple[str, ...]:
+        """The terms that the objective is the sum of."""
+        return tuple(to_text(term) for term in summands(self.objective)) if self.objective is not None else ()
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return (*self._of_step.names, *decision_names(self.task), REWARD)
+
+    @cached_property
+    def _parts(self) -> tuple[Callable[[Any, Any], Any], ...]:
+        return tuple(part_of_decision(self.task, name) for name in decision_names(self.task))
+
+    @cached_property
+    def _whole(self) -> BatchFunction:
+        assert self.objective is not None
+        return compile_batch(self.objective, self._names)
+
+    @cached_property
+    def _single(self) -> tuple[BatchFunction, ...]:
+        assert self.objective is not None
+        return tuple(compile_batch(term, self._names) for term in summands(self.objective))
+
+    def objectives(
+        self, observations: npt.NDArray[Any], actions: npt.NDArray[Any], rewards: npt.NDArray[Any]
+    ) -> Column:
+        """The objective of n steps of any episodes, where it remembers nothing.
+
+        Args:
+            observations: those before the steps, shape (n, d).
+            actions: shape (n,) or (n, m).
+            rewards: shape (n,).
+        """
+        quantities = self._of_step.columns(np.asarray(observations, np.float64).T)
+        found: Column = self._computed((self._whole,), quantities, actions, rewards)[0]
+        return found
+
+    def sums(self, episodes: Sequence[Any]) -> Column:
+        """The sum of the objective over each of some trajectories, shape (episodes,)."""
+        found: Column = self._sums((self._whole,), episodes)[0]
+        return found
+
+    def sums_of_terms(self, episodes: Sequence[Any]) -> Column:
+        """The sum of each of the `terms` over each of some trajectories, shape (terms, episodes)."""
+        return self._sums(self._single, episodes)
+
+    def _sums(self, functions: Sequence[BatchFunction], episodes: Sequence[Any]) -> Column:
+        reader, played = self._of_step, [t for t in episodes if t.length]
+        sums = np.zeros((len(functions), len(episodes)))
+        if not played:
+            return sums
+        if reader.remembered:
+            parts = [reader.along(t.observations[:-1].astype(np.float64), t.actions) for t in played]
+            quantities = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        else:
+            quantities = reader.columns(np.concatenate([t.observations[:-1] for t in played]).astype(np.float64).T)
+        actions, rewards = (np.concatenate([getattr(t, name) for t in played]) for name in ("actions", "rewards"))
+        computed = self._computed(functions, quantities, actions, rewards)
+        starts = np.cumsum([0, *(t.length for t in played[:-1])])
+        sums[:, [i for i, t in enumerate(episodes) if t.length]] = np.add.reduceat(computed, starts, axis=1)
+        return sums
+
+    def _computed(
+        self,
+        functions: Sequence[BatchFunction],
+        quantities: Sequence[npt.NDArray[Any]],
+        actions: npt.NDArray[Any],
+        rewards: npt.NDArray[Any],
+    ) -> Column:
+        """What functions over `_names` are at n steps, shape (functions, n); always finite, as a feature is."""
+        decided = [np.asarray(part(quantities, actions), np.float64) for part in self._parts]
+        columns = [*quantities, *decided, np.asarray(rewards, np.float64)]
+        with np.errstate(all="ignore"):
+            return np.stack([finite(np.broadcast_to(f(columns), len(rewards)).astype(np.float64)) for f in functions])
+
+    # --- the potential
+
+    @cached_property
+    def _height(self) -> BatchFunction:
+        assert self.potential is not None
+        return compile_batch(self.potential, self._of_state.names)
+
+    def potentials(self, observations: npt.NDArray[Any]) -> Column:
+        """The potential of n states, given by their observations of shape (n, d); zeros without one."""
+        n = len(observations)
+        if self.potential is None:
+            return np.zeros(n)
+        quantities = self._of_state.columns(np.asarray(observations, np.float64).T)
+        with np.errstate(all="ignore"):
+            return finite(np.broadcast_to(self._height(quantities), n).astype(np.float64))
+
+
+def summands(node: Node) -> list[Node]:
+    """The terms that an expression is the sum of: `a - 2*b + c` has `a`, `-2*b` and `c`."""
+    match node:
+        case Call("+", (left, right)):
+            return summands(left) + summands(right)
+        case Call("-", (left, right)):
+            return summands(left) + [_negative(term) for term in summands(right)]
+        case Call("neg", (Call("+" | "-", _) as inner,)):
+            return [_negative(term) for term in summands(inner)]
+    return [node]
+
+
+def _negative(node: Node) -> Node:
+    return _turned(node) or Call("neg", (node,))
+
+
+def _turned(node: Node) -> Node | None:
+    """Minus an expression that begins with a number or a sign, without a further sign before it; None for others."""
+    match node:
+        case Number(value) if value != 0:
+            return Number(-value)
+        case Call("neg", (inner,)):
+            return inner
+        case Call("*" | "/" as function, (first, other)) if (turned := _turned(first)) is not None:
+            return Call(function, (turned, other))
+    return None
