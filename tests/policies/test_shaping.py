@@ -1,0 +1,125 @@
+"""Objectives and potentials: read from beside a policy, written again, computed, and refused in a sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from refining import policy_of
+from support import ARM
+
+from policygen.episodes.simulator import Simulator
+from policygen.errors import PolicyError
+from policygen.policies.parse import Parsed, parse
+from policygen.policies.shaping import Measure, Shaping
+from policygen.tasks.load import load_task
+
+CARTPOLE = load_task("cartpole")
+POLE = "let lean = angle + 0.1*spin\nleft = 0\nright = lean"
+TAUGHT = f"""{POLE}
+let away = abs(position)
+objective = reward - 2*away - (0.1*(right - prev(right))^2 - lean)
+potential = -abs(angle)"""
+
+
+def read(*lines: str, learner: bool = False) -> Parsed:
+    return parse("\n".join([POLE, *lines]), CARTPOLE, learner=learner)
+
+
+def test_they_are_read_from_beside_a_policy_and_are_no_part_of_it() -> None:
+    parsed = parse(TAUGHT, CARTPOLE)
+    assert parsed.policy == policy_of(POLE)
+    shaping = parsed.shaping
+    assert shaping is not None
+    assert shaping.potential == "-abs(angle)"
+    assert dict(shaping.lets) == {"away": "abs(position)", "lean": "angle + 0.1*spin"}
+    again = parse(f"{POLE}\n{shaping.to_text()}", CARTPOLE)
+    assert (again.policy, again.shaping) == (parsed.policy, shaping)
+    assert Measure(CARTPOLE, shaping).terms == ("reward", "-2*away", "-0.1*(right - prev(right))^2", "lean")
+    assert read().shaping is None
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("objective = 2*lane", "line 4: unknown name `lane`; known are lean, "),
+        ("objective = reward +", "line 4: cannot read `reward +` as arithmetic"),
+        ("objective = prev(reward)", "line 4: `prev(reward)` is not remembered; use `reward`"),
+        ("potential = 1 - reward", "line 4: the potential reads `reward`; a potential is of the state alone"),
+        ("potential = angle*left", "line 4: the potential reads `left`; a potential is of the state alone"),
+        ("potential = prev(angle)", "line 4: the potential remembers `angle`; a potential is of the state alone"),
+        ("let old = prev(spin)\npotential = old", "line 5: the potential remembers `spin`"),
+        ("let a = b\nlet b = a\nobjective = a", "a value would need itself (a -> b -> a)"),
+    ],
+)
+def test_what_they_cannot_say_is_refused_with_its_line(line: str, problem: str) -> None:
+    parsed = read(line)
+    assert parsed.policy is None
+    assert any(str(found).startswith(problem) for found in parsed.problems), [str(p) for p in parsed.problems]
+
+
+def test_where_a_step_is_judged_by_itself_an_objective_cannot_remember() -> None:
+    (problem,) = read("objective = reward - abs(prev(angle))", learner=True).problems
+    assert str(problem).startswith("line 4: the objective remembers `angle`; what changes the entries of a table")
+    assert read("objective = reward - abs(angle)", learner=True).policy is not None
+
+
+def test_a_feature_of_such_a_name_stays_one() -> None:
+    parsed = parse("let potential = 2*angle\npotential = 3*angle\nleft = 0\nright = potential", CARTPOLE)
+    assert parsed.shaping is None
+    assert parsed.policy is not None
+    assert parsed.policy.to_text() == "let potential = 3*angle\nleft = 0\nright = potential"
+
+
+def test_an_objective_alone_means_the_best_policy_as_it_is() -> None:
+    incumbent = policy_of(POLE)
+    parsed = parse("let near = 1 - abs(position)\nobjective = reward + near", CARTPOLE, "linear", incumbent)
+    assert parsed.policy is incumbent
+    assert parsed.coverage == 0.0
+    assert parsed.shaping == Shaping((("near", "1 - abs(position)"),), "reward + near")
+    revised = parse("let lean = angle\nobjective = reward", CARTPOLE, "linear", incumbent).policy
+    assert revised == policy_of(POLE.replace(" + 0.1*spin", ""))
+    assert parse("objective = reward", CARTPOLE, "linear").policy is None
+    table = policy_of("| angle | action |\n| * | left |")
+    assert parse("potential = angle", CARTPOLE, "table", table).policy is table
+
+
+def test_the_sums_are_those_of_the_steps_as_they_were_played() -> None:
+    parsed = parse(TAUGHT, CARTPOLE)
+    assert parsed.policy is not None
+    assert parsed.shaping is not None
+    measure = Measure(CARTPOLE, parsed.shaping)
+    assert measure.remembers == ("right",)
+    with Simulator(CARTPOLE) as simulator:
+        played = simulator.play(parsed.policy, [1, 2, 3])
+    expected = []
+    for t in played:
+        position, _, angle, spin = t.observations[:-1].astype(float).T
+        right = (t.actions == 1) * 1.0
+        jerk = right - np.array([0.0, *right[:-1]])
+        expected.append(np.sum(t.rewards - 2 * np.abs(position) - 0.1 * jerk**2 + angle + 0.1 * spin))
+        assert measure.potentials(t.observations) == pytest.approx(-np.abs(t.observations[:, 2]))
+    assert measure.sums(played) == pytest.approx(expected)
+    assert measure.sums_of_terms(played).sum(axis=0) == pytest.approx(expected)
+    assert measure.sums_of_terms(played)[0].tolist() == [t.episode_return for t in played]
+
+
+def test_numbers_that_are_acted_have_their_own_names_and_strange_values_count_as_those_of_features() -> None:
+    measure = Measure(ARM, Shaping((), "x - shoulder^2 + 2*elbow + 1/y - log(y - 1)"))
+    steps = measure.objectives(np.array([[1.0, 0.0], [3.0, 2.0]]), np.array([[2.0, 0.5], [1.0, -1.0]]), np.zeros(2))
+    assert steps == pytest.approx([0.0, 3 - 1 - 2 + 0.5], abs=1e-12)
+    assert Measure(ARM, Shaping(potential="x")).potentials(np.array([[7.0, 1.0]])) == pytest.approx([7.0])
+    assert Measure(ARM, Shaping(objective="x")).potentials(np.ones((2, 2))).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "shaping",
+    [
+        Shaping(objective="__import__('os')"),
+        Shaping(objective="prev(reward)"),
+        Shaping(potential="prev(angle)"),
+        Shaping((("angle", "1"),), "angle"),
+    ],
+)
+def test_a_damaged_one_is_refused(shaping: Shaping) -> None:
+    with pytest.raises(PolicyError, match="damaged objective: "):
+        Measure(CARTPOLE, shaping)

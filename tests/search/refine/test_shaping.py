@@ -1,0 +1,170 @@
+"""What tuning is told beside the rewards: searches climb by an objective, learners are told a potential."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from refining import WEAK, Player, policy_of, seeds
+from support import Written, attempts_of, fenced, lake
+
+import policygen
+from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.sampled import Sampler
+from policygen.errors import LogbookError, PolicyError
+from policygen.policies.policy import Policy
+from policygen.policies.shaping import Measure, Shaping
+from policygen.runs.logbook import Logbook
+from policygen.search.refine.learner import Step
+from policygen.search.refine.lessons import Praise, Pupil, board_of
+from policygen.search.refine.methods import refine
+from policygen.search.refine.tunable import Trials
+from policygen.tasks.load import load_task
+
+LAKE = load_task("frozenlake")
+POOR = "| row | column | action |\n| * | * | up |"
+
+
+@pytest.mark.parametrize("method", ["cma", "ars"])
+def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses(method: str) -> None:
+    def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
+        asked.append(len(policies))
+        return np.zeros(len(policies))
+
+    def objectives(policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
+        climbed.append(len(policies))
+        return np.arange(len(policies), dtype=np.float64)
+
+    asked, climbed = list[int](), list[int]()
+    refined = refine(policy_of(WEAK), method, Trials(returns, seeds, 700, objectives=objectives), 1)  # type: ignore[arg-type]
+    assert refined is not None
+    assert climbed
+    assert bool(asked) == (method == "cma")
+    if method == "cma":
+        assert refined.policy == policy_of(WEAK)  # the first of equals, by the return
+        assert refined.climb == (5.5, 5.5)
+
+
+class Told:
+    """Follows `down`, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def choose(self, cells: np.ndarray, /) -> np.ndarray:
+        return np.ones(len(cells), np.int64)
+
+    def learn(self, step: Step, /) -> None:
+        self.steps.append(step)
+
+
+def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
+    """What a learner on the lake is told of one episode."""
+    mdp = finite_mdp(LAKE)
+    assert mdp is not None
+    student, board = Told(), board_of(policy_of(POOR, "frozenlake"), len(mdp.start))  # type: ignore[arg-type]
+    praise = Praise(Measure(LAKE, shaping), discount)
+    Sampler(mdp, LAKE.max_steps).play(Pupil(student, board, praise), [3])
+    return student.steps
+
+
+def test_a_potential_adds_up_to_what_no_policy_can_change() -> None:
+    shaped, plain = told(Shaping(potential="5 + row + column")), told(Shaping(objective="reward"))
+    assert [s.cells.tolist() for s in shaped] == [s.cells.tolist() for s in plain]
+    assert shaped[-1].terminated.all()
+    added = [
+        0.9**k * (one.rewards - other.rewards)[0] for k, (one, other) in enumerate(zip(shaped, plain, strict=True))
+    ]
+    assert sum(added) == pytest.approx(-5)  # minus the potential of the start, wherever it ended
+
+
+def test_an_objective_takes_the_place_of_the_reward_step_by_step() -> None:
+    steps = told(Shaping((("far", "row + 1"),), "far*down - 3*up + reward"))
+    assert [s.rewards.tolist() for s in steps] == [(s.cells // 4 + 1.0).tolist() for s in steps]
+
+
+def test_where_the_mdp_is_known_it_pays_the_objective() -> None:
+    mdp = finite_mdp(LAKE)
+    assert mdp is not None
+    player, found = Player("frozenlake"), {}
+    for objective in ("reward", "reward - up", "prev(row)"):
+        measure = Measure(LAKE, Shaping(objective=objective))
+        trials = Trials(player, seeds, 0, measure=measure)
+        if objective == "prev(row)":
+            with pytest.raises(PolicyError, match="one step at a time, and the objective remembers row"):
+                refine(policy_of(POOR, "frozenlake"), "policy-iteration", trials, 1, mdp=mdp)
+            continue
+        refined = refine(policy_of(POOR, "frozenlake"), "policy-iteration", trials, 1, mdp=mdp)
+        assert refined is not None
+        score = exact_score(refined.policy, mdp)
+        assert score is not None
+        found[objective] = score.mean
+    assert found["reward"] == pytest.approx(0.7402, abs=1e-4)
+    assert 0 < found["reward - up"] < found["reward"]
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
+    """A run of three replies: an objective, another one for the same policy, and none."""
+    standing = "let still = exp(-abs(velocity))"
+    replies = [
+        fenced(standing, "left = 0", "right = angle - 0.01*spin - 0.2*still", "objective = 10*still", "potential = 1"),
+        fenced("objective = reward - abs(position)"),
+        fenced("let still = 2*velocity"),
+    ]
+    settings = {"iterations": 3, "episodes": 4, "warmup_episodes": 2, "final_episodes": 4, "refine": "cma:150"}
+    out = tmp_path_factory.mktemp("taught")
+    return policygen.run("cartpole", llm=Written(replies), out=out, policy="linear", jobs=1, stop_at=600, **settings)
+
+
+def test_a_run_tunes_on_the_objective_and_scores_the_return(taught: policygen.RunResult) -> None:
+    _, first, second, third, *_ = taught.attempts
+    assert first.shaping == Shaping((("still", "exp(-abs(velocity))"),), "10*still", "1")
+    assert " for its objective (" in first.refinement
+    assert first.refinement.endswith("; its potential was not used, which is for q and sarsa")
+    assert second.shaping == Shaping((), "reward - abs(position)")
+    assert third.shaping is None
+    assert "objective" not in third.refinement
+    assert second.proposed == first.policy or second.policy == first.policy
+    assert len({attempt.digests[0] for attempt in (first, second, third)}) == 3
+    assert first.score is not None
+    assert taught.policy is not None
+    assert first.score.returns == pytest.approx([p.episode_return for p in first.played])
+    assert max(first.score.returns) <= 500  # each step pays 1, and its objective up to 10
+    again = policygen.Policy.load(taught.folder)
+    assert again == taught.policy
+    assert "objective" not in again.to_text()
+
+
+def test_what_it_was_told_is_in_the_log_and_reads_back(taught: policygen.RunResult) -> None:
+    assert [attempt.shaping for attempt in Logbook(taught.folder).attempts()] == [a.shaping for a in taught.attempts]
+    assert attempts_of(taught.folder)[2]["shaping"]["objective"] == "reward - abs(position)"
+    log = taught.folder / "attempts.jsonl"
+    kept = log.read_text()
+    try:
+        log.write_text(kept.replace("reward - abs(position)", "reward - abs(nothing)"))
+        with pytest.raises(LogbookError, match="damaged objective: unknown name `nothing`"):
+            Logbook(taught.folder).attempts()
+    finally:
+        log.write_text(kept)
+
+
+def test_a_learner_in_a_run_is_told_the_potential(tmp_path: Path) -> None:
+    reply = lake("| * | * | up |").replace("| * | * | up |", "| * | * | up |\npotential = (row + column)/6")
+    results = {
+        name: policygen.run(
+            "frozenlake", llm=Written([text]), out=tmp_path, iterations=1, episodes=2, warmup_episodes=2, refine="q:60"
+        )
+        for name, text in (("told", reply), ("untold", reply.replace("potential", "let unused")))
+    }
+    told, untold = (results[name].attempts[1] for name in ("told", "untold"))
+    assert told.shaping == Shaping(potential="(row + column)/6")
+    assert untold.shaping is None
+    assert told.policy is not None
+    assert told.policy != untold.policy
+    mdp = finite_mdp(LAKE)
+    assert mdp is not None
+    assert told.score == exact_score(told.policy, mdp)
+    assert told.episodes == untold.episodes == 2 + 2 + 60 + 2
