@@ -54,7 +54,8 @@ def drive(
     `eval`, `show` and `film` read. The same command with the same --out goes on from the answers kept there; budgets
     are those of one command.
     """
-    from policygen.roles.drive import SETTINGS, Drive, Plan, default_folder
+    from policygen.roles.drive import Drive, Plan, default_folder
+    from policygen.roles.seat import SETTINGS
     from policygen.runs.config import effective_config
     from policygen.tasks.load import load_task
 

@@ -17,35 +17,26 @@ from policygen.episodes.evaluate import evaluate
 from policygen.episodes.score import Score, episode_seeds, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import BudgetExhausted, LogbookError, UsageError
-from policygen.files import mark, read_json, write_atomically
-from policygen.llm import Provider, Several, connect, read_spec
-from policygen.llm.cache import Cache
+from policygen.errors import BudgetExhausted, UsageError
+from policygen.files import mark, write_atomically
+from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
 from policygen.policies.policy import BEST
 from policygen.policies.table import TablePolicy
 from policygen.prompts.driving import Questions, in_words
 from policygen.roles.driver import Driver, StandIn
-from policygen.roles.proposer import LanguageModel
-from policygen.roles.questions import Asker, Record
+from policygen.roles.seat import asker_in, check_price, folder_held, one_model
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Exchange, FailedExchange, llm_options
-from policygen.runs.lock import RunLock
 from policygen.runs.reading import best_policy
 from policygen.runs.records import score_record
-from policygen.runs.transcript import Transcript
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.spaces import slug
 from policygen.tasks.task import Task
 
 FILE = "drive.json"
 KIND = "drive"
-_REMEDY = "restore it from a copy, or choose another --out"
-# What of a run's settings makes a difference to a drive.
-SETTINGS = (
-    *("llm", "seed", "base_url", "temperature", "timeout_seconds", "price_in", "price_out", "max_output_tokens"),
-    *("prompt_tokens", "max_calls", "max_tokens", "max_usd", "ablate", "step_timeout"),
-)
+# What a folder must say of the drive that goes on in it.
+_SAME = ("task", "gym_id", "llm", "seed", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,61 +139,19 @@ class Drive:
         self.task = without_knowledge(task) if config.ablate == "knowledge" else task
         self.config, self.plan, self.folder = config, plan, folder
         self.provider = driver_of(self.task, config)
-        if self.provider.is_language_model:
-            LanguageModel(self.provider, config).check(self.task)
+        check_price(self.provider, config, self.task)
         questions = Questions(self.task, template=plan.template, memory=plan.memory, most=config.prompt_tokens)
-        self._lock = self._opened()
+        begun = self._begun()
+        self._lock = folder_held(folder, FILE, KIND, {name: getattr(begun, name) for name in _SAME})
         try:
-            self.transcript = Transcript(folder / "transcript.jsonl")
-            asked = self.provider.is_language_model
-            record = (
-                Record(self.transcript.record_sent, self.transcript.record) if asked else Record(exchanged=self._said)
-            )
-            self.asker = Asker(
-                self.provider,
-                config,
-                concurrency=plan.concurrency,
-                cache=Cache(folder / "answers") if asked else None,
-                record=record,
-                tell=tell,
-            )
+            self._write(begun)  # says what is driven before anything is asked
+            self.asker = asker_in(folder, self.provider, config, concurrency=plan.concurrency, tell=tell)
             self.driver = Driver(self.task, self.asker, questions, plan.memory, on_episode)
             self.table: TablePolicy | None = None
             self.score: Score | None = None
         except BaseException:
             self._lock.release()
             raise
-
-    def _said(self, exchange: Exchange | FailedExchange) -> None:
-        if isinstance(exchange, Exchange):
-            self.transcript.record(exchange)
-
-    def _opened(self) -> RunLock:
-        """The folder, held by this process; its file says what is driven before anything is asked."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            others = {path.name for path in self.folder.iterdir()} - {".lock"}
-        except OSError as error:
-            raise LogbookError(f"cannot create {self.folder}: {error.strerror}; choose another --out") from None
-        if others and FILE not in others:
-            raise UsageError(f"{self.folder} holds other files; choose another --out")
-        lock = RunLock(self.folder)
-        try:
-            begun = self._begun()
-            if FILE in others:
-                before = read_json(self.folder / FILE, KIND, _REMEDY)
-                for name in ("task", "gym_id", "llm", "seed", "memory"):
-                    was = before.get(name) if isinstance(before, dict) else None
-                    if was != getattr(begun, name):
-                        raise UsageError(
-                            f"{self.folder} holds a drive whose {name} is {was}, not {getattr(begun, name)}; "
-                            "choose another --out"
-                        )
-            self._write(begun)
-        except BaseException:
-            lock.release()
-            raise
-        return lock
 
     def carry_out(self) -> Outcome:
         """Play the episodes, make the table, score it and write everything down; also what an interruption leaves.
@@ -319,12 +268,7 @@ def driver_of(task: Task, config: RunConfig) -> Provider:
             "builtin proposes policies and decides no single step; let a policy found before drive, which needs no key "
             "either: --llm policy:RUN or policy:best.json"
         )
-    provider = connect(config.llm, llm_options(config))
-    if isinstance(provider, Several):
-        raise UsageError(f"one model drives; name one of {config.llm}")
-    if spec.name == "replay":
-        raise UsageError("a replay has the replies of a run to its own prompts; it cannot drive")
-    return provider
+    return one_model(config, "drives")
 
 
 def table_of(driver: Driver) -> TablePolicy | None:
