@@ -90,6 +90,13 @@ def t_quantile(probability: float, degrees: int) -> float:
     return float(stdtrit(degrees, probability))
 
 
+def first_episodes(score: Score, count: int) -> Score:
+    """The score on the first `count` of its seeds."""
+    if score.exact or count == 0 or score.episodes == count:
+        return score
+    return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
+
+
 def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
     """Mean gain of the challenger on the same seeds, and the one-sided p-value of Student's paired t-test.
 

@@ -317,6 +317,7 @@ class Search:
     def context(self, number: int, config: RunConfig) -> Context:
         """A snapshot for the prompt of attempt `number`."""
         observations = [episode.trajectory.observations for episode in self.buffer] if config.normalise else []
+        played = self.attempts[-1].episodes if self.attempts else 0
         return Context(
             self.task,
             config.policy,
@@ -326,7 +327,7 @@ class Search:
             self.reported_score,
             tuple(self.attempts),
             self.buffer,
-            tuning_of(number, self.task, config.policy, config, self.attempts[-1].episodes if self.attempts else 0),
+            tuning_of(number, self.task, config.policy, config, played, exact=self.mdp is not None),
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             self.example,
             config.memory,

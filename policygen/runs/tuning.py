@@ -54,12 +54,18 @@ class Tuning:
     constants: int
 
 
-def tuning_of(number: int, task: Task, kind: PolicyKind, config: RunConfig, played: int) -> Tuning | None:
-    """What tuning attempt `number` may do after so many episodes of the run; None where nothing is tuned."""
+def tuning_of(
+    number: int, task: Task, kind: PolicyKind, config: RunConfig, played: int, *, exact: bool = False
+) -> Tuning | None:
+    """What tuning attempt `number` may do after so many episodes of the run; None where nothing is tuned.
+
+    Args:
+        exact: the MDP of the task is known.
+    """
     if config.refine.method is None:
         return None
     choices = all(actuator.is_choice for actuator in task.actuators)
-    method = method_for(config.refine.method, choices=kind == "table" and choices)
+    method = method_for(config.refine.method, choices=kind == "table" and choices, exact=exact)
     if method in FOR_TABLES and not (kind == "table" and choices):
         return None
     left = config.max_episodes - played if config.max_episodes is not None else None
@@ -79,11 +85,19 @@ def tuning_of(number: int, task: Task, kind: PolicyKind, config: RunConfig, play
     )
 
 
-def method_for(method: RefineMethod, *, choices: bool, constants: int = 0) -> Method:
-    """What `auto` stands for: by coordinates where a table's entries are choices, by CMA-ES while that can be done."""
+def method_for(method: RefineMethod, *, choices: bool, exact: bool = False, constants: int = 0) -> Method:
+    """What `auto` stands for.
+
+    Args:
+        choices: the entries of a table are to be tuned, and are choices.
+        exact: the MDP is known.
+        constants: how many are to be tuned otherwise: by CMA-ES while that can be done.
+    """
     if method != "auto":
         return method
-    return "coordinate" if choices else "cma" if constants <= MOST_FOR_CMA else "ars"
+    if choices:
+        return "policy-iteration" if exact else "coordinate"
+    return "cma" if constants <= MOST_FOR_CMA else "ars"
 
 
 def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
-from policygen.episodes.score import Score
+from policygen.episodes.score import Score, first_episodes
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.roles.proposer import Proposal
 from policygen.runs.config import FOR_TABLES, LEARNERS
-from policygen.runs.standard import PROLONGATIONS
+from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
 from policygen.search.arena import Arena, Performance
-from policygen.search.judge import FIRST, Verdict, judge, reaches, stop_score, undecided
+from policygen.search.judge import FIRST, Verdict, flattered, judge, reaches, stop_score, undecided
 from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
@@ -90,6 +90,7 @@ def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena
     except BudgetExhausted as error:
         unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
         return Assessment(unscored, (), search.best_score, search.validation)
+    performance = _comparable(attempt.policy, performance, search, arena)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
     attempt, performance = _tuned(attempt, performance, search, arena, trials=trials, floor=floor)
     policy = attempt.policy
@@ -119,17 +120,33 @@ def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena
     return Assessment(attempt, performance.trajectories, contest.best_score, validation)
 
 
+def _comparable(policy: Policy, performance: Performance, search: Search, arena: Arena) -> Performance:
+    """What a policy scored, on more than the usual common episodes where these no longer tell policies apart."""
+    score, best, usual = performance.score, search.best, arena.config.episodes
+    best_score, unbiased = search.best_score, search.validation
+    if score is None or best is None or best.policy is None or best_score is None or unbiased is None:
+        return performance
+    if not flattered(best_score, unbiased, stop_score(search.task, arena.config), usual):
+        return performance
+    wanted = max(PROLONGATIONS[-1] * usual, unbiased.episodes)
+    if best_score.episodes >= wanted and text_digest(policy) == text_digest(best.policy):
+        return replace(performance, score=first_episodes(best_score, wanted))
+    return replace(performance, score=arena.prolong(policy, score, wanted))
+
+
 def confirm_best(search: Search, arena: Arena) -> Score | None:
-    """The best policy's validation, on four times the usual episodes where it seems that nothing is left to gain."""
+    """The best policy's validation, on more than the usual episodes where it seems that nothing is left to gain."""
     best, score, target = search.best, search.validation, stop_score(search.task, arena.config)
-    if best is None or best.policy is None or score is None or target is None:
+    if best is None or best.policy is None or target is None:
         return score
-    if score.mean < target or reaches(score, target):
-        return score
-    try:
-        return arena.validate(best.policy, score, arena.config.episodes * PROLONGATIONS[-1])
-    except EnvironmentFault:  # the score is as sure as it was; the next attempt meets the fault if it stays
-        return score
+    for episodes in (PROLONGATIONS[-1] * arena.config.episodes, most_compared(arena.config.episodes)):
+        if score is None or score.mean < target or reaches(score, target):
+            break
+        try:
+            score = arena.validate(best.policy, score, episodes)
+        except EnvironmentFault:  # the score is as sure as it was; the next attempt meets the fault if it stays
+            break
+    return score
 
 
 def _proposed(proposal: Proposal) -> Attempt:
@@ -185,7 +202,7 @@ def _tuned(
         if refined is None:
             return attempt, performance
         from_record(refined.policy.to_record(), search.task)  # what cannot be read back could not be resumed from
-        tuned = arena.perform(attempt.number, refined.policy)
+        tuned = _comparable(refined.policy, arena.perform(attempt.number, refined.policy), search, arena)
     except BudgetExhausted:
         raise
     except Exception as error:  # the proposal has a score as it is
@@ -193,13 +210,20 @@ def _tuned(
     finally:
         arena.tell(None)
     assert tuned.score is not None
+    before, after = _on_common_episodes(score, tuned.score)
     attempt = replace(
-        attempt, refinement=_refinement_in_words(refined, score, tuned.score, attempt.shaping), tuning=refined.state
+        attempt, refinement=_refinement_in_words(refined, before, after, attempt.shaping), tuning=refined.state
     )
-    if tuned.score.mean <= score.mean:
+    if after.mean <= before.mean:
         return attempt, performance
     attempt = replace(attempt, proposed=policy, proposed_score=score, policy=refined.policy, spread=refined.spread)
     return attempt, tuned
+
+
+def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
+    """Two scores on as many of the common seeds as both were played on: there may be too few episodes left for more."""
+    common = min(one.episodes, other.episodes)
+    return first_episodes(one, common), first_episodes(other, common)
 
 
 def _left_off(policy: Policy, shaping: Shaping | None, search: Search) -> TuningState | None:
@@ -252,7 +276,8 @@ def _contest(policy: Policy, score: Score, search: Search, arena: Arena) -> _Con
     best, best_score = search.best, search.best_score
     if best is None or best.policy is None or best_score is None:
         return _Contest(FIRST, score)
-    best_score = arena.prolong(best.policy, best_score, arena.config.episodes)
+    best_score = arena.prolong(best.policy, best_score, score.episodes)
+    score, _ = _on_common_episodes(score, best_score)
     verdict = judge(score, best_score)
     for times in PROLONGATIONS:
         if not verdict.close:

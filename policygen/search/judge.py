@@ -7,11 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from policygen.episodes.score import Score, paired_gain, score_of_returns, t_quantile
+from policygen.episodes.score import Score, first_episodes, paired_gain, t_quantile
 from policygen.runs.config import RunConfig
-from policygen.runs.standard import LAST_SIGNIFICANCE, SIGNIFICANCE
+from policygen.runs.standard import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
 from policygen.runs.state import Attempt
 from policygen.tasks.task import Task
 
@@ -48,7 +46,7 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
         best: on the same seeds, and perhaps more; or exact, like the challenger's.
         last: no further episodes will be played to tell them apart.
     """
-    gain, p = paired_gain(challenger, _first(best, challenger.episodes))
+    gain, p = paired_gain(challenger, first_episodes(best, challenger.episodes))
     # Where the comparison was close it rests on more episodes than the attempt's own score.
     basis = " (exact)" if challenger.exact else f" on {challenger.episodes} paired episodes"
     words = f"{gain:+.4g} against the best{basis}"
@@ -65,13 +63,6 @@ def undecided(verdict: Verdict) -> Verdict:
     return replace(verdict, accepted=False, words=words, close=False)
 
 
-def _first(score: Score, count: int) -> Score:
-    """The score on the first `count` of its seeds."""
-    if score.exact or count == 0 or score.episodes == count:
-        return score
-    return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
-
-
 def stop_score(task: Task, config: RunConfig) -> float | None:
     """The score at which a run has nothing left to gain: `stop_at`, else the known optimum."""
     if config.stop_at is not None:
@@ -82,7 +73,8 @@ def stop_score(task: Task, config: RunConfig) -> float | None:
 def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bool:
     """Whether a score shows that the target is reached: exact, or by the one-sided 95% bound of its episodes.
 
-    Of sampled scores only those show it that did not choose the policy. A mean may be above the target by luck.
+    Of sampled scores only those show it that did not choose the policy. A mean may be above the target by luck, and
+    returns without any spread may come from a policy that fails seldom: of these it takes `FAULTLESS`.
 
     Args:
         slack: what an exact score may miss, as a share of the target's size.
@@ -91,10 +83,29 @@ def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bo
         return False
     if score.exact:
         return score.mean >= target - max(ROUNDING, slack * abs(target))
-    if score.episodes < 2:
+    if score.episodes < (2 if score.std > 0 else FAULTLESS):
         return False
     half = t_quantile(CONFIDENCE, score.episodes - 1) * score.std / math.sqrt(score.episodes)
     return score.mean - half >= target - ROUNDING
+
+
+def flattered(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
+    """Whether the best policy does worse on episodes that did not choose it than on the `episodes` that did.
+
+    These then no longer tell policies apart: what is left to gain shows on others. Where they already show the target
+    at which a run stops, the least shortfall elsewhere counts; else Welch's one-sided t-test says whether there is one.
+    """
+    if best is None or unbiased is None or best.exact or unbiased.exact or min(episodes, unbiased.episodes) < 2:
+        return False
+    first = first_episodes(best, min(episodes, best.episodes))
+    if first.mean <= unbiased.mean:
+        return False
+    if target is not None and first.mean >= target > unbiased.mean:
+        return True
+    from scipy.stats import ttest_ind
+
+    worse = ttest_ind(first.returns, unbiased.returns, equal_var=False, alternative="greater")
+    return bool(worse.pvalue <= SIGNIFICANCE)
 
 
 def nothing_left_to_gain(unbiased: Score | None, task: Task, config: RunConfig) -> str:

@@ -24,7 +24,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.correspondence import Exchange, FailedExchange, llm_options, turns
 from policygen.runs.logbook import Logbook
-from policygen.runs.standard import PROLONGATIONS
+from policygen.runs.standard import most_compared
 from policygen.runs.state import Attempt, Search
 from policygen.runs.steering import Steering
 from policygen.runs.transcript import REMEDY
@@ -166,7 +166,7 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
     """Bring back the buffer and the best score, playing again from the seeds what the disk does not hold."""
     search.attempts = list(attempts)
     most = max(attempts[-1].best_episodes, attempts[-1].validated_episodes)
-    if most > PROLONGATIONS[-1] * config.episodes:
+    if most > most_compared(config.episodes):
         raise damaged(
             logbook.folder / "attempts.jsonl",
             f"the best of attempt {attempts[-1].number} has {most:,} episodes",

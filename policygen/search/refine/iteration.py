@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP
-from policygen.episodes.optimum import MOST_TRIED, best_return, expected_return, promises
+from policygen.episodes.optimum import MOST_TRIED, expected_return, promises
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
 from policygen.search.refine.lessons import board_of, entries_of, with_entries
@@ -23,7 +24,7 @@ def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
     Policy iteration (Howard 1960) for what is scored, the undiscounted return within the step limit: every cell takes
     the action that promises most, summed over the steps and over the states that the cell holds. Where that is no
     better, which a limit and cells of many states can bring about, single entries change, the most promising first.
-    It goes from the proposed table and from the actions that are best with most steps left.
+    Half of the episodes begin anywhere at first (exploring starts): what a table never meets, it could not improve.
 
     Raises:
         PolicyError: the policy is no table of choices, it remembers, or the MDP is not known.
@@ -34,11 +35,10 @@ def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
     states, steps = len(mdp.start), table.task.max_steps
     board = board_of(table, states)
     cells = np.asarray(board.read(np.arange(states).reshape(-1, 1)))
+    anywhere = replace(mdp, start=(mdp.start + 1 / states) / 2)
     proposed = entries_of(table)
-    votes = np.zeros((board.cells, board.actions))
-    np.add.at(votes, (cells, best_return(mdp, steps).actions), 1.0)
-    planned = np.where(votes.any(axis=1), votes.argmax(axis=1), proposed)
-    found = [_improved(mdp, start, cells, steps) for start in (proposed, planned)]
+    explored, _ = _improved(anywhere, proposed, cells, steps)
+    found = [_improved(mdp, entries, cells, steps) for entries in (explored, proposed)]
     best = max(found, key=lambda one: one[1])[0]
     return Refined(with_entries(table, best), 0, "policy-iteration", board.cells)
 

@@ -54,13 +54,14 @@ def refine(
     paying = mdp
     if mdp is not None and trials.measure is not None and trials.measure.objective is not None:
         paying = _paying(trials.measure, mdp)
-    if method == "policy-iteration":
-        return policy_iteration(policy, paying)
     tunable = Tunable(policy, state.floor if state is not None else floor)
     table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
     # The entries of a table over features and bins of its own are structure: its numbers are those of the features.
     entries = table and (mdp is not None or tunable.size == 0)
-    chosen = method_for(method, choices=entries, constants=tunable.size)
+    exact = mdp is not None and not policy.remembers
+    chosen = method_for(method, choices=entries, exact=exact, constants=tunable.size)
+    if chosen == "policy-iteration":
+        return policy_iteration(policy, paying)
     if chosen == "coordinate":
         return coordinate(policy, trials, rng_seed, paying) if isinstance(policy, TablePolicy) else None
     if tunable.size == 0:
