@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from policygen.errors import LogbookError, UsageError, explain
 from policygen.files import check_mark, damaged, mark, read_plain, toml_of, write_atomically
 from policygen.llm import reads_prompts
-from policygen.sweeps.suites import PROTOCOL, find_suite, load_suite
+from policygen.sweeps.suites import PROTOCOL, Suite, find_suite, load_suite
 from policygen.tasks.trust import check_names
 
 MANIFEST = "sweep.toml"
@@ -128,7 +128,12 @@ def _entries(name: str) -> Iterator[Entry]:
     if task and task not in suite.tasks:
         raise UsageError(f"{name}: suite {suite.name} has no task `{task}`; it has {', '.join(suite.tasks)}")
     for one in (task,) if task else suite.tasks:
-        yield Entry(task=one, suite=suite.name, run=dict(suite.run), max_steps=suite.max_steps.get(one))
+        yield Entry(task=one, suite=suite.name, run=_settings(suite, one), max_steps=suite.max_steps.get(one))
+
+
+def _settings(suite: Suite, task: str) -> dict[str, Any]:
+    kind = suite.policy.get(task)
+    return dict(suite.run) if kind is None else {**suite.run, "policy": kind}
 
 
 def read_seeds(text: str) -> tuple[int, ...]:

@@ -14,12 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from policygen.errors import UsageError, explain
 from policygen.files import find_resource, list_resources, read_toml
 from policygen.runs.config import RunConfig
+from policygen.tasks.task import PolicyKind
 
 FOLDER = "envs/suites"
 
-# Settings of a run that a suite may state: how long is searched, and what is played. Who is asked, and where, is the
-# user's to say.
+# Settings of a run that a suite may state: for what kind of policy and how long is searched, and what is played. Who is
+# asked, and where, is the user's to say.
 PROTOCOL = (
+    "policy",
     *("iterations", "candidates", "episodes", "warmup_episodes", "final_episodes"),
     *("max_episodes", "max_calls", "patience", "repairs", "stop_at", "refine"),
 )
@@ -49,6 +51,7 @@ class Suite:
         tasks: names of tasks, or Gymnasium ids.
         run: settings of every run, over those of the task files and under those of the user.
         max_steps: the published step limits by task, over those of the task files.
+        policy: the published kinds of policy by task, over those of the task files.
         published: columns to be shown beside ours.
     """
 
@@ -57,6 +60,7 @@ class Suite:
     tasks: tuple[str, ...]
     run: Mapping[str, Any] = field(default_factory=dict)
     max_steps: Mapping[str, int] = field(default_factory=dict)
+    policy: Mapping[str, PolicyKind] = field(default_factory=dict)
     published: tuple[Published, ...] = ()
 
 
@@ -92,6 +96,7 @@ class _SuiteFile(_Strict):
     tasks: list[str] = Field(min_length=1)
     run: dict[str, Any] = {}
     max_steps: dict[str, int] = {}
+    policy: dict[str, PolicyKind] = {}
     published: list[_PublishedEntry] = []
 
 
@@ -138,7 +143,9 @@ def suite_from_file(path: Path) -> Suite:
         Published(e.name, e.source, e.runs, {task: (score.mean, score.std) for task, score in e.scores.items()})
         for e in stated.published
     )
-    return Suite(stated.name, stated.about.strip(), tuple(stated.tasks), stated.run, stated.max_steps, published)
+    return Suite(
+        stated.name, stated.about.strip(), tuple(stated.tasks), stated.run, stated.max_steps, stated.policy, published
+    )
 
 
 def _check(stated: _SuiteFile, path: Path) -> None:
@@ -161,7 +168,11 @@ def _check(stated: _SuiteFile, path: Path) -> None:
         if steps < 1:
             raise UsageError(f"{where}: `max_steps.{task}` is {steps}; an episode has at least one step")
     named = [(f"published.{entry.name}.scores", task) for entry in stated.published for task in entry.scores]
-    for place, task in (*(("max_steps", task) for task in stated.max_steps), *named):
+    for place, task in (
+        *(("max_steps", task) for task in stated.max_steps),
+        *(("policy", task) for task in stated.policy),
+        *named,
+    ):
         if task not in stated.tasks:
             raise UsageError(f"{where}: `{place}` names {task}, which is none of its tasks: {', '.join(stated.tasks)}")
     names = [entry.name for entry in stated.published]

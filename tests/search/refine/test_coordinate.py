@@ -24,7 +24,7 @@ def test_coordinate_search_is_exact_where_the_mdp_is_known_and_costs_no_episodes
     | * | * | left |
     """
     start = policy_of(wrong, "frozenlake")
-    refined = refine(start, "auto", Trials(player, seeds, 10), 1, mdp=mdp)
+    refined = refine(start, "coordinate", Trials(player, seeds, 10), 1, mdp=mdp)
     assert refined is not None
     assert mdp is not None
     assert refined.method == "coordinate"
