@@ -57,6 +57,12 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
     return Verdict(accepted, words, not accepted, p, gain, challenger.episodes)
 
 
+def behind(challenger: Score, best: Score) -> bool:
+    """Whether the challenger is surely worse than the best, so that nothing more is to be played for it."""
+    lead, p = paired_gain(first_episodes(best, challenger.episodes), challenger)
+    return lead > 0 and p <= SIGNIFICANCE
+
+
 def undecided(verdict: Verdict) -> Verdict:
     """The verdict on a close call where the episodes that could decide it are not left."""
     words = f"ahead, but too few episodes are left to be sure (p = {verdict.p:.2f})"
@@ -93,7 +99,8 @@ def flattered(best: Score | None, unbiased: Score | None, target: float | None, 
     """Whether the best policy does worse on episodes that did not choose it than on the `episodes` that did.
 
     These then no longer tell policies apart: what is left to gain shows on others. Where they already show the target
-    at which a run stops, the least shortfall elsewhere counts; else Welch's one-sided t-test says whether there is one.
+    at which a run stops, the least shortfall elsewhere counts; else Welch's one-sided t-test says whether there is one,
+    at a level that one failure among twenty episodes reaches.
     """
     if best is None or unbiased is None or best.exact or unbiased.exact or min(episodes, unbiased.episodes) < 2:
         return False
@@ -105,7 +112,7 @@ def flattered(best: Score | None, unbiased: Score | None, target: float | None, 
     from scipy.stats import ttest_ind
 
     worse = ttest_ind(first.returns, unbiased.returns, equal_var=False, alternative="greater")
-    return bool(worse.pvalue <= SIGNIFICANCE)
+    return bool(worse.pvalue <= LAST_SIGNIFICANCE)
 
 
 def nothing_left_to_gain(unbiased: Score | None, task: Task, config: RunConfig) -> str:

@@ -10,7 +10,7 @@ import pytest
 from policygen.episodes.score import Score, score_of_returns
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Attempt
-from policygen.search.judge import given_up, judge, nothing_left_to_gain, stop_score, undecided
+from policygen.search.judge import flattered, given_up, judge, nothing_left_to_gain, stop_score, undecided
 from policygen.tasks.load import load_task
 
 LAKE = load_task("frozenlake")
@@ -66,7 +66,9 @@ def test_exact_scores_are_never_close() -> None:
         (None, {}, ""),
         (score(1, 2), {}, ""),
         (exact(500), {}, "the best known score, 500, was reached"),
-        (score(500, 500, 500), {}, "the best known score, 500, was reached"),
+        (score(*[500] * 300), {}, "the best known score, 500, was reached"),
+        (score(*[500] * 80), {}, ""),  # a policy that fails once in fifty episodes does that every fifth time
+        (score(*[500] * 299, 400), {}, ""),
         (score(30, 31, 32, 33), {"stop_at": 29.5}, "the score to stop at, 29.5, was reached"),
         (score(30, 31, 32, 33), {"stop_at": 31}, ""),  # the mean is 31.5, and may be luck
         (score(40), {"stop_at": 30}, ""),
@@ -109,3 +111,24 @@ def test_a_run_ends_where_nothing_more_is_to_be_hoped_for(kinds: str, patience: 
             Attempt(number, None, None, accepted=kind == "b", kind="resignation" if kind == "r" else "proposal")
         )
     assert given_up(attempts, RunConfig(task="cartpole", patience=patience)) == expected
+
+
+@pytest.mark.parametrize(
+    ("best", "unbiased", "target", "expected"),
+    [
+        (score(4, 5, 6, 5), score(1, 2, 1, 2), None, True),
+        (score(4, 5, 6, 5), score(1, 9, 4, 5), None, False),  # may be chance
+        (score(1, 2, 1, 2), score(4, 5, 6, 5), None, False),
+        (score(4, 5, 6, 5, -90, -90), score(1, 2, 1, 2), None, True),  # on the four that chose it
+        (score(9, 9, 9, 9), score(9, 9, 9, 8), 9, True),  # they show no failure, where there are some
+        (score(9, 9, 9, 9), score(9, 9, 9, 8), None, False),
+        (score(9, 9, 9, 8), score(9, 9, 9, 7), 9, False),
+        (exact(5), score(1, 2, 1, 2), None, False),
+        (score(4, 5, 6, 5), None, None, False),
+        (None, None, None, False),
+    ],
+)
+def test_the_best_is_flattered_where_it_does_worse_on_episodes_that_did_not_choose_it(
+    best: Any, unbiased: Any, target: float | None, expected: bool
+) -> None:
+    assert flattered(best, unbiased, target, 4) is expected

@@ -58,6 +58,8 @@ tasks = ["cartpole", "nim"]
 episodes = 5
 [max_steps]
 cartpole = 100
+[policy]
+cartpole = "linear"
 [[published]]
 name = "they"
 source = "a paper"
@@ -99,6 +101,8 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
         ("cartpole = [400, 12.5]", "cartpole = [1, -2]", "`published.0.scores.cartpole.std`"),
         ("cartpole = [400, 12.5]", "cartpole = nan", "`published.0.scores.cartpole.mean`"),
         ('source = "a paper"', "", "the key `published.0.source` is missing"),
+        ('= "linear"', '= "tree"', "`policy.cartpole`"),
+        ('cartpole = "linear"', 'taxi = "linear"', "`policy` names taxi, which is none of its tasks: cartpole, nim"),
         ("[max_steps]", "[limits]", "unknown key `limits`"),
         ("[max_steps]", "[max_steps", "is not valid TOML"),
     ],
