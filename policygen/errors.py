@@ -41,6 +41,10 @@ class LogbookError(PolicygenError):
     """A run folder that cannot be read or written."""
 
 
+class PlaceError(LogbookError):
+    """A folder or file that was named, and is not what is asked for, or cannot be where it is to be."""
+
+
 class BudgetExhausted(PolicygenError):
     """The next call or episode would exceed a budget the user set."""
 

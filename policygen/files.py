@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import LogbookError, PlaceError, UsageError
 from policygen.outgoing import json_safe, redacted
 
 PACKAGE = Path(__file__).resolve().parent
@@ -363,11 +363,11 @@ _REMEDIES = {
 
 def _not_written(path: Path, error: OSError | ValueError) -> LogbookError:
     if isinstance(error, ValueError):
-        return LogbookError(f"cannot write {str(path)!r}: {error}; choose another name")
+        return PlaceError(f"cannot write {str(path)!r}: {error}; choose another name")
     folder = path.parent
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and not folder.is_dir():
         lacks = "is not a folder; write elsewhere" if folder.exists() else "does not exist; make it or write elsewhere"
-        return LogbookError(f"cannot write {path}: the folder {folder} {lacks}")
+        return PlaceError(f"cannot write {path}: the folder {folder} {lacks}")
     remedy = _REMEDIES.get(error.errno or 0, "write elsewhere")
     return LogbookError(f"cannot write {path}: {error.strerror}; {remedy}")
 

@@ -38,7 +38,7 @@ def test_export_prints_or_writes(to: str, word: str, best: Path, tmp_path: Path,
 
 def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, best: Path, line: Line) -> None:
     said = line("export", tmp_path / "none.json", "--to", "c")
-    assert said.code == 1
+    assert said.code == 2
     assert said.err.startswith("Error: cannot read")
     assert "Traceback" not in said.err
     said = line("export", best, "--to", "fortran")
@@ -48,5 +48,5 @@ def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, best: Path, lin
     record["kind"] = "oracle"
     best.write_text(json.dumps(record))
     said = line("export", best, "--to", "c")
-    assert said.code == 1
+    assert said.code == 2
     assert "there is no kind `oracle`" in said.err

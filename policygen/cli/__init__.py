@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,32 +15,26 @@ from policygen import __version__
 from policygen.cli.answers import cache_command
 from policygen.cli.beginning import new
 from policygen.cli.driving import drive
-from policygen.cli.experiments import compare, resume_sweep, sweep
+from policygen.cli.experiments import compare, sweep
 from policygen.cli.films import film
 from policygen.cli.handover import export, simplify
 from policygen.cli.options import (
     BASE_URL,
-    CACHE,
     PATH,
-    TRACK,
-    Place,
     RunPath,
-    assignment,
     budget_options,
+    code_of,
     fail,
-    place_options,
     run_settings,
     say,
     trust_option,
 )
 from policygen.cli.pages import report, serve
 from policygen.cli.prompting import templates
+from policygen.cli.running import resume, run
 from policygen.cli.steering import comment, continue_run, pause
 from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import LAST_WORD
-
-if TYPE_CHECKING:
-    from policygen.runs.listeners import Listener
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "drive"),
@@ -77,10 +69,8 @@ def main() -> None:
         code = error.exit_code
     except click.ClickException as error:
         code = fail(error.format_message(), error.exit_code)
-    except UsageError as error:
-        code = fail(str(error), 2)
     except PolicygenError as error:
-        code = fail(str(error), 1)
+        code = fail(str(error), code_of(error))
     except KeyboardInterrupt:
         code = fail("interrupted", 130)
     except OSError as error:
@@ -99,188 +89,22 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: 
         say(f"Warning: {message}", err=True)
 
 
-class RunCommand(click.Command):
-    """`policygen run --help` ends with every setting that `--set` and config files know."""
-
-    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the settings."""
-        from policygen.runs.config import RunConfig
-
-        with formatter.section("Settings (--set NAME=VALUE, or NAME = VALUE in a config file)"):
-            formatter.write_dl([(name, field.description or "") for name, field in RunConfig.model_fields.items()])
-
-
 @click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="policygen")
 def commands() -> None:
     """A language model as the optimiser of small, readable control policies.
 
     Start with `policygen run cartpole`: it needs no key. With a key: `policygen run cartpole --llm openai:gpt-5-mini`.
+    The exit code is 0; 1 where something failed on the way, or no policy was found; 2 where what was asked for cannot
+    be done; 130 where it was interrupted.
     """
 
 
-@commands.command(cls=RunCommand)
-@click.argument("task")
-@run_settings
-@trust_option
-@budget_options
-@click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
-@click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
-@click.option(
-    "--refine",
-    help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, ars; tables: coordinate, q, sarsa, policy-iteration.",
-)
-@click.option("--jobs", type=int, help="Processes that play episodes (default: all cores).")
-@click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
-@click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")
-@CACHE
-@TRACK
-def run(
-    task: str,
-    config_file: Path | None,
-    assignments: tuple[str, ...],
-    *,
-    out: Path,
-    trust: bool,
-    cache: Path | None,
-    track: tuple[str, ...],
-    **options: Any,
-) -> None:
-    """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
-    from policygen.llm import reads_prompts
-    from policygen.llm.cache import Cache
-    from policygen.reports.trackers import trackers
-    from policygen.runs.config import effective_config, step_timeout_of
-    from policygen.search.run import start
-    from policygen.tasks.load import load_task
-
-    limit = step_timeout_of(config_file, assignments, {})
-    loaded = load_task(task, trust=trust, step_timeout=limit)
-    config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
-    told, answers = trackers(track), Cache(cache) if cache is not None else None
-    begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
-    begun.cache = answers
-    kind = f"{config.policy} policy"
-    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
-    for sentence in begun.task.assumed:
-        say(f"  assumed: {sentence}")
-    if (example := begun.search.example) is not None:
-        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
-        say(f"  example: a {example.kind} policy for {example.task}{use}")
-    if shown := begun.search.demonstrations:
-        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
-        best = max(episode.trajectory.episode_return for episode in shown)
-        say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
-    _carry_out(begun, told)
-
-
-commands.add_command(new)
-commands.add_command(sweep)
-commands.add_command(compare)
-commands.add_command(film)
-commands.add_command(drive)
-commands.add_command(cache_command)
-commands.add_command(templates)
-commands.add_command(export)
-commands.add_command(report)
-commands.add_command(serve)
-commands.add_command(simplify)
-commands.add_command(comment)
-commands.add_command(pause)
-commands.add_command(continue_run)
-
-
-@commands.command()
-@click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
-@assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
-@budget_options
-@place_options
-@trust_option
-@CACHE
-@TRACK
-def resume(
-    run_folder: Path,
-    assignments: tuple[str, ...],
-    *,
-    place: Place,
-    trust: bool,
-    cache: Path | None,
-    track: tuple[str, ...],
-    **budgets: Any,
-) -> None:
-    """Go on with the interrupted run in folder RUN, as if it had not been interrupted, or with a sweep.
-
-    With a larger budget a finished run goes on, too, as if it had been asked for at first. A sweep's budget is that of
-    all its runs.
-    """
-    from policygen.llm.cache import Cache
-    from policygen.reports.missing import make_missing
-    from policygen.reports.trackers import trackers
-    from policygen.search.resume import resume as resume_run
-    from policygen.sweeps.plan import is_sweep
-
-    if is_sweep(run_folder):
-        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, cache=cache)
-        return
-    place.check_unused()
-    assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
-    if not assignments and (made := make_missing(run_folder)):
-        say(f"the run was finished but for {', '.join(made)}; now it is whole")
-        return
-    told, answers = trackers(track), Cache(cache) if cache is not None else None
-    begun = resume_run(run_folder, assignments=assignments, trust=trust)
-    begun.cache = answers
-    say(f"going on after attempt {len(begun.search.attempts) - 1}")
-    _carry_out(begun, told)
-
-
-def _carry_out(begun: Any, told: Sequence[Listener]) -> None:
-    from policygen.llm.base import Keyed
-    from policygen.reports.curves import LearningCurve
-    from policygen.reports.progress import Terminal, share_lines
-    from policygen.search.run import carry_out
-
-    if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
-        say(f"  {begun.provider.key_goes_to}")
-    LAST_WORD.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun)}", err=True)
-    try:
-        summary = carry_out(begun, (Terminal(begun), LearningCurve(), *told))
-    except (KeyboardInterrupt, PolicygenError) as error:
-        hint = _way_on(begun)
-        if isinstance(error, KeyboardInterrupt):
-            say(f"\nInterrupted. {hint}", err=True)
-            raise SystemExit(130) from None
-        raise SystemExit(fail(f"{error}\n{hint}", 1)) from None
-    say(f"\nstopped: {summary.stopped}")
-    for line in share_lines(summary.shares):
-        say(line)
-    if summary.cached:
-        say(f"{summary.cached} answers came from the cache and cost nothing; {summary.llm_calls} requests were sent")
-    best = begun.search.best
-    if best is None or best.policy is None:
-        say(f"no policy was found; what was asked and answered is in {begun.folder}")
-        raise SystemExit(1)
-    seeds = "" if begun.final.exact else " that the search never saw"
-    remarks = [{True: "solved", False: "not solved"}[summary.solved]] if summary.solved is not None else []
-    remarks += ["the best known score"] if summary.optimum_reached else []
-    remark = f" ({', '.join(remarks)})" if remarks else ""
-    say(f"final score: {begun.final}{seeds}{remark}")
-    say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
-    say(f"results: {begun.folder}")
-
-
-def _way_on(begun: Any) -> str:
-    """How an interrupted run goes on."""
-    from policygen.llm import specs_of
-    from policygen.llm.base import Keyed
-
-    chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
-    words = ["policygen", "resume", str(begun.folder), *(["--set", f"base_url={chosen}"] if chosen else [])]
-    words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
-    # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
-    manual = any(spec.startswith("manual:") for spec in specs_of(begun.config.llm))
-    words += ["--trust"] * (":" in begun.task.gym_id or manual)
-    return f"Nothing is lost; go on with: {shlex.join(words)}"
+for _command in (
+    *(run, resume, sweep, drive, comment, pause, continue_run, compare, film, report, serve, export, simplify, new),
+    *(cache_command, templates),
+):
+    commands.add_command(_command)
 
 
 @commands.command()
@@ -361,6 +185,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 @commands.command()
 @click.argument("task", metavar="TASK|RUN")
 @run_settings
+@budget_options
 @trust_option
 def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
     """Print the prompt a model would get: the first one of TASK, or the next one of the unfinished or finished RUN."""

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import BASE_URL, CACHE, PATH, Place, assignment, place_options, say, trust_option
+from policygen.cli.options import BASE_URL, CACHE, PATH, TRACK, Place, assignment, place_options, say, trust_option
 from policygen.errors import UsageError
 
 if TYPE_CHECKING:
     from policygen.sweeps.conduct import Sweep
     from policygen.sweeps.crew import Crew
     from policygen.sweeps.plan import Limits
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the runs of a sweep share: a cache of answers, and trackers."""
+
+    cache: Path | None
+    track: tuple[str, ...]
+
+    def check(self) -> None:
+        """Refuse a tracker that is not installed."""
+        from policygen.runs.trackers import trackers
+
+        trackers(self.track)
 
 
 @click.command()
@@ -37,6 +52,7 @@ if TYPE_CHECKING:
 @place_options
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @CACHE
+@TRACK
 @trust_option
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Carry out a run for every task, model, template and seed; SUITE:TASK is one task under a suite's protocol.
@@ -57,8 +73,10 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     again = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
-    begun = open_sweep(folder, plan, again=again, workers=place.workers or 1, trust=trust, cache=options["cache"])
-    _conduct(begun, place)
+    shared = Shared(options["cache"], options["track"])
+    shared.check()
+    begun = open_sweep(folder, plan, again=again, workers=place.workers or 1, trust=trust, cache=shared.cache)
+    _conduct(begun, place, shared)
 
 
 def resume_sweep(
@@ -68,7 +86,7 @@ def resume_sweep(
     *,
     place: Place,
     trust: bool,
-    cache: Path | None,
+    shared: Shared,
 ) -> None:
     """Go on with a sweep, perhaps with larger limits of what all its runs may spend.
 
@@ -87,8 +105,10 @@ def resume_sweep(
             f"and --max-usd of all its runs; a single run can have more: policygen resume {folder}/RUN"
         )
     limits = _limits(budgets)
-    workers = place.workers or 1
-    _conduct(open_sweep(folder, limits=limits, again=assignments, workers=workers, trust=trust, cache=cache), place)
+    shared.check()
+    workers, cache = place.workers or 1, shared.cache
+    begun = open_sweep(folder, limits=limits, again=assignments, workers=workers, trust=trust, cache=cache)
+    _conduct(begun, place, shared)
 
 
 def _limits(options: Mapping[str, Any]) -> Limits:
@@ -113,12 +133,16 @@ def _crew(begun: Sweep, place: Place) -> Crew | None:
     return OnRay(begun.folder, place.address, place.workers)
 
 
-def _conduct(begun: Sweep, place: Place) -> None:
+def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
+    from policygen.llm import reads_prompts
     from policygen.reports.sweeping import SweepTerminal, closing_words, way_on
     from policygen.sweeps.conduct import conduct
     from policygen.sweeps.plan import idle_templates
 
+    begun.track = shared.track
     terminal = SweepTerminal(begun)
+    if shared.cache is not None and not any(reads_prompts(cell.llm) for cell in begun.cells):
+        say("warning: --cache makes no difference: these runs ask nobody", err=True)
     if idle_templates(begun.plan):
         say("warning: builtin reads no prompt, so that its runs with other templates are the same", err=True)
     say(f"{len(begun.cells)} runs in {begun.folder}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from policygen.errors import UsageError
+from policygen.errors import EnvironmentFault, ExpressionError, PlaceError, PolicyError, PolicygenError, UsageError
 from policygen.files import find_run
 from policygen.outgoing import shown
 
@@ -24,6 +24,16 @@ def fail(message: str, code: int) -> int:
     """Say what went wrong; returns the exit code."""
     say(f"Error: {message}", err=True)
     return code
+
+
+def code_of(error: PolicygenError) -> int:
+    """The exit code of an error.
+
+    2 is a mistake in what was asked for: a wrong option, name, file or folder. 1 is what went wrong on the way: a
+    model, an environment or a disk that failed, a run folder that is damaged or in use.
+    """
+    mistake = isinstance(error, UsageError | PolicyError | ExpressionError | PlaceError)
+    return 2 if mistake and not isinstance(error, EnvironmentFault) else 1
 
 
 class RunPath(click.Path):
@@ -44,7 +54,8 @@ CACHE = click.option(
     "--cache",
     type=PATH,
     metavar="DIR",
-    help="Keep answers in DIR, and ask nobody for one that is there (same model, settings, messages, seed, attempt).",
+    help="Keep answers in DIR, and ask nobody for one that is there (same model, settings, messages, seed, attempt); "
+    "builtin and replays ask nobody anyway.",
 )
 
 TRACK = click.option(
@@ -106,8 +117,10 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="SPEC",
             callback=_joined,
-            help="Provider and model (default: builtin, which is not a language model). Repeated, the models take "
-            "turns, by what their proposals gained for their cost (--set choose=round: one after the other).",
+            help="Provider and model (default: builtin, which is not a language model); `doctor` lists them. manual: "
+            "you paste replies of a chat window; manual:DIR: you save them there, as reply-001.md for prompt-001.md. "
+            "Repeated, the models take turns, by what their proposals gained for their cost (--set choose=round: one "
+            "after the other).",
         ),
     ):
         command = option(command)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import PlaceError, UsageError
 from policygen.reports.groups import Group, Member, average, centre_name, each_once, grouped, read_member
 from policygen.reports.style import OKABE_ITO, check_suffix, save, style
 from policygen.runs.listeners import Listener, Watched
@@ -75,7 +75,7 @@ def read_curve(folder: Path) -> Curve:
     run = read_member(folder)
     attempts = Logbook(folder).attempts()
     if not attempts:
-        raise LogbookError(f"{folder} has no attempts yet: there is nothing to plot")
+        raise PlaceError(f"{folder} has no attempts yet: there is nothing to plot")
     frame = pd.read_csv(io.StringIO(curve_csv(attempts)))
     frame["tokens"] = frame["tokens_in"] + frame["tokens_out"]
     frame["level"] = frame["best"].astype(float).fillna(frame["score"].iloc[0])

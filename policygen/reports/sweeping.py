@@ -128,8 +128,9 @@ def way_on(sweep: Sweep) -> str:
     """The command that goes on with a sweep."""
     trust = " --trust" if any(":" in cell.entry.task for cell in sweep.cells) else ""  # the user named the module
     cache = f" --cache {shlex.quote(str(sweep.cache))}" if sweep.cache is not None else ""
+    track = "".join(f" --track {name}" for name in sweep.track)
     place = f" {sweep.place}" if sweep.place else ""
-    return f"policygen resume {shlex.quote(str(sweep.folder))}{trust}{cache}{place}"
+    return f"policygen resume {shlex.quote(str(sweep.folder))}{trust}{cache}{track}{place}"
 
 
 def closing_words(sweep: Sweep) -> list[str]:

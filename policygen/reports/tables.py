@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.errors import LogbookError
+from policygen.errors import PlaceError
 from policygen.files import write_atomically
 from policygen.reports.groups import Group, Member, each_once, grouped, read_member
 from policygen.reports.style import check_suffix
@@ -66,7 +66,7 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
 
     runs = [read_member(folder) for folder in each_once(folders)]
     if not any(run.finished for run in runs):
-        raise LogbookError(f"{folders[0]} is not a finished run; finish it with: policygen resume {folders[0]}")
+        raise PlaceError(f"{folders[0]} is not a finished run; finish it with: policygen resume {folders[0]}")
     groups = sorted(grouped(runs), key=lambda group: (group.task, group.proposals, group.policy))
     rows = []
     for group in groups:

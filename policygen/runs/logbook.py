@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.demonstrations import check_shape
-from policygen.errors import LogbookError, PolicygenError, UsageError, explain
+from policygen.errors import LogbookError, PlaceError, PolicygenError, UsageError, explain
 from policygen.files import (
     append_line,
     check_mark,
@@ -206,7 +206,7 @@ class Logbook:
         try:
             settings = toml_of(read_plain(path, _LARGEST_SETTINGS))
         except FileNotFoundError:
-            raise LogbookError(f"{self.folder} is not a run folder (it has no config.toml)") from None
+            raise PlaceError(f"{self.folder} is not a run folder (it has no config.toml)") from None
         except (ValueError, RecursionError) as error:
             raise damaged(path, error, _RESTORE) from None
         check_mark(settings, path, "run", _RESTORE)
@@ -346,9 +346,9 @@ def _named_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LogbookError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
+        raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     if (folder / "config.toml").exists():
-        raise LogbookError(f"{folder} is a run already; go on with it: policygen resume {folder}")
+        raise PlaceError(f"{folder} is a run already; go on with it: policygen resume {folder}")
     return folder
 
 
@@ -360,11 +360,11 @@ def _new_folder(out: Path, stem: str) -> Path:
             return folder
         except FileExistsError:
             if not folder.is_dir() or not out.is_dir():
-                raise LogbookError(f"{out} is not a folder; choose another --out") from None
+                raise PlaceError(f"{out} is not a folder; choose another --out") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise LogbookError(f"cannot create {str(folder)!r}: {reason}; choose another --out") from None
-    raise LogbookError(f"{out} holds a thousand runs that began this second; choose another --out")
+            raise PlaceError(f"cannot create {str(folder)!r}: {reason}; choose another --out") from None
+    raise PlaceError(f"{out} holds a thousand runs that began this second; choose another --out")
 
 
 def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:

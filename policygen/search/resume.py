@@ -13,7 +13,7 @@ from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
 from policygen.episodes.trajectory import RandomActor
-from policygen.errors import EnvironmentFault, LogbookError
+from policygen.errors import EnvironmentFault, LogbookError, PlaceError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
@@ -72,7 +72,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     config = changed_config(logbook.task(), before, assignments) if assignments else before
     more = larger_budgets(before, config)
     if logbook.summary() is not None and not more:
-        raise LogbookError(
+        raise PlaceError(
             f"{folder} is finished; see it with: policygen show {folder}, or give it more, as in: "
             f"policygen resume {folder} --iterations {2 * before.iterations}"
         )

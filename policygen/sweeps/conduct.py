@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import LogbookError, PlaceError, UsageError
 from policygen.llm import connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.runs.correspondence import llm_options
@@ -32,7 +32,7 @@ class Sweep:
         running: how far the cells are that are being carried out.
         refused: whether a cell was refused the sweep's budget.
         place: what the command line says of who carries the cells out, beyond processes on this machine.
-        cache: the folder of the cache that its runs share.
+        cache: the folder of the cache that its runs share; `track` names the trackers that they are written for.
     """
 
     folder: Path
@@ -47,6 +47,7 @@ class Sweep:
     place: str = ""
     refused: bool = False
     cache: Path | None = None
+    track: tuple[str, ...] = ()
     _lock: RunLock | None = None
 
     def release(self) -> None:
@@ -105,7 +106,7 @@ def open_sweep(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LogbookError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
+            raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     elif not is_sweep(folder):
         read_plan(folder)  # says what it is not
     lock = RunLock(folder)
@@ -182,7 +183,8 @@ def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
     again = sweep.again
     if jobs is not None and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *again)):
         again = (*again, f"jobs={jobs}")
-    return Order(cell, sweep.folder, sweep.plan.settings, sweep.plan.limits, again, sweep.trust, sweep.cache)
+    stated = (sweep.plan.settings, sweep.plan.limits, again)
+    return Order(cell, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track)
 
 
 def _in_main_thread() -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from policygen.errors import LogbookError, UsageError, explain
+from policygen.errors import PlaceError, UsageError, explain
 from policygen.files import check_mark, damaged, mark, read_plain, toml_of, write_atomically
 from policygen.llm import reads_prompts
 from policygen.sweeps.suites import PROTOCOL, Suite, find_suite, load_suite
@@ -237,7 +237,7 @@ def read_plan(folder: Path) -> Plan:
     try:
         record = toml_of(read_plain(path, _LARGEST))
     except FileNotFoundError:
-        raise LogbookError(f"{folder} is not a sweep's folder (it has no {MANIFEST})") from None
+        raise PlaceError(f"{folder} is not a sweep's folder (it has no {MANIFEST})") from None
     except (ValueError, RecursionError) as error:
         raise damaged(path, error, _REMEDY) from None
     check_mark(record, path, "sweep", _REMEDY)

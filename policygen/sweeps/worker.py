@@ -26,6 +26,7 @@ from policygen.runs.lock import InUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
+from policygen.runs.trackers import trackers
 from policygen.search.resume import resume
 from policygen.search.run import Run, carry_out, start
 from policygen.sweeps.plan import Cell, Limits
@@ -45,6 +46,7 @@ class Order:
     Attributes:
         settings: `NAME=VALUE` of all runs; what `again` names goes to runs that were begun before as well.
         trust: see `policygen.tasks.load.load_task`.
+        track: names of trackers that its run is written for.
     """
 
     cell: Cell
@@ -54,6 +56,7 @@ class Order:
     again: tuple[str, ...] = ()
     trust: bool = False
     cache: Path | None = None
+    track: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ def carry_out_cell(order: Order, tell: Tell) -> Outcome:
     try:
         run = begin(order)
         try:
-            summary = carry_out(run, (_Telling(key, tell),))
+            summary = carry_out(run, (_Telling(key, tell), *trackers(order.track)))
         finally:
             if isinstance(run.ledger, SharedLedger):
                 run.ledger.settle()

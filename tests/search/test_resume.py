@@ -432,7 +432,7 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(line: Line, tmp
     size = ("--iterations", 2, "--policy", "linear", "--set", "episodes=4", "--set", "final_episodes=4")
     started = line("run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=1200", *size, "--out", "runs")
     folder = the_run(tmp_path / "runs")
-    assert started.code == 1
+    assert started.code == 2
     assert "raise --set prompt_tokens=N" in started.err
     assert f"go on with: policygen resume runs/{folder.name} --trust" in started.err
 

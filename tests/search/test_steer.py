@@ -186,7 +186,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert "nothing to withdraw" in said("comment", str(folder), "--withdraw", "1", code=2)
     assert said("pause", str(folder)) == "it waits before its next prompt\n"
     assert said("continue", str(folder)) == "it goes on\n"
-    assert "is not a run folder" in said("pause", str(tmp_path), code=1)
+    assert "is not a run folder" in said("pause", str(tmp_path), code=2)
 
 
 def test_a_comment_that_no_prompt_would_carry_is_refused_in_a_sentence(tmp_path: Path, workplace: Path) -> None:

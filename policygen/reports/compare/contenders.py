@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import LogbookError, PlaceError, UsageError
 from policygen.llm import reads_prompts
 from policygen.reports.compare.foreign import read_foreign
 from policygen.reports.groups import Member, each_once, proposals_label, read_member
@@ -138,9 +138,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     results = [_result(member, name) for member, name in zip(finished, _names(finished, by), strict=True)]
     results += [_foreign_result(*one, results) for one in foreign]
     if not results:
-        raise LogbookError(
-            "none of the runs is finished: there is nothing to compare; finish them with policygen resume"
-        )
+        raise PlaceError("none of the runs is finished: there is nothing to compare; finish them with policygen resume")
     notes += _in_common(finished, by) + _unread(finished)
     notes += [f"{words}: {label}" for words, label in dict.fromkeys((r.words, r.contender) for r in results if r.words)]
     tasks = {result.task for result in results}

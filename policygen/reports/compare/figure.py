@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import PlaceError, UsageError
 from policygen.reports.compare.comparison import aggregates, scale_of
 from policygen.reports.compare.contenders import Field, Result
 from policygen.reports.compare.statistics import interval_over_seeds, performance_profile
@@ -71,7 +71,7 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
     if columns not in WIDTHS or x not in X_AXES:
         raise UsageError(f"a figure is 1 or 2 columns wide, and drawn over {' or '.join(X_AXES)}")
     if not any(len(getattr(result, x)) and np.any(getattr(result, x)) for result in field.results):
-        raise LogbookError(f"none of these runs counts {x}; draw them over another --x")
+        raise PlaceError(f"none of these runs counts {x}; draw them over another --x")
     with style():
         import matplotlib
         from matplotlib.figure import Figure

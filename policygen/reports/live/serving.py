@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import PlaceError, UsageError
 from policygen.reports.live.folders import run_folders
 
 ADDRESS = "127.0.0.1"
@@ -31,7 +31,7 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
     except ImportError:
         raise UsageError('serving needs more packages: pip install "policygen[serve]"') from None
     if not root.is_dir():
-        raise LogbookError(f"{root} is no folder; name a run, or a folder of runs such as results")
+        raise PlaceError(f"{root} is no folder; name a run, or a folder of runs such as results")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from policygen import __version__
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import PlaceError, UsageError
 from policygen.files import write_atomically
 from policygen.outgoing import shown
 from policygen.reports.page.content import RunContent, read_run
@@ -49,7 +49,7 @@ def page_of(folder: Path, *, film: bool = False, trust: bool = False) -> str:
     if is_sweep(folder):
         return render("sweep.html.j2", read_sweep(folder))
     if not (folder / "config.toml").is_file():
-        raise LogbookError(f"{folder} is no run and no sweep (it has no config.toml and no sweep.toml)")
+        raise PlaceError(f"{folder} is no run and no sweep (it has no config.toml and no sweep.toml)")
     run = read_run(folder)
     shown = playing(run.policy, trust=trust) if film and run.policy is not None else None
     return render("run.html.j2", run, playing=shown, **pictures_of(run))

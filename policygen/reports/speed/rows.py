@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.episodes.players import usable_cores
-from policygen.errors import LogbookError
+from policygen.errors import PlaceError
 from policygen.files import write_atomically
 from policygen.reports.style import OKABE_ITO, save, style
 
@@ -220,7 +220,7 @@ def write_results(rows: Sequence[Row | Missing], folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LogbookError(f"cannot make the folder {folder}: {error.strerror}") from None
+        raise PlaceError(f"cannot make the folder {folder}: {error.strerror}") from None
     write_atomically(folder / "speed.csv", as_csv(rows))
     write_atomically(folder / "speed.md", "# Speed\n\nMade with `policygen bench`.\n\n" + as_markdown(rows))
     picture(rows, folder / "speed.png")

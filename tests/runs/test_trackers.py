@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import sys
@@ -11,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with, the_run
+from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with, in_a_process, the_run
 
 import policygen
 from policygen.errors import UsageError
-from policygen.reports.trackers import TRACKERS, trackers
+from policygen.reports.sweeping import way_on
 from policygen.runs.listeners import Listener
+from policygen.runs.trackers import TRACKERS, trackers
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
+from policygen.sweeps.conduct import open_sweep
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -46,7 +49,8 @@ def tensorboard(folder: Path) -> dict[int, dict[str, list[Any]]]:
 def mlflow(folder: Path) -> dict[int, dict[str, list[Any]]]:
     from mlflow import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"sqlite:///{folder.parent.absolute() / 'mlflow.db'}")
+    with contextlib.chdir(folder.parent):  # whatever it is called
+        client = MlflowClient(tracking_uri="sqlite:///mlflow.db")
     (run,) = client.search_runs([client.get_experiment_by_name("policygen").experiment_id])
     assert run.info.status == "FINISHED"
     assert run.data.params["task"] == "frozenlake"
@@ -94,6 +98,7 @@ def records(data: bytes) -> Iterator[bytes]:
             part = b""
 
 
+ODD = "50% of a #1? %20 & ü"  # a folder whose name no address can hold as it is
 READERS = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
 
 
@@ -110,9 +115,15 @@ def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, m
 
     with pytest.raises(KeyError):
         policygen.run(
-            "frozenlake", llm=Written(replies), iterations=3, listeners=trackers([name]), on_attempt=stop, **QUICK
+            "frozenlake",
+            llm=Written(replies),
+            iterations=3,
+            listeners=trackers([name]),
+            on_attempt=stop,
+            out=ODD,
+            **QUICK,
         )
-    folder = next(path.parent for path in Path("results").glob("*/config.toml"))
+    folder = next(path.parent for path in Path(ODD).glob("*/config.toml"))
     again = Written(replies[1:])
     begun = resume(folder, again)
     summary = carry_out(begun, trackers([name, name]))
@@ -138,7 +149,8 @@ def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, m
             assert "--- user ---" in values["prompt"][0]
     assert "policy" not in found[2]
     assert found[3]["final/score"] == [pytest.approx(summary.final.mean)]
-    assert files_with(Path("results"), key) == []
+    assert files_with(Path(ODD), key) == []
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [ODD]
 
 
 @pytest.mark.parametrize("name", sorted(READERS))
@@ -186,3 +198,25 @@ def test_trackers_are_chosen_on_the_command_line(tmp_path: Path, line: Line) -> 
     done = line(*arguments, "--track", "tensorboard")
     assert done.code == 0, done.err
     assert sorted(tensorboard(the_run(tmp_path / "results"))) == [0, 1]
+
+
+def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(tmp_path: Path) -> None:
+    arguments = ("run", "frozenlake", "--llm", "manual", "--track", "tensorboard")
+    done = in_a_process(*arguments, cwd=tmp_path, stdin="")
+    assert done.returncode == 1
+    hint = f"go on with: policygen resume {Path('results') / the_run(tmp_path / 'results').name} --track tensorboard\n"
+    assert done.stderr.endswith(hint)
+
+
+def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
+    quick = ("--set", "iterations=1", "--set", "episodes=4", "--set", "final_episodes=4", "--set", "stop_at=2")
+    tracked = ("--track", "tensorboard")
+    done = line("sweep", "frozenlake", "--seeds", "5,6", *quick, "--out", "swept", *tracked, "--workers", 2)
+    assert done.code == 0, done.err
+    runs = [path.parent for path in Path("swept").glob("*/config.toml")]
+    assert [sorted(tensorboard(folder)) for folder in runs] == [[0, 1]] * 2
+    sweep = open_sweep(Path("swept"))
+    sweep.track = ("tensorboard",)
+    assert way_on(sweep) == "policygen resume swept --track tensorboard"
+    sweep.release()
+    assert line("resume", "swept", *tracked).code == 0

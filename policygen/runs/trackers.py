@@ -13,10 +13,12 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from filelock import FileLock
 
 from policygen.errors import LogbookError, UsageError
 from policygen.files import read_plain, write_atomically
@@ -288,13 +290,15 @@ class MLflow(Tracker):
     def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
         beside = run.folder.absolute().parent
         stated = os.environ.get("MLFLOW_TRACKING_URI")
-        client = self._module.MlflowClient(tracking_uri=stated or f"sqlite:///{beside / 'mlflow.db'}")
-        experiment = client.get_experiment_by_name(_PROJECT)
-        if experiment is None:
-            place = None if stated else (beside / "mlartifacts").as_uri()
-            identity = client.create_experiment(_PROJECT, artifact_location=place)
-        else:
-            identity = experiment.experiment_id
+        # The runs of a sweep begin at the same time, and share a store.
+        with FileLock(beside / "mlflow.db.lock") if not stated else nullcontext():
+            client = self._module.MlflowClient(tracking_uri=stated or _store(beside / "mlflow.db"))
+            experiment = client.get_experiment_by_name(_PROJECT)
+            if experiment is None:
+                place = None if stated else (beside / "mlartifacts").as_uri()
+                identity = client.create_experiment(_PROJECT, artifact_location=place)
+            else:
+                identity = experiment.experiment_id
         if not known:
             known = client.create_run(identity, run_name=run.folder.name).info.run_id
             for name, value in _settings(run).items():
@@ -302,6 +306,16 @@ class MLflow(Tracker):
         else:
             client.update_run(known, status="RUNNING")
         return _MLflowRun(client, known), known
+
+
+def _store(path: Path) -> str:
+    """The address of an SQLite file, whatever its folder is called; SQLite itself undoes what `as_uri` escapes.
+
+    MLflow makes the folder that it reads from an address of `sqlite` alone, escapes and all.
+    """
+    from sqlalchemy import URL
+
+    return URL.create("sqlite+pysqlite", database=path.as_uri(), query={"uri": "true"}).render_as_string()
 
 
 class _MLflowRun:

@@ -1,0 +1,196 @@
+"""Commands for one run: `run`, `resume`, and how it is carried out and goes on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policygen.cli.experiments import Shared, resume_sweep
+from policygen.cli.options import (
+    CACHE,
+    PATH,
+    TRACK,
+    Place,
+    RunPath,
+    assignment,
+    budget_options,
+    code_of,
+    fail,
+    place_options,
+    run_settings,
+    say,
+    trust_option,
+)
+from policygen.errors import PolicygenError
+from policygen.outgoing import LAST_WORD
+
+if TYPE_CHECKING:
+    from policygen.runs.trackers import Tracker
+
+
+class RunCommand(click.Command):
+    """`policygen run --help` ends with every setting that `--set` and config files know."""
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the settings."""
+        from policygen.runs.config import RunConfig
+
+        with formatter.section("Settings (--set NAME=VALUE, or NAME = VALUE in a config file)"):
+            formatter.write_dl([(name, field.description or "") for name, field in RunConfig.model_fields.items()])
+
+
+@click.command(cls=RunCommand)
+@click.argument("task")
+@run_settings
+@trust_option
+@budget_options
+@click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
+@click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
+@click.option(
+    "--refine",
+    help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, ars; tables: coordinate, q, sarsa, policy-iteration.",
+)
+@click.option("--jobs", type=int, help="Processes that play episodes (default: all cores).")
+@click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
+@click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")
+@CACHE
+@TRACK
+def run(
+    task: str,
+    config_file: Path | None,
+    assignments: tuple[str, ...],
+    *,
+    out: Path,
+    trust: bool,
+    cache: Path | None,
+    track: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
+    from policygen.llm import reads_prompts
+    from policygen.llm.cache import Cache
+    from policygen.runs.config import effective_config, step_timeout_of
+    from policygen.runs.trackers import trackers
+    from policygen.search.run import start
+    from policygen.tasks.load import load_task
+
+    limit = step_timeout_of(config_file, assignments, {})
+    loaded = load_task(task, trust=trust, step_timeout=limit)
+    config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
+    told, answers = trackers(track), Cache(cache) if cache is not None else None
+    begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
+    begun.cache = answers
+    kind = f"{config.policy} policy"
+    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
+    for sentence in begun.task.assumed:
+        say(f"  assumed: {sentence}")
+    if (example := begun.search.example) is not None:
+        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
+        say(f"  example: a {example.kind} policy for {example.task}{use}")
+    if shown := begun.search.demonstrations:
+        use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
+        best = max(episode.trajectory.episode_return for episode in shown)
+        say(f"  demonstrations: {len(shown)} episodes, the best returned {best:.4g}{use}")
+    _carry_out(begun, told)
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
+@assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
+@budget_options
+@place_options
+@trust_option
+@CACHE
+@TRACK
+def resume(
+    run_folder: Path,
+    assignments: tuple[str, ...],
+    *,
+    place: Place,
+    trust: bool,
+    cache: Path | None,
+    track: tuple[str, ...],
+    **budgets: Any,
+) -> None:
+    """Go on with the interrupted run in folder RUN, as if it had not been interrupted, or with a sweep.
+
+    With a larger budget a finished run goes on, too, as if it had been asked for at first. A sweep's budget is that of
+    all its runs.
+    """
+    from policygen.llm.cache import Cache
+    from policygen.reports.missing import make_missing
+    from policygen.runs.trackers import trackers
+    from policygen.search.resume import resume as resume_run
+    from policygen.sweeps.plan import is_sweep
+
+    if is_sweep(run_folder):
+        shared = Shared(cache, track)
+        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared)
+        return
+    place.check_unused()
+    assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
+    if not assignments and (made := make_missing(run_folder)):
+        say(f"the run was finished but for {', '.join(made)}; now it is whole")
+        return
+    told, answers = trackers(track), Cache(cache) if cache is not None else None
+    begun = resume_run(run_folder, assignments=assignments, trust=trust)
+    begun.cache = answers
+    say(f"going on after attempt {len(begun.search.attempts) - 1}")
+    _carry_out(begun, told)
+
+
+def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
+    from policygen.llm import reads_prompts
+    from policygen.llm.base import Keyed
+    from policygen.reports.curves import LearningCurve
+    from policygen.reports.progress import Terminal, share_lines
+    from policygen.search.run import carry_out
+
+    if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
+        say(f"  {begun.provider.key_goes_to}")
+    if begun.cache is not None and not reads_prompts(begun.config.llm):
+        say(f"  --cache makes no difference: {begun.config.llm.partition(':')[0]} asks nobody")
+    LAST_WORD.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun, told)}", err=True)
+    try:
+        summary = carry_out(begun, (Terminal(begun), LearningCurve(), *told))
+    except (KeyboardInterrupt, PolicygenError) as error:
+        hint = _way_on(begun, told)
+        if isinstance(error, KeyboardInterrupt):
+            say(f"\nInterrupted. {hint}", err=True)
+            raise SystemExit(130) from None
+        raise SystemExit(fail(f"{error}\n{hint}", code_of(error))) from None
+    say(f"\nstopped: {summary.stopped}")
+    for line in share_lines(summary.shares):
+        say(line)
+    if summary.cached:
+        say(f"{summary.cached} answers came from the cache and cost nothing; {summary.llm_calls} requests were sent")
+    best = begun.search.best
+    if best is None or best.policy is None:
+        say(f"no policy was found; what was asked and answered is in {begun.folder}")
+        raise SystemExit(1)
+    seeds = "" if begun.final.exact else " that the search never saw"
+    remarks = [{True: "solved", False: "not solved"}[summary.solved]] if summary.solved is not None else []
+    remarks += ["the best known score"] if summary.optimum_reached else []
+    remark = f" ({', '.join(remarks)})" if remarks else ""
+    say(f"final score: {begun.final}{seeds}{remark}")
+    say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
+    say(f"results: {begun.folder}")
+
+
+def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
+    """How an interrupted run goes on."""
+    from policygen.llm import specs_of
+    from policygen.llm.base import Keyed
+
+    chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
+    words = ["policygen", "resume", str(begun.folder), *(["--set", f"base_url={chosen}"] if chosen else [])]
+    words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
+    words += [word for tracker in told for word in ("--track", tracker.name)]
+    # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
+    manual = any(spec.startswith("manual:") for spec in specs_of(begun.config.llm))
+    words += ["--trust"] * (":" in begun.task.gym_id or manual)
+    return f"Nothing is lost; go on with: {shlex.join(words)}"
