@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import struct
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with, in_a_process, the_run
+from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with, the_run
 
 import policygen
 from policygen.errors import UsageError
@@ -200,12 +201,13 @@ def test_trackers_are_chosen_on_the_command_line(tmp_path: Path, line: Line) -> 
     assert sorted(tensorboard(the_run(tmp_path / "results"))) == [0, 1]
 
 
-def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(tmp_path: Path) -> None:
-    arguments = ("run", "frozenlake", "--llm", "manual", "--track", "tensorboard")
-    done = in_a_process(*arguments, cwd=tmp_path, stdin="")
-    assert done.returncode == 1
-    hint = f"go on with: policygen resume {Path('results') / the_run(tmp_path / 'results').name} --track tensorboard\n"
-    assert done.stderr.endswith(hint)
+def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    done = line("run", "frozenlake", "--llm", "manual", "--episodes", 4, "--track", "tensorboard")
+    assert done.code == 1
+    assert done.err.endswith(f"go on with: policygen resume {the_run(Path('results'))} --track tensorboard\n")
 
 
 def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
