@@ -391,7 +391,7 @@ def test_a_finished_run_is_not_resumed(line: Line) -> None:
     folder = policygen.run("frozenlake", iterations=1).folder
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = line("resume", folder)
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     (sentence,) = sentences(done.err)
     assert sentence.startswith(f"Error: {folder} is finished; see it with: policygen show {folder}, or give it more")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
