@@ -12,6 +12,8 @@ from policygen.episodes.guests import play_guest
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
+from policygen.tasks.environments import make_env
+from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
 DEMONSTRATION = -1  # in the place of the number of the attempt that played an episode
@@ -25,8 +27,10 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
     Args:
         source: a Minari dataset (its id or its folder), a file `episodes.npz` or the run folder with it, or
             `ppo:model.zip`, a model of Stable-Baselines3 (also a2c, ddpg, dqn, sac, td3), which plays ten episodes.
+            It is shown the task's own observations: what `VecNormalize` made of them in training is not in the file.
         seed: chooses the model's episodes.
-        trust: a model's file is a pickle, and loading one runs whatever code it holds.
+        trust: a model's file holds pickles, and loading them runs whatever code they hold. Without it the file is not
+            opened.
 
     Raises:
         UsageError: it cannot be read, is of another environment, or is a model that nobody vouched for.
@@ -81,10 +85,10 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
 def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:
     if not trust:
         raise UsageError(
-            f"{file} is a pickle: loading a Stable-Baselines3 model runs whatever code the file holds; if you know it, "
-            "add --trust"
+            f"{file} holds pickles: loading a Stable-Baselines3 model runs whatever code the file holds; if you made it, "
+            "or know who did, add --trust"
         )
-    if not Path(file).is_file():
+    if not Path(file).is_file() and not Path(f"{file}.zip").is_file():  # `save` adds the ending, and so does `load`
         raise UsageError(f"cannot read the model {file}: there is no such file")
     try:
         import stable_baselines3
@@ -96,5 +100,28 @@ def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> li
         model: Any = getattr(stable_baselines3, kind).load(file, device="cpu")
     except Exception as error:  # whatever a file makes of torch and pickle
         words = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UsageError(f"{file} cannot be loaded as a model of {kind}: {words}") from None
+        raise UsageError(
+            f"{file} cannot be loaded as a model of {kind} (or was it made by another algorithm?): {words}"
+        ) from None
+    _check_spaces(file, model, task)
     return play_guest(model, task, episode_seeds(seed, "demonstrations", EPISODES_OF_A_MODEL))
+
+
+def _check_spaces(file: str, model: Any, task: Task) -> None:
+    """Refuse a model of another environment.
+
+    Raises:
+        UsageError: it observes or does something else.
+    """
+    env = make_env(task)
+    try:
+        for name in ("observation_space", "action_space"):
+            its, wanted = getattr(model, name), getattr(env, name)
+            if (type(its), its.shape, getattr(its, "n", None)) != (
+                type(wanted),
+                wanted.shape,
+                getattr(wanted, "n", None),
+            ):
+                raise UsageError(f"{file} is a model of another environment: its {name} is {its}, not {wanted}")
+    finally:
+        close(env)

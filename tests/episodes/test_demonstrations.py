@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import pickle
 import shutil
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +24,7 @@ from policygen.episodes.datasets import checked_trajectory, dataset_folder, read
 from policygen.episodes.demonstrations import DEMONSTRATION, read_demonstrations
 from policygen.episodes.guests import play_guest
 from policygen.episodes.players import Players
+from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError, UsageError
 from policygen.policies.parse import parse
@@ -27,6 +32,7 @@ from policygen.search.preview import preview
 from policygen.search.resume import load_run, resume
 from policygen.sweeps.plan import Plan, cells_of, product_of
 from policygen.sweeps.worker import Order, begin
+from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
@@ -265,7 +271,7 @@ def test_sweeps_and_the_library_hand_on_that_the_user_knows_a_model(tmp_path: Pa
 
 def test_a_model_s_file_is_not_opened_without_trust(tmp_path: Path) -> None:
     (tmp_path / "model.zip").write_bytes(b"nonsense")
-    with pytest.raises(UsageError, match="runs whatever code the file holds; if you know it, add --trust"):
+    with pytest.raises(UsageError, match="runs whatever code the file holds; if you made it"):
         read_demonstrations(f"ppo:{tmp_path / 'model.zip'}", CARTPOLE)
     with pytest.raises(UsageError, match="what kind of model"):
         read_demonstrations(str(tmp_path / "model.zip"), CARTPOLE, trust=True)
@@ -273,6 +279,40 @@ def test_a_model_s_file_is_not_opened_without_trust(tmp_path: Path) -> None:
         read_demonstrations("sac:none.zip", CARTPOLE, trust=True)
     with pytest.raises(UsageError, match=r"cannot be loaded|needs stable-baselines3"):
         read_demonstrations(f"ppo:{tmp_path / 'model.zip'}", CARTPOLE, trust=True)
+
+
+def test_a_real_model_plays_and_what_its_file_holds_runs_only_with_trust(tmp_path: Path) -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    pendulum = load_task("pendulum")
+    for kind, task in (("PPO", CARTPOLE), ("PPO", pendulum), ("SAC", pendulum)):
+        model = getattr(sb3, kind)("MlpPolicy", make_env(task), seed=0, device="cpu")
+        model.save(tmp_path / task.name)
+        found = read_demonstrations(f"{kind.lower()}:{tmp_path / task.name}", task, seed=100, trust=True)
+        played = play_guest(model, task, episode_seeds(100, "demonstrations", 10))
+        assert sorted(found.returns) == sorted(episode.episode_return for episode in played)
+    with pytest.raises(UsageError, match="is a model of another environment: its observation_space is Box"):
+        read_demonstrations(f"ppo:{tmp_path / 'cartpole.zip'}", pendulum, trust=True)
+    with pytest.raises(UsageError, match="as a model of DQN .or was it made by another algorithm"):
+        read_demonstrations(f"dqn:{tmp_path / 'cartpole'}", CARTPOLE, trust=True)
+    evil = {":serialized:": base64.b64encode(pickle.dumps(Touch(tmp_path / "EVIL"))).decode()}
+    with zipfile.ZipFile(tmp_path / "cartpole.zip", "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("data", json.dumps({"policy_class": evil}))
+    with pytest.raises(UsageError, match="add --trust"):
+        read_demonstrations(f"ppo:{tmp_path / 'cartpole.zip'}", CARTPOLE)
+    assert not (tmp_path / "EVIL").exists()
+    with pytest.raises(UsageError):
+        read_demonstrations(f"ppo:{tmp_path / 'cartpole.zip'}", CARTPOLE, trust=True)
+    assert (tmp_path / "EVIL").exists()
+
+
+class Touch:
+    """A pickle that makes a file where it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
 
 
 def test_whoever_predicts_plays_episodes_that_can_be_shown() -> None:
