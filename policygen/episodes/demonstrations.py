@@ -85,8 +85,8 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
 def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:
     if not trust:
         raise UsageError(
-            f"{file} holds pickles: loading a Stable-Baselines3 model runs whatever code the file holds; if you made it, "
-            "or know who did, add --trust"
+            f"{file} holds pickles: loading a Stable-Baselines3 model runs whatever code the file holds; if you made "
+            "it, or know who did, add --trust"
         )
     if not Path(file).is_file() and not Path(f"{file}.zip").is_file():  # `save` adds the ending, and so does `load`
         raise UsageError(f"cannot read the model {file}: there is no such file")
@@ -117,11 +117,8 @@ def _check_spaces(file: str, model: Any, task: Task) -> None:
     try:
         for name in ("observation_space", "action_space"):
             its, wanted = getattr(model, name), getattr(env, name)
-            if (type(its), its.shape, getattr(its, "n", None)) != (
-                type(wanted),
-                wanted.shape,
-                getattr(wanted, "n", None),
-            ):
+            kinds = [(type(space), space.shape, getattr(space, "n", None)) for space in (its, wanted)]
+            if kinds[0] != kinds[1]:
                 raise UsageError(f"{file} is a model of another environment: its {name} is {its}, not {wanted}")
     finally:
         close(env)

@@ -292,7 +292,7 @@ def test_a_real_model_plays_and_what_its_file_holds_runs_only_with_trust(tmp_pat
         assert sorted(found.returns) == sorted(episode.episode_return for episode in played)
     with pytest.raises(UsageError, match="is a model of another environment: its observation_space is Box"):
         read_demonstrations(f"ppo:{tmp_path / 'cartpole.zip'}", pendulum, trust=True)
-    with pytest.raises(UsageError, match="as a model of DQN .or was it made by another algorithm"):
+    with pytest.raises(UsageError, match=r"as a model of DQN \(or was it made by another algorithm"):
         read_demonstrations(f"dqn:{tmp_path / 'cartpole'}", CARTPOLE, trust=True)
     evil = {":serialized:": base64.b64encode(pickle.dumps(Touch(tmp_path / "EVIL"))).decode()}
     with zipfile.ZipFile(tmp_path / "cartpole.zip", "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
