@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import PlaceError, UsageError
 from policygen.files import read_json
 from policygen.llm import Provider, Several, connect, read_spec
 from policygen.llm.cache import Cache
@@ -59,7 +59,7 @@ def folder_held(folder: Path, file: str, kind: str, told: Mapping[str, Any]) -> 
         folder.mkdir(parents=True, exist_ok=True)
         others = {path.name for path in folder.iterdir()} - {".lock"}
     except OSError as error:
-        raise LogbookError(f"cannot create {folder}: {error.strerror}; choose another --out") from None
+        raise PlaceError(f"cannot create {folder}: {error.strerror}; choose another --out") from None
     if others and file not in others:
         raise UsageError(f"{folder} holds other files; choose another --out")
     lock = RunLock(folder)
