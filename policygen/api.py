@@ -95,7 +95,8 @@ def run(
     Args:
         task: a task's name, a path to a task file, a Gymnasium id, or a `Task`; or an environment of your own, or a
             function or class that makes one. Of an object episodes are played one after the other; a function lets
-            many be played side by side, and on all cores if it can be pickled.
+            many be played side by side, and on all cores if it can be pickled. A policy scores the same either way,
+            but random actions are drawn in the order of play, so that runs of the two begin otherwise.
         llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
             `policygen.llm.Provider`. Several names take turns; so do your own objects in a `policygen.llm.Several`.
         out: folder for the run's folder.

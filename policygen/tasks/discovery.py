@@ -132,7 +132,10 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
         return task_from_gym(own, step_timeout)
     task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
     if own.alone:
-        remark = "there is one environment: its episodes are played one after the other, in this process (jobs = 1)"
+        remark = (
+            "there is one environment: its episodes are played one after the other, in this process (jobs = 1); random "
+            "actions before the first policy are then others than for a function that makes it, and so is the run"
+        )
     elif not can_travel(own):
         remark = "what makes the environment cannot be sent to other processes: this one plays alone (jobs = 1)"
     else:
