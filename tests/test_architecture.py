@@ -108,6 +108,31 @@ def test_no_function_takes_more_than_seven_parameters_or_five_by_position(name):
     assert too_many_parameters(MODULES[name]) == [], "what belongs together is handed on as a record"
 
 
+def borrowed(path: Path) -> set[str]:
+    """Private names that a file takes from another module of the package, or from an object that is not its own."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own, found = set(), set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                own.add(name)
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                own.add(name)
+            case ast.Attribute(value=ast.Name(id="os" | "sys")):
+                pass
+            case ast.Attribute(attr=name):
+                found.add(name)
+            case ast.ImportFrom(module=str(module)) if module.startswith("policygen"):
+                found |= {alias.name for alias in node.names}
+    return {name for name in found - own if name.startswith("_") and not name.startswith("__")}
+
+
+def test_what_is_private_stays_in_its_module():
+    foreign = {"_max_episode_steps", "_get_obs", "_base_url"}  # which other packages tell in no other way
+    taken = {name: borrowed(path) - foreign for name, path in MODULES.items()}
+    assert {name: names for name, names in taken.items() if names} == {}
+
+
 def test_the_counter_of_parameters_sees_what_it_must(tmp_path):
     path = tmp_path / "sample.py"
     path.write_text(

@@ -135,15 +135,16 @@ def _report(drive: Drive, outcome: Outcome) -> Iterator[str]:
         yield "no table: the task has no bins; give it a [grid] in a task file (policygen tasks NAME --draft)"
     else:
         yield "no table: no answer stated an action"
-    share = outcome.hits / outcome.steps if outcome.steps else 0.0
+    counts = outcome.counts
+    share = counts.hits / counts.steps if counts.steps else 0.0
     yield (
-        f"{outcome.steps:,} decisions, {outcome.hits:,} of them ({share:.0%}) in situations known by then; "
-        f"{outcome.situations:,} situations, {outcome.requests:,} {who}"
+        f"{counts.steps:,} decisions, {counts.hits:,} of them ({share:.0%}) in situations known by then; "
+        f"{counts.situations:,} situations, {outcome.requests:,} {who}"
         + (f", {outcome.cached} answers kept from before" if outcome.cached else "")
     )
     yield (
-        f"{outcome.repairs} answers had to be repaired; {outcome.fallbacks} situations fell back to another action, "
-        f"in {outcome.fallback_steps} decisions"
+        f"{counts.repairs} answers had to be repaired; {counts.fallbacks} situations fell back to another action, "
+        f"in {counts.fallback_steps} decisions"
     )
     if outcome.is_language_model:
         tokens = "unknown" if outcome.tokens_per_episode is None else f"{outcome.tokens_per_episode:,.0f}"

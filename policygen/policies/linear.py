@@ -78,10 +78,12 @@ class LinearPolicy(Policy):
         """Constants, shape (outputs,)."""
         return np.array([linear_terms(node).get(None, 0.0) for _, node in self.equations])
 
-    def _read(self) -> frozenset[str]:
+    def names_read(self) -> frozenset[str]:
+        """The quantities that the equations name."""
         return frozenset().union(*(names_in(node) for _, node in self.equations))
 
-    def _equations(self) -> list[tuple[str, Node]]:
+    def formulas(self) -> list[tuple[str, Node]]:
+        """The equations."""
         return list(self.equations)
 
     @cached_property

@@ -261,14 +261,14 @@ class Policy(ABC):
     @cached_property
     def reader(self) -> Reader:
         """What computes the quantities that the policy needs."""
-        return Reader(self.task, self.lets, self._read(), self._recalled())
+        return Reader(self.task, self.lets, self.names_read(), self._recalled())
 
     def _recalled(self) -> frozenset[str]:
         """Names of the quantities whose values of the step before the decision reads directly."""
-        return frozenset().union(*(remembered_in(node) for _, node in self._equations()))
+        return frozenset().union(*(remembered_in(node) for _, node in self.formulas()))
 
     @abstractmethod
-    def _read(self) -> frozenset[str]:
+    def names_read(self) -> frozenset[str]:
         """Names of the quantities the decision reads directly."""
 
     def undefined(self, episodes: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> tuple[tuple[str, float], ...]:
@@ -279,7 +279,7 @@ class Policy(ABC):
 
         Such a value counts as 0 if it is not a number, and as -1,000,000 or 1,000,000 if it is infinite.
         """
-        formulas = [*self.reader.needed, *self._equations()]
+        formulas = [*self.reader.needed, *self.formulas()]
         if not formulas or not sum(len(actions) for _, actions in episodes):
             return ()
         parts = [self.reader.along(observations, actions) for observations, actions in episodes]
@@ -292,7 +292,7 @@ class Policy(ABC):
                     found.append((name, share))
         return tuple(found)
 
-    def _equations(self) -> list[tuple[str, Node]]:
+    def formulas(self) -> list[tuple[str, Node]]:
         """What the decision computes beside the features."""
         return []
 

@@ -84,18 +84,19 @@ class TablePolicy(Policy):
         return cls(task, lets, grid, tuple(compressed(dense, grid.shape)))
 
     @cached_property
-    def _dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """The action of every cell as numbers, shape (cells, actuators), and which have a row, shape (cells,)."""
         return dense_table(self.rules, self.grid.shape, len(self.task.actuators))
 
     @property
     def covered(self) -> npt.NDArray[np.bool_]:
         """Which cells have a row, shape (cells,)."""
-        return self._dense[1]
+        return self.dense[1]
 
     @cached_property
     def actions(self) -> Actions:
         """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
-        actions = _as_actions(self.task, self._dense[0])
+        actions = _as_actions(self.task, self.dense[0])
         actions.setflags(write=False)  # `act_one` hands out its rows
         return actions
 
@@ -108,7 +109,8 @@ class TablePolicy(Policy):
         """What computes the quantities that the grid bins, and cells."""
         return cell_reader(self.task, self.grid, self.lets)
 
-    def _read(self) -> frozenset[str]:
+    def names_read(self) -> frozenset[str]:
+        """The quantities that the grid bins."""
         return frozenset(self.grid.names)
 
     def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

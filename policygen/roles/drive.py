@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from policygen.llm.retry import Wait
 from policygen.policies.policy import BEST
 from policygen.policies.table import TablePolicy
 from policygen.prompts.driving import Questions, in_words
-from policygen.roles.driver import Driver, StandIn
+from policygen.roles.driver import Counts, Driver, StandIn
 from policygen.roles.seat import asker_in, check_price, folder_held, one_model
 from policygen.runs.config import RunConfig
 from policygen.runs.reading import best_policy
@@ -68,6 +68,7 @@ class Outcome:
         episodes: that were played to their end, of as many as were `planned`; `driven` is their score.
         table: the score of what became of the decisions, exact or on fresh episodes; None where there is no table.
         cells_seen: cells of the `cells` in which the model chose; the others take `most_chosen`.
+        counts: what driving took; among the other fields in the saved form.
         requests: sent, repeated ones included; `cached` answers were paid for before.
         decision_seconds: of waiting for answers, for each step; `answer_seconds` for each answer.
         tokens_per_episode, usd_per_episode: of the episodes played to their end; None where not known.
@@ -91,12 +92,7 @@ class Outcome:
     cells: int = 0
     cells_seen: int = 0
     most_chosen: str = ""
-    steps: int = 0
-    situations: int = 0
-    hits: int = 0
-    repairs: int = 0
-    fallbacks: int = 0
-    fallback_steps: int = 0
+    counts: Counts = field(default_factory=Counts)
     llm_calls: int = 0
     requests: int = 0
     cached: int = 0
@@ -214,7 +210,7 @@ class Drive:
         tokens = ledger.tokens_in + ledger.tokens_out
         return replace(
             self._begun(),
-            **asdict(driver.counts),
+            counts=replace(driver.counts),
             concurrency=self.asker.concurrency,
             episodes=episodes,
             driven=score_record(sampled_score(ended, "copies")) if ended else None,
@@ -239,7 +235,9 @@ class Drive:
         )
 
     def _write(self, outcome: Outcome) -> None:
-        write_atomically(self.folder / FILE, json.dumps({**mark(KIND), **asdict(outcome)}, indent=1))
+        record = asdict(outcome)
+        record |= record.pop("counts")
+        write_atomically(self.folder / FILE, json.dumps({**mark(KIND), **record}, indent=1))
 
 
 def driver_of(task: Task, config: RunConfig) -> Provider:

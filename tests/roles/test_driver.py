@@ -66,9 +66,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome, ChatS
 def test_every_situation_is_asked_once_and_what_it_says_is_played(lake: tuple[Path, Outcome, ChatServer]) -> None:
     _, outcome, server = lake
     now = [text for text in asked(server) if text.startswith("Now:")]
-    assert len(now) == len(set(now)) == outcome.situations
+    assert len(now) == len(set(now)) == outcome.counts.situations
     assert now[0] == "Now:\n- row: 0\n- column: 0\n\nWhich action?\n"
-    assert outcome.steps == outcome.situations + outcome.hits
+    assert outcome.counts.steps == outcome.counts.situations + outcome.counts.hits
     assert (outcome.episodes, outcome.finished, outcome.stopped) == (2, True, "")
 
 
@@ -76,16 +76,17 @@ def test_an_answer_without_an_action_gets_one_repair_and_then_falls_back_and_is_
     lake: tuple[Path, Outcome, ChatServer],
 ) -> None:
     _, outcome, server = lake
-    assert (outcome.repairs, outcome.fallbacks) == (2, 1)
-    assert outcome.requests == outcome.llm_calls == outcome.situations + outcome.repairs
+    assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
+    assert outcome.requests == outcome.llm_calls == outcome.counts.situations + outcome.counts.repairs
     repair = server.chats[2].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert repair[2]["content"] == "Hm."
     assert "it ends with `Hm.`, and the action is one of left, down, right, up." in repair[3]["content"]
     # What the model did not choose is no decision of the table.
     chosen = {tuple(one["bins"].values()): one["chosen"] for one in outcome.decisions}
-    assert sum(sum(counts.values()) for counts in chosen.values()) == outcome.steps - outcome.fallback_steps
-    assert len(chosen) == outcome.situations - outcome.fallbacks
+    counts = outcome.counts
+    assert sum(sum(times.values()) for times in chosen.values()) == counts.steps - counts.fallback_steps
+    assert len(chosen) == counts.situations - counts.fallbacks
 
 
 def test_decisions_become_a_table_that_is_a_policy_like_any_other(lake: tuple[Path, Outcome, ChatServer]) -> None:
@@ -121,7 +122,7 @@ def test_the_steps_before_belong_to_the_situation() -> None:
     questions = asked(server)
     assert questions[0].startswith("The episode begins.\n\nNow:\n- row: 0\n- column: 0\n")
     assert questions[1].startswith("The last step:\n- row 0, column 0: you chose down, reward 0\n\nNow:\n")
-    assert len(set(questions)) == len(questions) == outcome.situations
+    assert len(set(questions)) == len(questions) == outcome.counts.situations
 
 
 def test_continuous_observations_are_shown_as_bins_with_units() -> None:
@@ -141,7 +142,7 @@ def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
     assert "bin" not in asked(server)[0]
     assert outcome.table is None
     assert not Path("out/best.json").exists()
-    assert outcome.requests == 5 == outcome.situations
+    assert outcome.requests == 5 == outcome.counts.situations
     assert outcome.stopped == "all 5 calls (--max-calls) are used"
     assert outcome.episodes == 0
 
@@ -232,8 +233,8 @@ def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None
         outcome = driven(server).carry_out()
         again = driven(server, plan=Plan(3, concurrency=1, table_episodes=2)).carry_out()
     assert outcome.finished
-    assert (outcome.cached, outcome.requests) == (2, outcome.situations - 2)
-    assert again.cached >= outcome.situations
+    assert (outcome.cached, outcome.requests) == (2, outcome.counts.situations - 2)
+    assert again.cached >= outcome.counts.situations
     assert again.returns[:2] == outcome.returns
 
 

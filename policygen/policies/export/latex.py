@@ -45,7 +45,7 @@ def _lines(program: Program) -> Iterator[str]:
         yield from _table(policy)
     else:
         yield from _equations(policy)
-    starts = _starts([node for _, node in (*program.definitions, *policy._equations())])
+    starts = _starts([node for _, node in (*program.definitions, *policy.formulas())])
     if starts:
         told = [f"${_name(name)}_{{t-1}} = {_write(start)}$" for name, start in starts.items()]
         yield f"At the first step {', '.join(told)}."

@@ -59,7 +59,7 @@ class Program:
     @cached_property
     def observed(self) -> tuple[tuple[int, str], ...]:
         """Index and name of the observations that are read."""
-        read = self.policy._read().union(*(names_in(node) for _, node in self.definitions), self.policy.remembers)
+        read = self.policy.names_read().union(*(names_in(node) for _, node in self.definitions), self.policy.remembers)
         names = self.policy.task.observation_names
         return tuple((i, name) for i, name in enumerate(names) if name in read and names.index(name) == i)
 
@@ -182,7 +182,7 @@ def cells_of(policy: TablePolicy) -> Cells:
 
 def _rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[tuple[tuple[int, ...], int]]:
     """The rules as boxes of first and last bins; a set of bins that is no range takes several."""
-    kinds, first = np.unique(policy._dense[0], axis=0, return_index=True)
+    kinds, first = np.unique(policy.dense[0], axis=0, return_index=True)
     numbers = dict(zip(map(tuple, kinds.tolist()), codes[first].tolist(), strict=True))
     rows: list[tuple[tuple[int, ...], int]] = []
     for rule in policy.rules:

@@ -17,13 +17,15 @@ from policygen.reports.speed.rows import Missing, Row, absolute, compared, faste
 from policygen.tasks.load import load_task
 
 
-def _cartpole_table() -> TablePolicy:
+def cartpole_table() -> TablePolicy:
+    """A table over the task's own grid, its actions drawn at random."""
     task = load_task("cartpole")
     assert task.grid is not None
     return TablePolicy.from_actions(task, np.random.default_rng(0).integers(0, 2, task.grid.size))
 
 
-def _observations(rows: int, columns: int = 4) -> npt.NDArray[np.float32]:
+def some_observations(rows: int, columns: int = 4) -> npt.NDArray[np.float32]:
+    """Normal numbers, shape (rows, columns)."""
     return np.random.default_rng(1).normal(0, 0.5, size=(rows, columns)).astype(np.float32)
 
 
@@ -70,8 +72,8 @@ def _fused_kernel(
 
 def lookup(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     """`act` on a million rows."""
-    policy = _cartpole_table()
-    rows = _observations(100_000 if quick else 1_000_000)
+    policy = cartpole_table()
+    rows = some_observations(100_000 if quick else 1_000_000)
     columns = [np.ascontiguousarray(column) for column in rows.T]
     count = f"{len(rows):,} rows"
     by_rows = f"act, {count}"
@@ -112,8 +114,8 @@ def lookup(repeats: int, quick: bool) -> Iterator[Row | Missing]:
 
 def one_at_a_time(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     """`act_one`."""
-    policy = _cartpole_table()
-    observation = _observations(1)[0]
+    policy = cartpole_table()
+    observation = some_observations(1)[0]
     batch = observation.reshape(1, -1)
     env = gym.make("CartPole-v1")
     env.reset(seed=0)
@@ -160,7 +162,7 @@ def remembering(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     plain = parse(_REMEMBERING.replace("prev(smooth, spin)", "0.1").replace("prev(sum)", "0.1"), task).policy
     assert policy is not None
     assert plain is not None
-    controller, observation = policy.controller(), _observations(1)[0]
+    controller, observation = policy.controller(), some_observations(1)[0]
     calls = 2_000 if quick else 20_000
     yield compared(
         "controller with memory, one observation",
@@ -187,7 +189,7 @@ def linear(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     ]
     policy = parse("\n".join(lines).replace("+ -", "- "), task, "linear").policy
     assert isinstance(policy, LinearPolicy)
-    rows = _observations(100_000 if quick else 1_000_000, 11)
+    rows = some_observations(100_000 if quick else 1_000_000, 11)
     weights = policy.weights.astype(np.float32)
     low, high = np.float32(-1), np.float32(1)
     yield compared(

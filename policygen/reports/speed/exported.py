@@ -17,7 +17,7 @@ from policygen.policies.export.formats import exported
 from policygen.policies.export.program import program_of
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
-from policygen.reports.speed.acting import _cartpole_table, _observations
+from policygen.reports.speed.acting import cartpole_table, some_observations
 from policygen.reports.speed.rows import Missing, Row, absolute, compared, timed
 from policygen.tasks.load import load_task
 
@@ -93,7 +93,7 @@ def bytes_on_cortex(policy: Policy, folder: Path) -> tuple[int, int]:
 
 def _policies() -> Iterator[tuple[str, Policy, int]]:
     """What is measured, and how many numbers it observes."""
-    yield "a table of 1,296 cells", _cartpole_table(), 4
+    yield "a table of 1,296 cells", cartpole_table(), 4
     task = load_task("cartpole")
     equations = "left = 0\nright = 10*angle + 2*spin + 0.4*position + 0.8*velocity"
     policy = parse(equations, task).policy
@@ -105,7 +105,7 @@ def exported_c(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     """A decision of the exported C, beside numpy's for many rows at once; and how large it is on a microcontroller."""
     with tempfile.TemporaryDirectory() as folder:
         for what, policy, width in _policies():
-            yield from _rows(what, policy, _observations(100_000, width).astype(np.float64), Path(folder), repeats)
+            yield from _rows(what, policy, some_observations(100_000, width).astype(np.float64), Path(folder), repeats)
 
 
 def _rows(

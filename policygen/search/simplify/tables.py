@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.policies.rows import Rule, _merged, visible
+from policygen.policies.rows import Rule, joined, visible
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.search.simplify.contest import Contest
@@ -83,7 +83,7 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
     Args:
         weights: how much each cell matters, shape (cells,); cells of weight 0 may get any action.
     """
-    kinds, codes = np.unique(policy._dense[0], axis=0, return_inverse=True)
+    kinds, codes = np.unique(policy.dense[0], axis=0, return_inverse=True)
     table, mass = codes.reshape(policy.grid.shape), weights.reshape(policy.grid.shape)
     whole: Box = tuple((0, size - 1) for size in policy.grid.shape)
     count = itertools.count()
@@ -100,7 +100,7 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
             half = (*box[:axis], part, *box[axis + 1 :])
             heapq.heappush(waiting, (*_best_cut(table, mass, half, len(kinds)), next(count), half))
     boxes = done + [box for *_, box in waiting]
-    merged = _merged([(_bins(box), _common(table, mass, box, len(kinds))) for box in boxes])
+    merged = joined([(_bins(box), _common(table, mass, box, len(kinds))) for box in boxes])
     return _as_rules(merged, kinds, policy.grid.shape)
 
 

@@ -11,7 +11,7 @@ from policygen.reports.speed.rows import Row
 
 def test_compiled_kernels_look_up_what_the_policy_does() -> None:
     pytest.importorskip("numba")
-    policy = acting._cartpole_table()
+    policy = acting.cartpole_table()
     rows = acting._observations(2_000)
     rows[:3] = np.array([np.nan, np.inf, -np.inf], np.float32)[:, None]
     for compiled_in in (True, False):
