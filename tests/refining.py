@@ -22,7 +22,7 @@ def policy_of(text: str, task: str = "cartpole", kind: str | None = None) -> Pol
 
 
 class Player:
-    """Plays candidates for real and counts the episodes."""
+    """Plays candidates for real, side by side, and counts the episodes."""
 
     def __init__(self, task: str) -> None:
         self.simulator = Simulator(load_task(task))
@@ -32,7 +32,8 @@ class Player:
     def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
         self.episodes += len(policies) * len(seeds)
         self.seed_lists.append(tuple(seeds))
-        return np.array([np.mean([t.episode_return for t in self.simulator.play(p, seeds)]) for p in policies])
+        played = self.simulator.play_many(policies, seeds)
+        return np.array([np.mean([t.episode_return for t in one]) for one in played])
 
 
 def seeds(first: int, count: int) -> tuple[int, ...]:

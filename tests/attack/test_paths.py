@@ -81,7 +81,8 @@ def test_nothing_is_written_through_what_stands_in_the_place_of_a_file(
     made = policygen.run("cartpole", **SMALL).folder
     (made / "summary.json").unlink()
     victim = tmp_path / "victim"
-    for number, name in enumerate(FILES):
+    tried = FILES if LONG or what == "link" else FILES[("dangling", "pipe", "folder").index(what) :: 3]
+    for number, name in enumerate(tried):
         readers = ("show", "eval", "plot")
         for command in ("resume", *(readers if LONG else readers[number % 3 :][:1])):
             folder = tmp_path / "stranger" / made.name

@@ -13,7 +13,7 @@ import pytest
 from attacks import Tally, amount
 from support import attempts_of, command, environment, in_a_process, outcome, sentences, the_run
 
-RIVALS = amount(3, 13)
+RIVALS = amount(2, 13)
 SETTINGS = (
     "--iterations",
     14,

@@ -50,7 +50,7 @@ def test_a_film_earns_what_the_score_of_its_seed_earned(name, text):
     policy = policygen.parse(text, name)
     score = policygen.score(policy, episodes=3, seed=7)
     shown = film.takes(policy, episodes=3, seed=7)
-    ends = [frame for frame in frames(policy, shown, Look(width=120)) if frame.last]
+    ends = [frame for frame in frames(policy, shown, Look(width=120, most=12)) if frame.last]
     assert tuple(take.episode.seed for take in shown) == score.seeds
     assert [frame.earned for frame in ends] == pytest.approx(list(score.returns), rel=1e-12)
     assert [take.title for take in shown] == ["episode 1 of 3", "episode 2 of 3", "episode 3 of 3"]
@@ -126,7 +126,7 @@ def test_a_short_episode_is_shown_slowly():
     policy = policygen.parse("hip_torque = 1\nknee_torque = 0\nankle_torque = 0", "hopper")
     shown = film.takes(policy)
     assert shown[0].episode.length < 250  # two seconds
-    made = list(frames(policy, shown, Look(width=80)))
+    made = list(frames(policy, shown, Look(width=80, most=20)))
     assert 2 < sum(frame.seconds for frame in made[:-1]) < 3
 
 
