@@ -1,7 +1,11 @@
-"""Random expressions, tables and linear policies for the property tests."""
+"""Random expressions, tables and linear policies for the property tests.
+
+Strategies are made once and drawn from again: making one takes hypothesis longer than drawing from it.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -44,6 +48,7 @@ def both_forms(text: str, **quantities: float) -> float:
     return scalar
 
 
+@functools.cache
 def numbers() -> st.SearchStrategy[float]:
     return st.one_of(
         st.integers(-20, 20).map(float),
@@ -52,10 +57,12 @@ def numbers() -> st.SearchStrategy[float]:
     )
 
 
+@functools.cache
 def nasty_floats() -> st.SearchStrategy[float]:
     return st.one_of(st.sampled_from(NASTY), st.floats(-10, 10), st.floats())
 
 
+@functools.cache
 def trees(names: tuple[str, ...], *, exact: bool = False, leaves: int = 20) -> st.SearchStrategy[Node]:
     """Trees as `parse_expression` makes them: a negative constant is a number, never `neg` of one."""
     functions = {
@@ -66,6 +73,7 @@ def trees(names: tuple[str, ...], *, exact: bool = False, leaves: int = 20) -> s
     binary = [name for name in BINARY if not exact or name in EXACT]
 
     def grown(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+        @functools.cache
         def call(name: str) -> st.SearchStrategy[Node]:
             fewest, most = functions[name]
             arguments = st.lists(inner, min_size=fewest, max_size=min(most, 4)).map(tuple)
@@ -83,14 +91,22 @@ def trees(names: tuple[str, ...], *, exact: bool = False, leaves: int = 20) -> s
     )
 
 
+@functools.cache
 def dimensions(name: str, most: int = 6) -> st.SearchStrategy[Dimension]:
     edge = st.integers(-9_999, 9_999).map(lambda value: value / 100)  # most are no single-precision numbers
     return st.lists(edge, max_size=most, unique=True).map(lambda edges: Dimension(name, tuple(sorted(edges))))
 
 
+@functools.cache
 def grids(names: tuple[str, ...]) -> st.SearchStrategy[Grid]:
     chosen = st.lists(st.sampled_from(names), min_size=1, max_size=min(4, len(names)), unique=True)
     return chosen.flatmap(lambda some: st.tuples(*(dimensions(name, 4) for name in some)).map(Grid))
+
+
+@functools.cache
+def bins_of(count: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Some of so many bins."""
+    return st.sets(st.integers(0, count - 1), min_size=1).map(lambda bins: tuple(sorted(bins)))
 
 
 @st.composite
@@ -124,7 +140,7 @@ def tables(draw: Any, task: Task, *, own_grid: bool = True) -> TablePolicy:
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     covered = np.zeros(grid.shape, np.bool_)
     for _ in range(draw(st.integers(0, 5))):
-        bins = tuple(tuple(sorted(draw(st.sets(st.integers(0, n - 1), min_size=1)))) for n in grid.shape)
+        bins = tuple(draw(bins_of(n)) for n in grid.shape)
         if not covered[np.ix_(*bins)].all():
             covered[np.ix_(*bins)] = True
             rules[bins] = Rule(bins, draw(actions(task)))
