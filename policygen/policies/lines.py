@@ -178,14 +178,16 @@ class _Vocabulary:
         self.task = task
         self.base = task.quantity_names
         self.outputs = output_names(task)
-        self.defined = list(features)  # so far
-        self.known = [*self.base, *(name for name in features if name not in self.base)]
+        self.defined = dict.fromkeys(features)  # so far, in order
+        self.known = [*dict.fromkeys((*self.base, *features))]
+        self._listed = set(self.known)
         self.later = decision_names(task)
         self.columns = {"action", *(a.name.lower() for a in task.actuators)}
 
     def add(self, name: str) -> None:
         """Note a feature that some line defines."""
-        if name not in self.known:
+        if name not in self._listed:
+            self._listed.add(name)
             self.known.append(name)
 
     def taken(self, name: str) -> str:
@@ -198,8 +200,9 @@ class _Vocabulary:
 
     def defined_alike(self, name: str, text: str) -> bool:
         """Whether the task has a feature of that name and definition: a policy's whole text repeats what it uses."""
+        own = dict(self.task.parsed_features).get(name)
         try:
-            return dict(self.task.parsed_features).get(name) == parse_expression(text, self.known, self.later)
+            return own is not None and own == parse_expression(text, self.known, self.later)
         except ExpressionError:
             return False
 
@@ -249,7 +252,7 @@ def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
     else:
         # A feature that cannot be read still has its name: what uses it is not wrong for that.
         draft.lets[name] = read_expression(number, expression, words, draft) or NOTHING
-        words.defined.append(name)
+        words.defined[name] = None
 
 
 def read_expression(number: int, text: str, words: _Vocabulary, draft: Draft) -> Node | None:
@@ -326,7 +329,7 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
         draft.bare[left] = number
         draft.lets[left] = node
         words.add(left)
-        words.defined.append(left)
+        words.defined[left] = None
 
 
 def _output_called(left: str, vocabulary: _Vocabulary) -> str | None:

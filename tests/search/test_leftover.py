@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,14 +32,20 @@ def run(texts: list[str], **settings: Any) -> policygen.RunResult:
     return policygen.run("cartpole", llm=Written(texts), iterations=len(texts), stop_at=1e9, **{**chosen, **settings})
 
 
-def test_the_rest_of_the_episodes_tunes_the_best_and_asks_nobody() -> None:
-    result = run([WEAK, BENT], max_episodes=1_500, refine="cma:200")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
+    """A run whose proposals leave episodes."""
+    return run([WEAK, BENT], max_episodes=1_200, refine="cma:200", out=tmp_path_factory.mktemp("whole"))
+
+
+def test_the_rest_of_the_episodes_tunes_the_best_and_asks_nobody(whole: policygen.RunResult) -> None:
+    result = whole
     assert [a.kind for a in result.attempts[1:3]] == ["proposal", "proposal"]
     more = result.attempts[3:]
     assert 1 <= len(more) <= 2
     assert all((a.kind, a.calls, a.repairs, a.tokens_in) == ("tuning", 0, 0, 0) for a in more)
     assert all(a.refinement for a in more)
-    assert result.summary.episodes <= 1_500
+    assert result.summary.episodes <= 1_200
     assert result.summary.iterations == 2
     assert result.summary.stopped == "all 2 iterations are done"
 
@@ -69,17 +77,17 @@ def test_the_rest_is_spent_after_patience_ended_too() -> None:
 
 
 @pytest.mark.parametrize("kept", [2, 3, 4])
-def test_a_run_broken_off_goes_on_to_the_same_end(kept: int) -> None:
-    whole = run([WEAK, BENT], max_episodes=1_500, refine="cma:200")
-    log = whole.folder / "attempts.jsonl"
+def test_a_run_broken_off_goes_on_to_the_same_end(kept: int, whole: policygen.RunResult) -> None:
+    folder = Path(shutil.copytree(whole.folder, "broken-off"))
+    log = folder / "attempts.jsonl"
     before, lines = timeless(lines_of(log)), log.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[:kept]))
-    (whole.folder / "summary.json").unlink()
-    again = resume(whole.folder, Written([WEAK, BENT]))
+    (folder / "summary.json").unlink()
+    again = resume(folder, Written([WEAK, BENT]))
     for _ in again.attempts():
         pass
     assert timeless(lines_of(log)) == before
-    assert len(load_run(whole.folder).search.attempts) == len(whole.attempts)
+    assert len(load_run(folder).search.attempts) == len(whole.attempts)
 
 
 def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:

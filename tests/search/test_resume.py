@@ -181,7 +181,7 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, 
         answered = transcript_of(whole)
         requests = [sum(line["requests"] for line in answered[:k]) for k in range(len(answered) + 1)]
         for torn in (False, True):
-            for lines, attempts in list(moments(whole))[torn :: amount(6, 2) if torn else amount(3, 1)]:
+            for lines, attempts in list(moments(whole))[torn :: amount(8, 2) if torn else amount(4, 1)]:
                 folder = tmp_path / "interrupted" / f"{lines}-{attempts}-{torn}" / whole.name
                 broken_off(whole, folder, lines, attempts, torn)
                 server.requests.clear()
@@ -225,7 +225,7 @@ def lines_in(out: Path, name: str) -> int:
     [
         ("cartpole", {"iterations": 12, "seed": 3, **FEW}),
         ("frozenlake", {"iterations": 4, "candidates": 3, "conversation": "continued"}),
-    ],
+    ][: amount(1, 2)],
 )
 def test_a_search_killed_again_and_again_ends_as_if_it_had_not_been(
     task: str, settings: dict[str, Any], tmp_path: Path
