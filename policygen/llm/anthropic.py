@@ -38,13 +38,13 @@ class Anthropic:
         self.spec = f"anthropic:{model}"
         self.model = model
         self._options = options
-        self._base_url = options.base_url or _ANTHROPIC_URL
+        self.base_url = options.base_url or _ANTHROPIC_URL
         self._key = require_key("anthropic", "ANTHROPIC_API_KEY")
         check_destination(self._key, options, _ANTHROPIC_URL)
-        self.key_goes_to = goes_to(self._key, self._base_url)
+        self.key_goes_to = goes_to(self._key, self.base_url)
         self._client = anthropic.Anthropic(
             api_key=self._key.value,
-            base_url=self._base_url,
+            base_url=self.base_url,
             timeout=options.timeout_seconds,
             max_retries=0,
             http_client=BoundedClient(options.timeout_seconds),
@@ -78,7 +78,7 @@ class Anthropic:
             found = self._client.models.retrieve(self.model)
         except (anthropic.AnthropicError, ValueError, RecursionError) as error:
             return Diagnosis(False, (*lines, str(self._fault(error))))
-        lines.append(f"Anthropic answers at {self._base_url} and knows {found.id}")
+        lines.append(f"Anthropic answers at {self.base_url} and knows {found.id}")
         if found.max_input_tokens:
             written = found.max_tokens or "an unknown number"
             lines.append(f"it reads up to {found.max_input_tokens} tokens and writes up to {written}")
@@ -86,7 +86,7 @@ class Anthropic:
 
     def _reply(self, message: Message) -> Reply:
         if not isinstance(message, Message):
-            raise ProviderError(f"the server at {self._base_url} did not answer with an Anthropic message")
+            raise ProviderError(f"the server at {self.base_url} did not answer with an Anthropic message")
         blocks = message.content or []
         thought = split_thinking("".join(block.text for block in blocks if block.type == "text"))
         thinking = (block.thinking for block in blocks if block.type == "thinking")
@@ -111,10 +111,10 @@ class Anthropic:
             return faults.timeout_fault("Anthropic", self._options.timeout_seconds)
         if isinstance(error, anthropic.APIConnectionError):
             start = "start the server, or leave the address out to ask Anthropic itself"
-            return faults.connection_fault("Anthropic", self._base_url, error, start=start)
+            return faults.connection_fault("Anthropic", self.base_url, error, start=start)
         if not isinstance(error, anthropic.APIStatusError):
             return ProviderError(
-                f"Anthropic at {self._base_url} gave an answer that cannot be read: "
+                f"Anthropic at {self.base_url} gave an answer that cannot be read: "
                 f"{faults.one_line(str(error), self._key)}"
             )
         message = str(error.api_message or error.message)

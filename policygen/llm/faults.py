@@ -83,7 +83,7 @@ def unreadable_is_a_fault(method: _Method) -> _Method:
         try:
             return method(provider, *arguments, **named)
         except (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
-            raise unreadable(provider.spec, provider._base_url, f"{type(error).__name__}: {error}") from None
+            raise unreadable(provider.spec, provider.base_url, f"{type(error).__name__}: {error}") from None
 
     return cast(_Method, guarded)
 

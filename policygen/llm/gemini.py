@@ -34,16 +34,16 @@ class Gemini:
         self.model = model.removeprefix("models/")
         self.spec = f"gemini:{self.model}"
         self._options = options
-        self._base_url = options.base_url or _GEMINI_URL
+        self.base_url = options.base_url or _GEMINI_URL
         self._key = find_key("GOOGLE_API_KEY") or require_key("gemini", "GEMINI_API_KEY", "GOOGLE_API_KEY")
         check_destination(self._key, options, _GEMINI_URL)
-        self.key_goes_to = goes_to(self._key, self._base_url)
+        self.key_goes_to = goes_to(self._key, self.base_url)
         self._dropped: set[str] = set()
         self._client = genai.Client(
             vertexai=False,
             api_key=self._key.value,
             http_options=types.HttpOptions(
-                base_url=self._base_url,
+                base_url=self.base_url,
                 api_version="v1beta",  # the one that serves preview models and system instructions alike
                 timeout=max(1, round(options.timeout_seconds * 1000)),
                 httpx_client=BoundedClient(options.timeout_seconds),
@@ -83,7 +83,7 @@ class Gemini:
             found = self._client.models.get(model=self.model)
         except (errors.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
             return Diagnosis(False, (*lines, str(self._fault(error, ()))))
-        lines.append(f"Gemini answers at {self._base_url} and knows {found.name or self.model}")
+        lines.append(f"Gemini answers at {self.base_url} and knows {found.name or self.model}")
         if found.input_token_limit:
             written = found.output_token_limit or "an unknown number"
             lines.append(f"it reads up to {found.input_token_limit} tokens and writes up to {written}")
@@ -122,10 +122,10 @@ class Gemini:
             return faults.timeout_fault("Gemini", self._options.timeout_seconds)
         if isinstance(error, httpx2.HTTPError):
             start = "start the server, or leave the address out to ask Google itself"
-            return faults.connection_fault("Gemini", self._base_url, error, start=start)
+            return faults.connection_fault("Gemini", self.base_url, error, start=start)
         if not isinstance(error, errors.APIError):
             return ProviderError(
-                f"Gemini at {self._base_url} gave an answer that cannot be read: "
+                f"Gemini at {self.base_url} gave an answer that cannot be read: "
                 f"{faults.one_line(str(error), self._key)}"
             )
         message = str(error.message or error)

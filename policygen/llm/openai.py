@@ -69,7 +69,7 @@ class _Chat:
         self._provider_id = server.provider_id
         self._server = server.name
         self._options = options
-        self._base_url = base_url
+        self.base_url = base_url
         self._key = key
         self._limits = server.limits
         self._start = server.start
@@ -124,7 +124,7 @@ class _Chat:
             models = list(self._client.models.list().data)
         except (openai.OpenAIError, ValueError, RecursionError) as error:
             return Diagnosis(False, (*lines, str(self._fault(error, ()))))
-        lines.append(f"{self._server} answers at {self._base_url} and lists {len(models)} models")
+        lines.append(f"{self._server} answers at {self.base_url} and lists {len(models)} models")
         names = [model.id for model in models]
         found = next((model for model in models if model.id in (self.model, f"{self.model}:latest")), None)
         if found is None:
@@ -146,7 +146,7 @@ class _Chat:
     def _reply(self, completion: ChatCompletion, prompt: Prompt) -> Reply:
         if not isinstance(completion, ChatCompletion):
             raise ProviderError(
-                f"{self._server} at {self._base_url} did not answer with a chat completion: "
+                f"{self._server} at {self.base_url} did not answer with a chat completion: "
                 "does the address end as the server's manual says, mostly in /v1?"
             )
         failure = (completion.model_extra or {}).get("error")
@@ -189,10 +189,10 @@ class _Chat:
         if isinstance(error, openai.APITimeoutError):
             return faults.timeout_fault(self._server, self._options.timeout_seconds)
         if isinstance(error, openai.APIConnectionError):
-            return faults.connection_fault(self._server, self._base_url, error, start=self._start)
+            return faults.connection_fault(self._server, self.base_url, error, start=self._start)
         if not isinstance(error, openai.APIStatusError):
             return ProviderError(
-                f"{self._server} at {self._base_url} gave an answer that cannot be read: "
+                f"{self._server} at {self.base_url} gave an answer that cannot be read: "
                 f"{faults.one_line(str(error), self._key)}"
             )
         message = _message(error)
@@ -271,7 +271,7 @@ class Ollama(_Chat):
 
     def _reported(self, model: Model) -> tuple[str, ...]:
         """The context length of the loaded model, which only Ollama's own interface tells."""
-        url = f"{self._base_url.removesuffix('/').removesuffix('/v1')}/api/ps"
+        url = f"{self.base_url.removesuffix('/').removesuffix('/v1')}/api/ps"
         try:
             running = self._client.get(url, cast_to=cast("type[dict[str, Any]]", dict)).get("models") or []
             lengths = [one["context_length"] for one in running if one.get("name") == model.id]

@@ -52,7 +52,7 @@ class Look:
     colours: int = 64
 
 
-SMALL = Look(width=320, most=80, seconds=8.0, colours=32)  # for a page: some 200 KB
+SMALL = Look(width=400, most=80, seconds=8.0, colours=32)  # for a page: some 200 KB
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +192,7 @@ class _Panel:
         above = f"{self._policy.task.name}{', ' + take.title if take.title else ''}"
         pace = f"{faster:.2g} times as fast" if faster >= 1.05 else f"slowed {1 / faster:.2g} times" * (faster <= 0.95)
         room = right - left - small.getlength(pace) - self._size
+        above = above if small.getlength(above) <= room or not take.title else take.title
         draw.text((left, y), _cut(above, small, room), _GREY, small)
         draw.text((right, y), pace, _GREY, small, anchor="ra")
         y += self._line

@@ -76,11 +76,11 @@ def test_the_frames_of_a_gif_are_the_pictures_of_the_environment(falling):
     with Stage(falling.task) as stage:
         ends = [s.picture for s in stage.play(take.episode, {0, take.episode.length}) if s.picture is not None]
     for drawn, picture in zip((pictures[0], pictures[-1]), ends, strict=True):
-        assert drawn.width == 320
-        upper = Image.fromarray(picture).resize((320, 213))
-        difference = np.abs(np.asarray(upper, float) - np.asarray(drawn.crop((0, 0, 320, 213)), float))
+        assert drawn.width == 400
+        upper = Image.fromarray(picture).resize((400, 267))
+        difference = np.abs(np.asarray(upper, float) - np.asarray(drawn.crop((0, 0, 400, 267)), float))
         assert np.mean(difference > 40) < 0.01
-    below = [np.asarray(picture.crop((0, 215, 320, picture.height))) for picture in pictures]
+    below = [np.asarray(picture.crop((0, 269, 400, picture.height))) for picture in pictures]
     assert all((panel < 128).any() for panel in below)
     assert len({panel.tobytes() for panel in below}) == len(below)  # every frame says its step and return
 

@@ -1,7 +1,7 @@
 // Follows a run: asks for the page again, and puts what has changed into the one that is read.
 "use strict";
 
-const PARTS = "main > header, main > section:not(#attempts, #steer), #steering, #said, details.attempt";
+const PARTS = "main > header, main section:not(#attempts, #steer), #steering, #said, details.attempt";
 const EVERY = 2000; // milliseconds
 let tag = null;
 let asking = false;

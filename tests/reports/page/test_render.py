@@ -230,6 +230,14 @@ def test_a_real_browser_shows_it_without_a_script_a_request_or_an_error(
         ground = browser.value("getComputedStyle(document.body).backgroundColor")
         assert ground == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
         assert browser.value(LEAST_CONTRAST) >= 4.5
+    # A wide window is made use of, and what is folded on a screen is printed.
+    right = "Math.max(...[...document.querySelectorAll('main section *')].map(e => e.getBoundingClientRect().right))"
+    assert browser.value(f"document.getElementById('curve').getBoundingClientRect().left > 500 && {right} > 1250")
+    browser.value("document.querySelectorAll('details').forEach(d => d.open = false)")
+    hidden = "[...document.querySelectorAll('details pre')].filter(e => !e.checkVisibility()).length"
+    assert browser.value(hidden) > 5
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.value(hidden) == 0
     pdf = browser.pdf()
     assert pdf.startswith(b"%PDF")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 30
