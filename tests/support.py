@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from policygen.llm.messages import Prompt, Reply
 from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
+from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
 
@@ -42,6 +44,8 @@ def facts_of(gym_id: str, *actions: str, **kwargs: Any) -> tuple[str, ...]:
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
+# What is known of an environment without a task file is found by playing it: once is enough for all tests that look.
+discovered = functools.cache(load_task)
 
 ARM = Task(
     name="arm",

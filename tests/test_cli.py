@@ -195,7 +195,7 @@ def test_a_full_disk_is_one_sentence(arguments: tuple[str, ...], tmp_path: Path)
     assert sentences(done.stderr) == ["Error: the output cannot be written: No space left on device"]
 
 
-@pytest.mark.parametrize("arguments", ["tasks", "prompt cartpole", "run frozenlake --iterations 2"])
+@pytest.mark.parametrize("arguments", ["tasks", "run frozenlake --iterations 2"])
 def test_a_reader_that_has_had_enough_is_no_error(arguments: str, tmp_path: Path) -> None:
     shell = f"{sys.executable} -m policygen {arguments} | head -1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment())

@@ -16,6 +16,7 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, Written
 
 from policygen.errors import TemplateError
 from policygen.policies.lines import Problem
+from policygen.prompts import allowance
 from policygen.prompts.render import Show, render_prompt, template_variables
 from policygen.prompts.templates import render_template
 from policygen.runs.config import RunConfig
@@ -224,9 +225,12 @@ def test_a_template_that_would_fill_the_memory_is_one_sentence(small: tuple[Cont
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit < 300e6
 
 
-def test_what_takes_long_without_making_much_ends_too(small: tuple[Context, RunConfig]) -> None:
+def test_what_takes_long_without_making_much_ends_too(
+    small: tuple[Context, RunConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allowance, "SECONDS", 0.5)
     text = "{% set x = range(99999) | list %}{% set y = range(99999) | list %}{% for i in x if x != y %}{% endfor %}"
-    assert "the template takes more than 3 seconds" in refused(small, text)
+    assert "the template takes more than 0.5 seconds" in refused(small, text)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+from support import discovered
 
 from policygen.episodes.evaluate import evaluate
 from policygen.errors import TaskError
@@ -28,7 +29,7 @@ from policygen.tasks.task import output_names
     ],
 )
 def test_an_environment_nobody_described_becomes_a_usable_task(gym_id, names, kind, cells):
-    task = load_task(gym_id)
+    task = discovered(gym_id)
     assert task.gym_id == gym_id
     assert task.assumed
     assert all(sentence and "\n" not in sentence for sentence in task.assumed)
@@ -50,14 +51,14 @@ def test_an_environment_nobody_described_becomes_a_usable_task(gym_id, names, ki
 
 
 def test_what_was_assumed_names_the_bins_the_names_and_the_limit():
-    sentences = " / ".join(load_task("CartPole-v1").assumed)
+    sentences = " / ".join(discovered("CartPole-v1").assumed)
     assert "named after the environment's documentation: cart_position" in sentences
     assert "actions are named after the documentation" in sentences
     assert "bins lie at quantiles of 5,000 steps" in sentences
-    blackjack = " / ".join(load_task("Blackjack-v1").assumed)
+    blackjack = " / ".join(discovered("Blackjack-v1").assumed)
     assert "episodes are cut at 1000 steps" in blackjack
     assert "one table row per state (704 cells)" in blackjack
-    hopper = load_task("Hopper-v5")
+    hopper = discovered("Hopper-v5")
     assert any(sentence.startswith("a table looks at") for sentence in hopper.assumed)
     assert len(hopper.observations) == 11
 
@@ -231,7 +232,7 @@ def test_a_slow_environment_is_looked_at_for_a_limited_time(monkeypatch):
     ],
 )
 def test_numbers_are_called_as_the_tables_of_the_documentation_call_them(gym_id, observations, actions):
-    task = load_task(gym_id)
+    task = discovered(gym_id)
     assert " ".join(task.observation_names) == observations
     assert " ".join(actuator.name for actuator in task.actuators) == actions
     assert all(observation.about for observation in task.observations)
@@ -248,23 +249,23 @@ def test_numbers_are_called_as_the_tables_of_the_documentation_call_them(gym_id,
     ],
 )
 def test_choices_are_called_as_the_documentation_lists_them(gym_id, labels):
-    assert " ".join(load_task(gym_id).actuators[0].labels) == labels
+    assert " ".join(discovered(gym_id).actuators[0].labels) == labels
 
 
 def test_units_limits_and_clipping_stand_beside_the_names():
-    walker = {o.name: o for o in load_task("Walker2d-v5").observations}
+    walker = {o.name: o for o in discovered("Walker2d-v5").observations}
     assert (walker["torso_z"].unit, walker["left_thigh_rate"].unit) == ("m", "rad/s")
     assert walker["left_thigh_rate"].about.endswith("(thigh_left_joint), clipped to -10 to 10")
     assert "clipped" not in walker["thigh_angle"].about
-    assert load_task("Acrobot-v1").observations[4].about.endswith("-12.57 to 12.57")
-    ant = load_task("Ant-v5").observations
+    assert discovered("Acrobot-v1").observations[4].about.endswith("-12.57 to 12.57")
+    ant = discovered("Ant-v5").observations
     assert len({o.name for o in ant}) == 105
     assert ant[27].about == "cfrc_ext of body torso: contact torque in N m and force in N, clipped to -1 to 1"
 
 
 @pytest.mark.parametrize("gym_id", ["Walker2d-v5", "Acrobot-v1", "Blackjack-v1", "FrozenLake-v1", "Taxi-v4"])
 def test_prose_is_short_and_plain(gym_id):
-    about = load_task(gym_id).about
+    about = discovered(gym_id).about
     assert not any(
         mark in about for mark in ("http", "$", "\\mathcal", "<a", "{figure}", "import gymnasium", "Version")
     )
@@ -272,35 +273,35 @@ def test_prose_is_short_and_plain(gym_id):
 
 
 def test_text_maps_keep_their_spaces_and_letters_are_told_row_by_row():
-    assert "    |R: | : :G|\n    | : | : : |" in load_task("Taxi-v4").about
-    assert any("SFFF FHFH FFFH HFFG." in fact for fact in load_task("FrozenLake-v1").facts)
+    assert "    |R: | : :G|\n    | : | : : |" in discovered("Taxi-v4").about
+    assert any("SFFF FHFH FFFH HFFG." in fact for fact in discovered("FrozenLake-v1").facts)
 
 
 def test_what_is_told_of_an_environment_holds_for_it_as_it_is_made_and_stands_there_once():
-    lake = " ".join(load_task("FrozenLake8x8-v1").facts)
+    lake = " ".join(discovered("FrozenLake8x8-v1").facts)
     assert "3 outcomes of probability 1/3 each" in lake
     assert "G goal" in lake
     assert "LEFT = 0" not in lake
-    assert not any("outcomes" in fact for fact in load_task("CliffWalking-v1").facts)
-    lander = load_task("LunarLander-v3")
+    assert not any("outcomes" in fact for fact in discovered("CliffWalking-v1").facts)
+    lander = discovered("LunarLander-v3")
     assert " ".join(lander.facts).count("gravity = -10") == 1
     assert "wind_power" not in " ".join(lander.facts)
     for words in ("Pontryagin", "8-dimensional", "1: fire left"):
         assert words not in lander.about
-    cheetah = load_task("HalfCheetah-v5")
+    cheetah = discovered("HalfCheetah-v5")
     assert "frame_skip" not in cheetah.about
     assert (cheetah.about + " ".join(cheetah.facts)).count("ctrl_cost_weight") == 1
 
 
 def test_arguments_in_force_are_facts_and_others_are_left_out():
-    assert any("is_slippery = True, success_rate = 1/3" in fact for fact in load_task("FrozenLake-v1").facts)
-    assert "Arguments in force: is_rainy = False, fickle_passenger = False." in load_task("Taxi-v4").facts
-    assert "sutton_barto_reward=True" not in load_task("CartPole-v1").about
-    assert "natural is True" not in load_task("Blackjack-v1").about
+    assert any("is_slippery = True, success_rate = 1/3" in fact for fact in discovered("FrozenLake-v1").facts)
+    assert "Arguments in force: is_rainy = False, fickle_passenger = False." in discovered("Taxi-v4").facts
+    assert "sutton_barto_reward=True" not in discovered("CartPole-v1").about
+    assert "natural is True" not in discovered("Blackjack-v1").about
 
 
 def test_an_encoded_state_is_said_to_be_decoded():
-    taxi = load_task("Taxi-v4")
+    taxi = discovered("Taxi-v4")
     assert "taxi_col = mod(floor(state/20), 5); passenger_location = mod(floor(state/4), 5)" in taxi.facts[0]
     text = "let column = mod(floor(state/20), 5)\nbins column: 1.5\n| column | action |\n| 0 | 2 |\n| 1 | 3 |"
     policy = parse(text, taxi, "table").policy
@@ -314,11 +315,11 @@ def test_an_id_out_of_date_names_its_successor():
 
 
 def test_numbers_may_be_called_by_their_place():
-    hopper = load_task("Hopper-v5")
+    hopper = discovered("Hopper-v5")
     policy = parse("let x = 2*obs1\naction0 = -obs2\naction1 = x\naction2 = 0", hopper, "linear").policy
     named = parse("let x = 2*torso_angle\nthigh_torque = -thigh_angle\nleg_torque = x\nfoot_torque = 0", hopper).policy
     assert policy == named
-    assert parse("action = 2*obs1", load_task("Pendulum-v1"), "linear").policy is not None
-    own = parse("let obs1 = 3*obs0\naction = obs1", load_task("Pendulum-v1"), "linear").policy
+    assert parse("action = 2*obs1", discovered("Pendulum-v1"), "linear").policy is not None
+    own = parse("let obs1 = 3*obs0\naction = obs1", discovered("Pendulum-v1"), "linear").policy
     assert own is not None
     assert own.to_text() == "let obs1 = 3*x\ntorque = obs1"

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from support import discovered
 
 from policygen.tasks.draft import draft_of, file_to_edit
 from policygen.tasks.load import load_task
@@ -36,7 +37,7 @@ needs_box2d = pytest.mark.skipif(find_spec("Box2D") is None, reason="needs box2d
     ],
 )
 def test_a_draft_loads_to_an_equal_task(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = load_task(name)
+    task = discovered(name)
     path = tmp_path / "mine.toml"
     path.write_text(draft_of(task), encoding="utf-8")
     monkeypatch.chdir(tmp_path)  # where MuJoCo may leave a log
@@ -48,7 +49,7 @@ def test_a_draft_loads_to_an_equal_task(name: str, tmp_path: Path, monkeypatch: 
 
 def test_a_file_to_edit_says_what_was_found_and_what_may_be_added(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    task = load_task("CartPole-v1")
+    task = discovered("CartPole-v1")
     path.write_text(file_to_edit(task), encoding="utf-8")
     text = path.read_text(encoding="utf-8")
     first, second, *_ = task.observation_names

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from support import facts_of
+from support import discovered, facts_of
 
 from policygen.prompts.templates import render_template
 from policygen.reports.describe import describe_task
@@ -174,7 +174,7 @@ def test_a_template_shows_as_many_facts_as_there_is_room_for(tmp_path, monkeypat
     ],
 )
 def test_a_discovered_task_tells_the_reward_and_the_ending(gym_id, reward, ending):
-    about = load_task(gym_id).about
+    about = discovered(gym_id).about
     assert reward in about
     assert ending in about
     assert len(about) <= 6_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import CHECKOUT, in_a_process
+from support import CHECKOUT, Line, in_a_process
 
 import policygen
 from policygen.errors import TaskError
@@ -47,16 +47,19 @@ def saved_policy(folder: Path, **changes: Any) -> Path:
     return folder / "best.json"
 
 
-def test_commands_run_no_code_of_a_strangers_file_and_say_how_to(canary: Path) -> None:
+def test_commands_run_no_code_of_a_strangers_file_and_say_how_to(
+    canary: Path, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = canary.parent
     path = f"{CHECKOUT}:{folder}"
     saved_policy(folder, gym_id="strange_module:Strange-v0")
+    monkeypatch.syspath_prepend(str(folder))
     for command in (["run", "envs/strange.toml"], ["eval", "best.json"]):
-        said = in_a_process(*command, cwd=folder, PYTHONPATH=path)
-        assert said.returncode != 0
-        assert "names the module `strange_module`" in said.stderr
-        assert "--trust" in said.stderr
-        assert "Traceback" not in said.stderr
+        refused = line(*command)
+        assert refused.code != 0
+        assert "names the module `strange_module`" in refused.err
+        assert "--trust" in refused.err
+        assert "Traceback" not in refused.err
         assert not canary.exists()
     said = in_a_process("eval", "best.json", "--episodes", 2, "--trust", cwd=folder, PYTHONPATH=path)
     assert said.returncode == 0, said.stderr
