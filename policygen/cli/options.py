@@ -91,6 +91,12 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Offer observations as n_NAME, minus their running mean and over their spread (linear policies).",
         ),
         click.option(
+            "--shape",
+            is_flag=True,
+            default=None,
+            help="Ask the model for an `objective` to tune each proposal for, and a `potential` for --refine q.",
+        ),
+        click.option(
             "--memory",
             is_flag=True,
             default=None,

@@ -20,6 +20,7 @@ from policygen.policies.lines import Problem, most_features, read_draft
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
+from policygen.prompts.objectives import objective_views
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of
 from policygen.prompts.views import grid_view, random_view, task_view
@@ -137,6 +138,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "step_pays": _same_reward([*highest, *worst]),
         "starts": _starts(trajectories, task) if best is not None else [],
         "refining": context.tuning is not None,
+        "shaping": config.shape,
+        "objectives": objective_views(context) if config.shape else [],
         "tuning": context.tuning,
         "functions": list(FUNCTION_NAMES),
         "most_features": most_features(task),

@@ -33,7 +33,18 @@ FEWEST_FOR_IQM = 3
 
 # Settings that always tell runs apart where they are not the default ...
 _TELLING = frozenset(
-    ("template", "example", "demonstrations", "refine", "normalise", "memory", "ablate", "grid", "conversation")
+    (
+        "template",
+        "example",
+        "demonstrations",
+        "refine",
+        "shape",
+        "normalise",
+        "memory",
+        "ablate",
+        "grid",
+        "conversation",
+    )
 )
 # ... and those that never do: who is asked and for what is said anyway, and the rest changes no score that is reached.
 _SAID = frozenset(("task", "llm", "policy", "seed"))

@@ -100,10 +100,14 @@ class PlainSearch:
         """Refuse to plan where there is nothing to plan on.
 
         Raises:
-            UsageError: a table is asked for, and the task has no grid.
+            UsageError: a table is asked for, and the task has no grid; or objectives are.
         """
         if self._config.policy == "table" and task.grid is None:
             raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
+        if self._config.shape:
+            raise UsageError(
+                "--shape is for language models: builtin proposes no objectives; add --llm, or leave it out"
+            )
         if self._config.memory and (taken := {*memory.names(_inputs(task))} & {*task.quantity_names}):
             raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
 

@@ -113,6 +113,7 @@ class RunConfig(BaseModel):
     refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
         Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"
     )
+    shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     normalise: bool = Field(
         False,
         description="offer observations as n_NAME, minus their running mean and over their spread (linear policies)",
@@ -238,6 +239,8 @@ def effective_config(
         raise UsageError(
             "--memory is for the linear policies of builtin; a language model writes `prev(...)` where it needs memory"
         )
+    if config.shape and config.refine.method is None:
+        raise UsageError("--shape asks what proposals are to be tuned for: add --refine cma:1000, or for tables q:1000")
     if config.refine.method in FOR_TABLES and config.policy == "linear":
         raise UsageError(f"--refine {config.refine} is for tables; a linear policy is tuned by cma, ars or auto")
     return config

@@ -27,6 +27,7 @@ class Settings(TypedDict, total=False):
     example: str | Path | None
     demonstrations: str | Path | None
     refine: str | None
+    shape: bool | None
     normalise: bool | None
     memory: bool | None
     ablate: Literal["nothing", "knowledge"] | None

@@ -32,6 +32,7 @@ BY = (
     "grid",
     "conversation",
     "normalise",
+    "shape",
     "example",
     "demonstrations",
     "memory",
