@@ -27,10 +27,10 @@ SHIPPED = {path.stem: path.read_text() for path in (CHECKOUT / "templates").glob
 
 def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
     used = used_templates(["system", "improve_table", "repair"], {"kind": "table"})
-    assert list(used)[:3] == ["system", "_language_table", "improve_table"]
+    assert list(used)[:4] == ["system", "_language_table", "_language_shape", "improve_table"]
     assert set(used) == {
         *("system", "_language_table", "improve_table", "repair", "_task", "_grid", "_example", "_best"),
-        *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments"),
+        *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments", "_language_shape", "_objectives"),
     }
     assert all(text == SHIPPED[name] for name, text in used.items())
 
