@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check attack adviser first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test check attack adviser shaping first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -30,6 +30,10 @@ attack: $(DEV)
 # What a table given as advice is worth to Q-learning: results/benchmarks/adviser.md.
 adviser: $(CORE)
 	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.reports.adviser
+
+# What a potential is worth to Q-learning, and an objective to CMA-ES: results/benchmarks/shaping.md.
+shaping: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.reports.shaping
 
 # The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.
 FIRST := build/first_runs

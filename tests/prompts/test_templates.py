@@ -27,16 +27,16 @@ SHIPPED = {path.stem: path.read_text() for path in (CHECKOUT / "templates").glob
 
 def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
     used = used_templates(["system", "improve_table", "repair"], {"kind": "table"})
-    assert list(used)[:4] == ["system", "_language_table", "_language_shape", "improve_table"]
+    assert list(used)[:4] == ["system", "_language_table", "_shape", "improve_table"]
     assert set(used) == {
         *("system", "_language_table", "improve_table", "repair", "_task", "_grid", "_example", "_best"),
-        *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments", "_language_shape", "_objectives"),
+        *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments", "_shape", "_objectives"),
     }
     assert all(text == SHIPPED[name] for name, text in used.items())
 
 
 def test_a_name_put_together_while_rendering_counts_every_template_that_fits() -> None:
-    assert set(used_templates(["system"])) == {"system", "_language_table", "_language_linear"}
+    assert set(used_templates(["system"])) == {"system", "_language_table", "_language_linear", "_shape"}
     written("{% include number %}", "anything")
     assert set(used_templates(["anything"])) == {*SHIPPED, "anything"}
 
