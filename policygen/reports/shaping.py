@@ -1,4 +1,4 @@
-"""What potentials are worth to a learner and objectives to tuning: `python -m policygen.reports.shaping` measures it."""
+"""What potentials are worth to a learner and objectives to tuning; `python -m policygen.reports.shaping` measures."""
 
 from __future__ import annotations
 
