@@ -18,6 +18,7 @@ from policygen.cli.driving import drive
 from policygen.cli.experiments import compare, sweep
 from policygen.cli.films import film
 from policygen.cli.handover import export, simplify
+from policygen.cli.mediating import mediate
 from policygen.cli.options import (
     BASE_URL,
     PATH,
@@ -37,7 +38,7 @@ from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import LAST_WORD
 
 GROUPS = {
-    "Search for a policy": ("run", "resume", "sweep", "drive"),
+    "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film", "report", "serve"),
     "Hand it over": ("export", "simplify"),

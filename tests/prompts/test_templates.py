@@ -163,6 +163,8 @@ def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None
         "reply_lines": ["x"],
         # What a model at the wheel is asked with.
         **{"problem": "it is empty", "form": "left | right", "memory": 1, "recent": (), "now": ()},
+        # What a model on call is asked with.
+        **{"room": "KeyInBox", "coloured": False, "seen": (), "carried": ""},
     }
     for path in shipped.glob("*.j2"):
         assert render_template(path.stem, variables)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from policygen.tasks.worlds.locked.doors import LockedRoomEnv
 from policygen.tasks.worlds.locked.options import Executor, Plan
 from policygen.tasks.worlds.locked.planner import Report, reported
-from policygen.tasks.worlds.locked.view import View
+from policygen.tasks.worlds.locked.view import COLOURED, View
+
+if TYPE_CHECKING:  # minigrid is an extra
+    from policygen.tasks.worlds.locked.doors import LockedRoomEnv
 
 
 class Signs(NamedTuple):
@@ -39,7 +41,7 @@ class Errand:
     """
 
     def __init__(self, env: LockedRoomEnv, room: str, seed: int | None = None) -> None:
-        self._env, self._colours = env, room == "ColoredDoorKey"
+        self._env, self._colours = env, room == COLOURED
         observation, _ = env.reset(seed=seed)
         self._view = View(observation["image"])
         self._executor = Executor(env.np_random)

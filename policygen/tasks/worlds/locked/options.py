@@ -109,15 +109,12 @@ class Executor:
 
 
 def place_of(name: str, view: View) -> Cell | None:
-    """Where a thing of that name was seen, the last one of several; a key that was not is looked for in the box."""
+    """Where a thing of that name was seen, the last one of several; None if none was."""
     words = name.split()
     if not words:
         return None
     kind, colour = words[-1], words[0] if len(words) > 1 else ""
-    things = list(view.things())
-    fitting = [thing for thing in things if thing.kind == kind and colour in ("", thing.colour)]
-    if not fitting and kind == "key":
-        fitting = [thing for thing in things if thing.kind == "box" and colour in ("", thing.colour)]
+    fitting = [thing for thing in view.things() if thing.kind == kind and colour in ("", thing.colour)]
     return fitting[-1].place if fitting else None
 
 

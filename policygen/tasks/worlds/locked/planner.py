@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from policygen.tasks.worlds.locked.options import EXPLORE, GO_TO, OPEN, TAKE, Option, Plan
-from policygen.tasks.worlds.locked.view import View
+from policygen.tasks.worlds.locked.view import COLOURED, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,7 @@ def planned(report: Report, room: str) -> Plan:
     no door is known yet, a key is picked up all the same; one that does not fit is exchanged later.
 
     Args:
-        room: `SimpleDoorKey`, `KeyInBox`, `RandomBoxKey` or `ColoredDoorKey`; the examples differ in when they go on
-            to explore with a key in hand.
+        room: one of `ROOM_NAMES`; the examples differ in when they go on to explore with a key in hand.
     """
     keys, boxes, doors = ([name for name in report.seen if name.endswith(kind)] for kind in ("key", "box", "door"))
     has_key = report.carried.endswith("key")
@@ -46,7 +45,7 @@ def planned(report: Report, room: str) -> Plan:
             return Option(GO_TO, door), Option(OPEN, door)
         if fits in keys:
             fetch = Option(GO_TO, fits), Option(TAKE, fits)
-            return fetch if room == "ColoredDoorKey" else (*fetch, Option(GO_TO, door), Option(OPEN, door))
+            return fetch if room == COLOURED else (*fetch, Option(GO_TO, door), Option(OPEN, door))
     if keys and not has_key:
         fetch = Option(GO_TO, keys[0]), Option(TAKE, keys[0])
         return (*fetch, Option(EXPLORE)) if boxes or room == "SimpleDoorKey" else fetch

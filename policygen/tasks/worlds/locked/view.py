@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Cell = tuple[int, int]  # (x to the right, y down)
 
+ROOM_NAMES = ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", COLOURED := "ColoredDoorKey")
 MISSION = "open the door"
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, NOTHING = range(7)
 UNSEEN, EMPTY, WALL, DOOR, KEY, BOX = 0, 1, 2, 4, 5, 7

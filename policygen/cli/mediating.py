@@ -1,0 +1,154 @@
+"""The command `mediate`: a model on call, and mediators that say when to ask it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policygen.cli.options import BASE_URL, PATH, assignment, say
+from policygen.errors import PolicygenError, UsageError
+
+if TYPE_CHECKING:
+    from policygen.roles.mediate import Mediation, Outcome, Row
+    from policygen.roles.mediator import Mediator
+
+DEFAULT = ("always", "never", "random", "hard-coded", "learned")
+
+
+@click.command()
+@click.argument("rooms", metavar="[TASK]...", nargs=-1)
+@click.option("--llm", required=True, metavar="SPEC", help="Who plans: provider and model, or planner (rules, no key).")
+@click.option(
+    "--mediator",
+    "names",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="always, never, random, hard-coded, learned, or a policy for when-to-ask; may be repeated (default: all).",
+)
+@click.option("--episodes", type=click.IntRange(1, 10_000), default=100, help="For each mediator (default 100).")
+@click.option("--train", type=click.IntRange(100), help="Episodes to learn a mediator from (default 3000).")
+@click.option("--cost", type=click.FloatRange(0, 1), help="Of a question, while learning (default 0.01).")
+@click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4).")
+@click.option("--template", help="What is asked: a name in templates/ or a path (default: mediate).")
+@click.option("--seed", type=click.IntRange(0), help="Chooses the episodes, and those to learn from (default 0).")
+@BASE_URL
+@click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included.")
+@click.option("--max-tokens", type=int, help="Most tokens, in and out.")
+@click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known.")
+@assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated.")
+@click.option("--out", type=PATH, help="The folder of what comes of it (default: a new one in results/).")
+@click.option("-o", "--output", type=PATH, help="Also write the table to this file, as Markdown.")
+def mediate(
+    rooms: tuple[str, ...],
+    *,
+    names: tuple[str, ...],
+    assignments: tuple[str, ...],
+    out: Path | None,
+    output: Path | None,
+    **options: Any,
+) -> None:
+    """Let a robot in a room with a locked door ask a model for plans, and compare when to ask it.
+
+    TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
+    pip install "policygen[minigrid]". The model is told what was seen, and answers with options such as `go to key,
+    pick up key`, which code carries out. The same report is asked about once, whoever asks again. An answer without a
+    plan gets one repair, then the robot explores, and that is counted. A learned mediator is a table, tuned with the
+    planner of rules; TASK.json in the folder is its file, which `show` prints. The same command with the same --out
+    goes on from the answers kept there; budgets are those of one command.
+    """
+    from policygen.files import write_atomically
+    from policygen.reports.mediating import page
+    from policygen.roles.mediate import Mediation, Plan, default_folder
+    from policygen.roles.mediator import LEARNED, mediator_of
+    from policygen.roles.seat import SETTINGS
+    from policygen.runs.config import effective_config
+    from policygen.search.on_call import COST, EPISODES, TASK, learned_mediator, named_mediators, rooms_of
+    from policygen.tasks.load import load_task
+
+    for text in assignments:
+        if (name := text.partition("=")[0].strip()) not in SETTINGS:
+            raise UsageError(f"--set {name}: makes no difference here; what does is {', '.join(SETTINGS)}")
+    episodes, concurrency, template = (options.pop(name) for name in ("episodes", "concurrency", "template"))
+    train = options.pop("train") or EPISODES
+    cost = options.pop("cost")
+    cost = COST if cost is None else cost
+    chosen, names = rooms_of(rooms), names or DEFAULT
+    task = load_task(TASK)
+    config = effective_config(task, TASK, assignments=assignments, options=options)
+    folder = out or default_folder(config)
+
+    named = named_mediators(names)
+
+    def mediators(room: str) -> list[Mediator]:
+        learned = None
+        if LEARNED in named:
+            say(f"{room}: learning when to ask from {train:,} episodes with the planner of rules", err=True)
+            learned = mediator_of(learned_mediator(room, seed=config.seed, episodes=train, cost=cost), task, LEARNED)
+        return [mediator for mediator in ({**named, LEARNED: learned} if learned else named).values() if mediator]
+
+    begun = Mediation(
+        task,
+        config,
+        Plan(chosen, mediators, episodes, concurrency, template),
+        folder,
+        on_row=lambda row: say(_line(row)),
+        tell=lambda wait: say(f"  {wait}", err=True),
+    )
+    _introduce(begun)
+    try:
+        outcome = begun.carry_out()
+    except (KeyboardInterrupt, PolicygenError):
+        say(f"No answer is lost: the same command with --out {shlex.quote(str(folder))} goes on from them", err=True)
+        raise
+    for line in _report(outcome):
+        say(line)
+    if output is not None:
+        words = " ".join(["policygen mediate", *map(shlex.quote, rooms), "--llm", shlex.quote(config.llm)])
+        write_atomically(output, page(outcome, f"{words} --seed {config.seed} --episodes {episodes} -o {output}"))
+        say(f"table: {output}")
+    say(f"results: {folder}")
+
+
+def _introduce(begun: Mediation) -> None:
+    from policygen.llm.base import Keyed
+
+    provider, plan = begun.provider, begun.plan
+    who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, no language model"
+    say(f"on call: {who}; {plan.episodes} episodes for each mediator, the same for all")
+    if isinstance(provider, Keyed) and provider.key_goes_to:
+        say(f"  {provider.key_goes_to}")
+    say(f"{'room':16}{'mediator':12}{'doors opened':20}{'return':17}{'steps':14}questions")
+
+
+def _line(row: Row) -> str:
+    """A line about a mediator whose episodes were played."""
+    from policygen.reports.mediating import row_in_words
+
+    success, returned, steps, questions = row_in_words(row)
+    return f"{row.room:16}{row.mediator:12}{success:20}{returned:17}{steps:14}{questions}"
+
+
+def _report(outcome: Outcome) -> Iterator[str]:
+    """What came of it, as lines."""
+    from policygen.reports.mediating import aim
+
+    for room, text in outcome.tables:
+        yield f"\n{room}, learned:\n{text}"
+    yield ""
+    yield from filter(None, (aim(outcome, room) for room, _ in outcome.tables))
+    if outcome.stopped:
+        yield f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out"
+    who = "requests" if outcome.is_language_model else "requests, none to a language model"
+    kept = f", {outcome.cached} answers kept from before" if outcome.cached else ""
+    yield f"{outcome.plans} different reports were planned for: {outcome.requests} {who}{kept}"
+    yield (
+        f"{outcome.repairs} answers had to be repaired; {outcome.fallbacks} reports fell back to exploring, "
+        f"{outcome.fallback_uses} times"
+    )
+    if outcome.is_language_model:
+        usd = "cost unknown" if outcome.usd is None else f"${outcome.usd:.4f}"
+        yield f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {usd}"

@@ -1,0 +1,140 @@
+"""A model on call: it plans when it is asked, and a mediator decides in every step whether to ask it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from policygen.errors import PolicyError
+from policygen.llm.base import Diagnosis
+from policygen.llm.messages import NO_MODEL, Prompt, Reply
+from policygen.policies.policy import Policy
+from policygen.prompts.mediating import PlanQuestions
+from policygen.roles.plans import read_plan
+from policygen.roles.questions import Asker
+from policygen.tasks.task import Task
+from policygen.tasks.worlds.locked.errand import Signs
+from policygen.tasks.worlds.locked.options import EXPLORE, Option, Plan
+from policygen.tasks.worlds.locked.planner import Report, planned
+
+FALLBACK: Plan = (Option(EXPLORE),)
+
+
+class Rules:
+    """The rule-based planner in the place of a model. It is not a language model, and answers as one does."""
+
+    spec = "planner"
+    model = NO_MODEL
+    is_language_model = False
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """What the rules say to the report beside the prompt."""
+        assert isinstance(prompt.context, tuple)
+        room, report = prompt.context
+        return Reply(f"Plan: {', '.join(map(str, planned(report, room)))}", NO_MODEL, 0, 0, 0.0)
+
+    def diagnose(self) -> Diagnosis:
+        """It is always there."""
+        return Diagnosis(True, ("rules for rooms with a locked door; not a language model",))
+
+
+@dataclass
+class Planner:
+    """Asks a model for plans, once for every report of a room; what was asked before is known.
+
+    An answer that says no plan gets one repair. If that says none either, the plan is to explore, and is counted.
+
+    Attributes:
+        asked: different reports that were asked about and answered.
+        repairs: questions asked again because the answer said no plan.
+        fallbacks: reports to which no answer did; `fallback_uses` counts how often such a plan was followed.
+    """
+
+    asker: Asker
+    rooms: Mapping[str, PlanQuestions]
+    asked: int = 0
+    repairs: int = 0
+    fallbacks: int = 0
+    fallback_uses: int = 0
+    _known: dict[tuple[str, Report], Plan | None] = field(default_factory=dict)
+    _number: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of what several threads keep
+
+    def plans(self, room: str, reports: Sequence[Report]) -> list[Plan]:
+        """What to do in episodes side by side; what is new is asked together.
+
+        Raises:
+            BudgetExhausted, ProviderError: not all could be asked; what was answered is known the next time.
+        """
+        new = [report for report in dict.fromkeys(reports) if (room, report) not in self._known]
+        first, self._number = self._number + 1, self._number + len(new)
+        self.asker.together(lambda item: self._ask(room, *item), list(enumerate(new, start=first)))
+        plans = [self._known[room, report] for report in reports]
+        self.fallback_uses += sum(plan is None for plan in plans)
+        return [FALLBACK if plan is None else plan for plan in plans]
+
+    def _ask(self, room: str, number: int, report: Report) -> None:
+        questions, repairs = self.rooms[room], 0
+        prompt = questions.prompt(report)
+        reply = self.asker.ask(number, 0, prompt).reply
+        said = read_plan(reply, report)
+        if said.plan is None:
+            repairs = 1
+            again = self.asker.ask(number, 1, questions.repair(prompt, reply.text, said.problem)).reply
+            said = read_plan(again, report)
+        with self._lock:
+            self.asked += 1
+            self.repairs += repairs
+            self.fallbacks += said.plan is None
+            self._known[room, report] = said.plan
+
+
+# --- when to ask -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mediator:
+    """Who decides whether to ask; the first step of an episode always does.
+
+    Attributes:
+        asks: for the signs of a step, and a generator of the episode's own.
+        about: the rule in words.
+        policy: the table that it is, where it is one.
+    """
+
+    name: str
+    asks: Callable[[Signs, np.random.Generator], bool]
+    about: str
+    policy: Policy | None = None
+
+
+LEARNED = "learned"
+MEDIATORS = {
+    mediator.name: mediator
+    for mediator in (
+        Mediator("always", lambda signs, rng: True, "asks in every step"),
+        Mediator("never", lambda signs, rng: False, "never asks again: the first plan is the only one"),
+        Mediator("random", lambda signs, rng: signs.ended > 0 or rng.random() < 0.5, "tosses a coin in every step"),
+        Mediator("hard-coded", lambda signs, rng: signs.ended > 0, "asks where a plan is over"),
+    )
+}
+
+
+def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
+    """A policy that says when to ask, as a mediator.
+
+    Args:
+        task: the task of when to ask.
+
+    Raises:
+        PolicyError: it is a policy for something else.
+    """
+    theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
+    if theirs != ours or policy.remembers:
+        raise PolicyError(
+            f"{name} is a policy for {policy.task.name}; a mediator is one for {task.name} that remembers nothing"
+        )
+    return Mediator(name, lambda signs, rng: bool(policy.act_one(np.array(signs))), "a table", policy)

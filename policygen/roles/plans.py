@@ -1,0 +1,107 @@
+"""The plan in a model's answer: the options behind the last `Plan:`, or what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from policygen.llm.messages import Reply
+from policygen.roles.decisions import MOST_READ
+from policygen.tasks.worlds.locked.options import EXPLORE, GO_TO, OPEN, PUT, TAKE, Option, Plan
+from policygen.tasks.worlds.locked.planner import Report
+from policygen.tasks.worlds.locked.view import COLOURS, KINDS
+
+MOST_OPTIONS = 12
+_SHOWN = 60  # characters of an answer that a sentence repeats
+_MARKS = "*`\"'_ \t[]{}()."
+_PLAN = re.compile(r"(?<!\w)plan[*`\"']{0,3}[ \t]{0,4}:", re.IGNORECASE)
+_BETWEEN = re.compile(r"[,;\n]|->|→|\bthen\b", re.IGNORECASE)
+_NUMBERING = re.compile(r"(?:[-*•]|\d{1,2}[.):]|and\b)\s*", re.IGNORECASE)
+_VERBS = tuple(
+    (verb, re.compile(pattern, re.IGNORECASE))
+    for verb, pattern in (
+        (EXPLORE, r"(?:explore|search)\b"),
+        (GO_TO, r"(?:go|move|walk) ?to\b"),
+        (TAKE, r"(?:pick|take|grab)\b"),
+        (PUT, r"(?:drop|put)\b"),
+        (OPEN, r"(?:open|toggle|unlock)\b"),
+    )
+)
+_THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(KINDS.values())})\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an answer says: a plan, or the problem that it is to be asked about again."""
+
+    plan: Plan | None
+    problem: str = ""
+
+
+def read_plan(reply: Reply, report: Report) -> Said:
+    """The plan that an answer states last: behind `Plan:`, in its line or in the lines below it, or as its last line.
+
+    What it goes to must have been seen; of keys of several colours it must say which.
+    """
+    if reply.truncated:
+        return Said(None, "it was cut off by its length limit")
+    text = reply.text[-MOST_READ:].strip()
+    if not text:
+        return Said(None, "it is empty")
+    options: list[Option] = []
+    for part in _BETWEEN.split(_stated(text)):
+        said = part.strip().lstrip("*`\"'_ [{(")
+        said = _NUMBERING.sub("", said, count=1).strip(_MARKS) if _NUMBERING.match(said) else said.strip(_MARKS)
+        if not said:
+            continue
+        option = _option(said, report)
+        if isinstance(option, str):
+            return Said(None, option)
+        options.append(option)
+    if not options:
+        return Said(None, "behind `Plan:` there is no option")
+    if len(options) > MOST_OPTIONS:
+        return Said(None, f"it has {len(options)} options, and {MOST_OPTIONS} are the most")
+    return Said(tuple(options))
+
+
+def _stated(text: str) -> str:
+    """What stands behind the last `Plan:`, to the end of its line or, where nothing is in that, of its paragraph."""
+    found = list(_PLAN.finditer(text))
+    if not found:
+        return text.splitlines()[-1]
+    rest = text[found[-1].end() :]
+    line = rest.partition("\n")[0]
+    return line if line.strip(_MARKS) else rest.strip(_MARKS + "\n").partition("\n\n")[0]
+
+
+def _option(said: str, report: Report) -> Option | str:
+    """The option that some words mean, or what is wrong with them."""
+    verb, match = next(((verb, match) for verb, pattern in _VERBS if (match := pattern.match(said))), (None, None))
+    if verb is None or match is None:
+        return (
+            f"`{_short(said)}` is no option; options are explore, go to THING, pick up THING, drop and open THING, "
+            "and commas stand between them"
+        )
+    if verb in (EXPLORE, PUT):
+        return Option(verb)
+    thing = _THING.search(said, match.end())
+    if thing is None:
+        return f"`{_short(said)}` names no key, box or door"
+    colour, kind = (thing[1] or "").lower(), thing[2].lower()
+    coloured = any(" " in name for name in report.seen)
+    name = f"{colour} {kind}".strip() if coloured else kind
+    if verb != GO_TO:
+        return Option(verb, name)
+    fitting = [seen for seen in report.seen if seen == name or (not colour and seen.endswith(kind))]
+    if not fitting:
+        seen = f"seen were {', '.join(report.seen)}" if report.seen else "nothing was seen yet"
+        return f"`{_short(said)}` goes to what was not seen; {seen}"
+    if len(fitting) > 1:
+        return f"`{_short(said)}` does not say which: {' or '.join(fitting)}"
+    return Option(GO_TO, fitting[0])
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.replace("`", "'").split())
+    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 4]} ..."
