@@ -11,6 +11,9 @@ from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import SEEDS_PER_GENERATION
 from policygen.search.refine.tunable import Refined, Trials, Vector
 
+SWEEPS = 2  # over all entries of a table, where the episodes suffice ...
+ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # ... for so many seeds a comparison
+
 
 def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int, mdp: FiniteMDP | None) -> Refined | None:
     """Change one entry at a time and keep what helps; exact scores cost no episodes."""
@@ -33,6 +36,9 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int, mdp: FiniteMD
                     if score is not None and score.mean > best + 1e-12:
                         current, dense, best, improved = candidate, changed, score.mean, True
         return Refined(current, 0, "coordinate", policy.grid.size)
+    entries = policy.grid.size * sum(count - 1 for count in counts)
+    if (seeds := trials.episodes // (SWEEPS * (entries + 1))) >= ENOUGH_SEEDS:
+        return _swept(policy, dense, counts, trials, seeds)
     tested = 8  # candidates side by side, each one entry away from the current table, on the same seeds as it
     while played + (tested + 1) * SEEDS_PER_GENERATION <= trials.episodes:
         cells = rng.integers(policy.grid.size, size=tested)
@@ -46,6 +52,21 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int, mdp: FiniteMD
         if winner > 0 and scores[winner] > scores[0]:
             current, dense = candidates[winner - 1], tables[winner - 1]
     return Refined(current, played, "coordinate", policy.grid.size) if played else None
+
+
+def _swept(policy: TablePolicy, dense: Vector, counts: Sequence[int], trials: Trials, seeds: int) -> Refined:
+    """Try every change of every entry on many seeds, and keep what does better on the same ones; each sweep on others."""
+    current, played = policy, 0
+    for sweep in range(SWEEPS):
+        shared = trials.seeds(sweep * seeds, seeds)
+        best, played = float(trials.climbed([current], shared)[0]), played + seeds
+        for cell in range(policy.grid.size):
+            for changed in _changed_entries(dense.copy(), cell, counts):
+                candidate = TablePolicy.from_actions(policy.task, changed, policy.grid, policy.lets)
+                score, played = float(trials.climbed([candidate], shared)[0]), played + seeds
+                if score > best:
+                    current, dense, best = candidate, changed, score
+    return Refined(current, played, "coordinate", policy.grid.size)
 
 
 def _changed_entries(dense: Vector, cell: int, counts: Sequence[int]) -> Iterator[Vector]:
