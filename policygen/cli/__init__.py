@@ -103,7 +103,7 @@ def commands() -> None:
 
 for _command in (
     *(run, resume, sweep, drive, comment, pause, continue_run, compare, film, report, serve, export, simplify, new),
-    *(cache_command, templates),
+    *(mediate, cache_command, templates),
 ):
     commands.add_command(_command)
 

@@ -83,12 +83,13 @@ def mediate(
 
     named = named_mediators(names)
 
-    def mediators(room: str) -> list[Mediator]:
-        learned = None
-        if LEARNED in named:
-            say(f"{room}: learning when to ask from {train:,} episodes with the planner of rules", err=True)
-            learned = mediator_of(learned_mediator(room, seed=config.seed, episodes=train, cost=cost), task, LEARNED)
-        return [mediator for mediator in ({**named, LEARNED: learned} if learned else named).values() if mediator]
+    def mediators(room: str) -> Iterator[Mediator]:
+        for mediator in named.values():
+            if mediator is None:
+                say(f"{room}: learning when to ask from {train:,} episodes with the planner of rules", err=True)
+                learned = learned_mediator(room, seed=config.seed, episodes=train, cost=cost)
+                mediator = mediator_of(learned, task, LEARNED)
+            yield mediator
 
     begun = Mediation(
         task,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,14 +41,14 @@ class Plan:
 
     Attributes:
         rooms: in which they mediate, in this order.
-        mediators: of a room, in the order in which they are played; asked for when it is the room's turn.
+        mediators: of a room, in the order in which they are played; each is asked for when it is its turn.
         episodes: to play with each mediator; the same ones with all.
         concurrency: questions under way at a time.
         template: renders the request for a plan instead of `mediate.j2`.
     """
 
     rooms: Sequence[str]
-    mediators: Callable[[str], Sequence[Mediator]]
+    mediators: Callable[[str], Iterable[Mediator]]
     episodes: int = 100
     concurrency: int = 4
     template: str | None = None

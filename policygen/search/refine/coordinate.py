@@ -55,7 +55,7 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int, mdp: FiniteMD
 
 
 def _swept(policy: TablePolicy, dense: Vector, counts: Sequence[int], trials: Trials, seeds: int) -> Refined:
-    """Try every change of every entry on many seeds, and keep what does better on the same ones; each sweep on others."""
+    """Try every change of every entry on many seeds and keep what does better on the same; each sweep takes others."""
     current, played = policy, 0
     for sweep in range(SWEEPS):
         shared = trials.seeds(sweep * seeds, seeds)
