@@ -120,7 +120,7 @@ SHORT: dict[str, Any] = {
 
 @pytest.mark.parametrize("refine", ["none", "cma:80"])
 def test_with_memory_its_policies_weigh_a_clock_and_integrals(refine: str) -> None:
-    result = policygen.run("cartpole", memory=True, refine=refine, **{**SHORT, "iterations": 3})
+    result = policygen.run("cartpole", memory=True, refine=refine, **SHORT)
     assert result.summary.failed_attempts == 0
     policies = [attempt.policy for attempt in load_run(result.folder).search.attempts[1:]]
     for policy in policies:
