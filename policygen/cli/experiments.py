@@ -127,6 +127,13 @@ def _crew(begun: Sweep, place: Place) -> Crew | None:
     """Who carries a sweep out; None for processes of this machine."""
     if place.on == "local":
         return None
+    if place.on == "slurm":
+        from policygen.sweeps.on_slurm import OnSlurm
+
+        begun.place = shlex.join(["--on", "slurm", *(word for text in place.slurm for word in ("--slurm", text))])
+        if place.workers is not None:
+            begun.place += f" --workers {place.workers}"
+        return OnSlurm(begun.folder, place.slurm, place.workers)
     from policygen.sweeps.on_ray import OnRay
 
     begun.place = f"--on ray --address {shlex.quote(place.address)}" if place.address else "--on ray"

@@ -163,11 +163,12 @@ class Place:
     on: str
     address: str | None
     workers: int | None
+    slurm: tuple[str, ...] = ()
 
     def check_unused(self) -> None:
         """Refuse what a single run does not know."""
-        if self.on != "local" or self.address is not None:
-            raise UsageError("--on and --address are for sweeps; a single run is carried out here")
+        if self.on != "local" or self.address is not None or self.slurm:
+            raise UsageError("--on, --address and --slurm are for sweeps; a single run is carried out here")
         if self.workers is not None:
             raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
 
@@ -177,22 +178,35 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def placed(*arguments: Any, on: str, address: str | None, workers: int | None, **options: Any) -> Any:
+        slurm: tuple[str, ...] = options.pop("slurm")
         if address is not None and on != "ray":
             raise UsageError("--address is of a Ray cluster: add --on ray")
-        return command(*arguments, place=Place(on, address, workers), **options)
+        if slurm and on != "slurm":
+            raise UsageError(f"--slurm {slurm[0]}: add --on slurm")
+        return command(*arguments, place=Place(on, address, workers, slurm), **options)
 
     for option in (
+        click.option(
+            "--slurm",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
+            "cpus-per-task=4; may be repeated.",
+        ),
         click.option(
             "--address", help="A running Ray cluster, HOST:PORT or auto (default: one begun on this machine)."
         ),
         click.option(
             "--on",
-            type=click.Choice(["local", "ray"]),
+            type=click.Choice(["local", "ray", "slurm"]),
             default="local",
-            help="What carries out a sweep's runs: processes here (default), or a Ray cluster.",
+            help="What carries out a sweep's runs: processes here (default), a Ray cluster, or job arrays of Slurm "
+            "(extras of these names); machines share the working directory and the sweep's folder.",
         ),
         click.option(
-            "--workers", type=click.IntRange(1), help="A sweep's runs at a time (default 1; on Ray its processors)."
+            "--workers",
+            type=click.IntRange(1),
+            help="A sweep's runs at a time (default 1; on Ray its processors; in Slurm's queue 1000).",
         ),
     ):
         placed = option(placed)

@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import Protocol
 
 from policygen.episodes.players import usable_cores
+from policygen.errors import PolicygenError
 from policygen.sweeps.worker import Event, Order, Outcome, work
 
 SECONDS_TO_BREAK_OFF = 60.0
+
+
+class ClusterError(PolicygenError):
+    """A cluster cannot be used as asked."""
 
 
 class Crew(Protocol):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,17 +16,22 @@ from typing import Any
 
 from policygen.episodes.by_ray import by_ray
 from policygen.episodes.players import share_by, usable_cores
-from policygen.errors import PolicygenError, UsageError
-from policygen.sweeps.crew import SECONDS_TO_BREAK_OFF, broken_off, remove_empty_logs
-from policygen.sweeps.worker import Event, Note, Order, Outcome, Tell, carry_out_again, print_into
+from policygen.errors import UsageError
+from policygen.sweeps.crew import SECONDS_TO_BREAK_OFF, ClusterError, broken_off, remove_empty_logs
+from policygen.sweeps.worker import (
+    Event,
+    Order,
+    Outcome,
+    Tell,
+    carry_out_again,
+    go_to,
+    print_into,
+    warnings_told,
+)
 
 RETRIES = 3  # of a cell whose process or machine was lost
 SECONDS_TO_WAIT = 0.5
 CarryOut = Callable[[Order, Tell], Outcome]
-
-
-class ClusterError(PolicygenError):
-    """A cluster cannot be used as asked."""
 
 
 class OnRay:
@@ -164,12 +168,8 @@ _printing = set[Path]()
 def _carry_out(carry_out: CarryOut, order: Order, directory: str, said: Any) -> Outcome:
     """Carry out an order in the working directory of whoever gave it."""
     key = order.cell.key
-    try:
-        os.chdir(directory)
-    except OSError as error:
-        who = socket.gethostname()
-        sentence = f"{who} has no folder {directory} ({error.strerror}): the cluster's machines must share it"
-        return Outcome(key, "failed", sentence)
+    if lacks := go_to(directory):
+        return Outcome(key, "failed", lacks)
     log = order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log"
     if log not in _printing:
         print_into(log)
@@ -178,11 +178,6 @@ def _carry_out(carry_out: CarryOut, order: Order, directory: str, said: Any) -> 
     def tell(event: Event) -> None:
         said.put_nowait.remote(event)
 
-    def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, UserWarning):
-            tell(Note(key, f"Warning: {message}"))
-
     share_by(by_ray)
-    with warnings.catch_warnings():
-        warnings.showwarning = warn
+    with warnings_told(key, tell):
         return carry_out(order, tell)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import socket
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -187,6 +189,29 @@ def carry_out_again(order: Order, tell: Tell) -> Outcome:
     return carry_out_cell(order, tell)
 
 
+def go_to(directory: str) -> str:
+    """Change to the working directory of whoever gave an order; returns what is wrong where this machine lacks it."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        who = socket.gethostname()
+        return f"{who} has no folder {directory} ({error.strerror}): the cluster's machines must share it"
+    return ""
+
+
+@contextmanager
+def warnings_told(key: str, tell: Tell) -> Iterator[None]:
+    """Tell users' warnings as notes of a cell."""
+
+    def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            tell(Note(key, f"Warning: {message}"))
+
+    with warnings.catch_warnings():
+        warnings.showwarning = warn
+        yield
+
+
 def print_into(log: Path) -> None:
     """Send what this process prints, and what its libraries print, to a file."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -244,7 +269,7 @@ def work(connection: Connection, log: Path, environment: dict[str, str]) -> None
     """
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _break_off)
+    signal.signal(signal.SIGTERM, interrupt_once)
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     print_into(log)
     key = ""
@@ -265,7 +290,8 @@ def work(connection: Connection, log: Path, environment: dict[str, str]) -> None
         pass  # nobody listens any more, or the parent wants an end
 
 
-def _break_off(number: int, frame: Any) -> None:
+def interrupt_once(number: int, frame: Any) -> None:
+    """A signal's handler: break off what is done, as Ctrl-C would."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is being written must be written whole
     raise KeyboardInterrupt
 

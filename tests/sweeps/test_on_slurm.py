@@ -1,0 +1,117 @@
+"""Sweeps as jobs: submitit's own processes in the place of Slurm's here, and real Slurm where there is one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import ChatServer, Scripted
+from searched import made
+from support import ALWAYS_RIGHT, Line, environment, files_with, outcome, sentences
+
+from policygen.sweeps import on_slurm
+from policygen.sweeps.conduct import Sweep, conduct, open_sweep
+from policygen.sweeps.on_slurm import OnSlurm
+from policygen.sweeps.plan import Limits, Plan, product_of
+from policygen.sweeps.purse import spent_so_far
+from policygen.sweeps.worker import Event, Outcome, Progress
+
+pytest.importorskip("submitit", reason="submitit is not installed")
+pytestmark = pytest.mark.usefixtures("workplace")
+SETTINGS = {"iterations": 16, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
+CANARY = "sk-canary-0123456789"
+
+
+def there_is_slurm() -> bool:
+    """Whether jobs can be submitted here, and a controller answers."""
+    if shutil.which("sbatch") is None:
+        return False
+    return subprocess.run(["squeue"], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are over in a second want to be looked at more often than those of a cluster."""
+    monkeypatch.setattr(on_slurm, "SECONDS_TO_WAIT", 0.02)
+    monkeypatch.setattr(on_slurm, "SECONDS_BETWEEN_LOOKS", 1.0)
+    monkeypatch.setattr(on_slurm, "SECONDS_TO_ARRIVE", 2.0)
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+
+
+def opened(seeds: tuple[int, ...], *settings: str, name: str = "cartpole", llm: str = "builtin", **more: Any) -> Sweep:
+    words = tuple(f"{name}={value}" for name, value in SETTINGS.items())
+    limits = more.pop("limits", Limits())
+    plan = Plan(products=(product_of([name], [llm], [], seeds),), settings=(*words, *settings), limits=limits)
+    return open_sweep(Path("swept"), plan, **more)
+
+
+def killed_once(crew: OnSlurm, sweep: Sweep, pids: Any) -> Any:
+    """Kills the process of a job in mid-run, and interrupts the sweep when the job that follows it goes on."""
+    killed: list[int] = []
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Progress) and event.attempt >= 2 and not killed:
+            (job,) = crew._cells
+            killed.extend(pids(job))
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+        elif isinstance(event, Progress) and killed and job_of(crew) not in killed:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds a job's process: Linux")
+def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere() -> None:
+    sweep = opened((100,))
+    crew = OnSlurm(sweep.folder, cluster="local")
+    lost: list[str] = []
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, Progress) or event.attempt < 2:
+            return
+        (job,) = crew._cells
+        if not lost:
+            lost.append(job.job_id)
+            children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text()
+            os.kill(int(children), signal.SIGKILL)
+        elif job.job_id not in lost:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(sweep, tell, crew)
+    sweep.release()
+    assert [one.state for one in sweep.outcomes.values()] == ["interrupted"]
+    assert not list(Path("swept").glob("slurm-*"))
+    resumed = open_sweep(Path("swept"))
+    conduct(resumed)
+    resumed.release()
+    assert resumed.whole
+    assert outcome(Path("swept/cartpole-builtin-s100")) == outcome(made("cartpole", "alone", seed=100, **SETTINGS))
+
+
+def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", CANARY)
+    with ChatServer([Scripted(status=401)] + [Scripted(ALWAYS_RIGHT)] * 5) as server:
+        address = f"base_url={server.openai_url}"
+        model = {"name": "frozenlake", "llm": "compatible:m", "again": (address,)}
+        sweep = opened((100, 101), limits=Limits(max_calls=3), **model)
+        conduct(sweep, crew=OnSlurm(sweep.folder, cluster="local"))
+        sweep.release()
+        assert len(server.chats) == 3
+        assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
+    assert sorted(one.state for one in sweep.outcomes.values()) == ["failed", "out of budget"]
+    assert sum(entry[0] for entry in spent_so_far(Path("swept")).values()) == 3
+    assert files_with(Path("swept"), CANARY) == []
+    (logs,) = Path("swept").glob("slurm-*")
+    assert [path.suffix for path in logs.iterdir()] == [".out"]  # of the one that failed
+
+
+# --- Slurm itself ----------------------------------------------------------------------------------------------------
+
