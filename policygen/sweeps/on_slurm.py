@@ -48,14 +48,14 @@ _ENDED = frozenset((
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LOST", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED", "TIMEOUT",
 ))  # fmt: skip
-_OURS = frozenset(("array", "chdir", "error", "job-name", "open-mode", "output", "wrap"))
+_OURS = frozenset(("array", "chdir", "error", "job_name", "open_mode", "output", "wrap"))
 _LONGEST = 300
 
 
 class OnSlurm:
     """Carries out cells as jobs of Slurm.
 
-    Keys are in the environment that `sbatch` hands on, or in `.env` in the working directory.
+    Jobs have the environment of this process, keys included: `sbatch` hands it on.
 
     Args:
         folder: the sweep's; what jobs print and say is in a folder of its own there while they are under way.
@@ -94,10 +94,9 @@ class OnSlurm:
         if self._queue is not None:
             self._executor: Any = submitit.SlurmExecutor(self._logs)
             # submitit's own signal before the end of a job's time would end a Python that is still starting.
-            given = {"job-name": self._queue.name, "signal": "CONT@1", **given}
-            self._executor.update_parameters(
-                time=None, array_parallelism=self._size, additional_parameters=given, stderr_to_stdout=True
-            )
+            given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
+            own = {"time": None, "wckey": None, "array_parallelism": self._size, "stderr_to_stdout": True}
+            self._executor.update_parameters(**own, additional_parameters=given)
         else:
             self._executor = submitit.LocalExecutor(self._logs)
             self._executor.update_parameters(timeout_min=24 * 60, stderr_to_stdout=True)
@@ -266,11 +265,11 @@ class _Queue:
                 f"--on slurm: there is no `{lacking[0]}` here; run the command on a machine that submits to Slurm"
             )
         self.name = f"policygen-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
-        self._whose = [f"--name={self.name}", f"--user={getpass.getuser()}"]
+        self._user = f"--user={getpass.getuser()}"
 
-    def states(self) -> dict[str, str] | None:
-        """The state of every job that Slurm remembers; None where it does not answer at the moment."""
-        command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", *self._whose]
+    def states(self, *which: str) -> dict[str, str] | None:
+        """The state of every job of this user that Slurm remembers; None where it does not answer at the moment."""
+        command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", self._user, *which]
         try:
             said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
         except (subprocess.SubprocessError, OSError):
@@ -278,16 +277,16 @@ class _Queue:
         return {words[0]: words[1] for row in said.splitlines() if len(words := row.split()) == 2}
 
     def clear(self) -> None:
-        """Cancel all of them, and wait a while until they have let go of their runs."""
+        """Cancel the sweep's, and wait a while until they have let go of their runs."""
         deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
-        asked = False
+        asked, named = False, f"--name={self.name}"
         while time.monotonic() < deadline:
-            states = self.states()
+            states = self.states(named)
             if states is not None and all(state in _ENDED for state in states.values()):
                 return
             if not asked:
                 with suppress(subprocess.SubprocessError, OSError):
-                    subprocess.run(["scancel", *self._whose], capture_output=True, timeout=60, check=True)
+                    subprocess.run(["scancel", self._user, named], capture_output=True, timeout=60, check=True)
                     asked = True
             time.sleep(SECONDS_TO_WAIT)
 
@@ -300,19 +299,19 @@ def _read_options(options: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in options:
         name, equals, value = text.partition("=")
-        name = name.strip().removeprefix("--").replace("_", "-")
-        if not re.fullmatch("[a-z][a-z0-9-]+", name) or not value.isprintable():
+        name = name.strip().removeprefix("--").replace("-", "_")
+        if not re.fullmatch("[a-z][a-z0-9_]+", name) or not value.isprintable():
             raise UsageError(
                 f"--slurm {text}: write NAME=VALUE, an option of sbatch by its long name, as in time=4:00:00"
             )
         if name in _OURS:
-            raise UsageError(f"--slurm {name}: that is policygen's to say")
+            raise UsageError(f"--slurm {name.replace('_', '-')}: that is policygen's to say")
         found[name] = value.strip() if equals else True
     return found
 
 
 def _processors(options: Mapping[str, Any]) -> int:
-    count = str(options.get("cpus-per-task", 1))
+    count = str(options.get("cpus_per_task", 1))
     if not count.isdecimal() or int(count) < 1:
         raise UsageError(f"--slurm cpus-per-task={count}: write how many, as in cpus-per-task=4")
     return int(count)

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attacks import LONG
 from chat_server import ChatServer, Scripted
 from searched import made
 from support import ALWAYS_RIGHT, Line, environment, files_with, outcome, sentences
 
+from policygen.errors import UsageError
 from policygen.sweeps import on_slurm
 from policygen.sweeps.conduct import Sweep, conduct, open_sweep
 from policygen.sweeps.on_slurm import OnSlurm
 from policygen.sweeps.plan import Limits, Plan, product_of
 from policygen.sweeps.purse import spent_so_far
-from policygen.sweeps.worker import Event, Outcome, Progress
+from policygen.sweeps.worker import Event, Progress
 
 pytest.importorskip("submitit", reason="submitit is not installed")
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -49,22 +51,6 @@ def opened(seeds: tuple[int, ...], *settings: str, name: str = "cartpole", llm: 
     limits = more.pop("limits", Limits())
     plan = Plan(products=(product_of([name], [llm], [], seeds),), settings=(*words, *settings), limits=limits)
     return open_sweep(Path("swept"), plan, **more)
-
-
-def killed_once(crew: OnSlurm, sweep: Sweep, pids: Any) -> Any:
-    """Kills the process of a job in mid-run, and interrupts the sweep when the job that follows it goes on."""
-    killed: list[int] = []
-
-    def tell(event: Event) -> None:
-        if isinstance(event, Progress) and event.attempt >= 2 and not killed:
-            (job,) = crew._cells
-            killed.extend(pids(job))
-            for pid in killed:
-                os.kill(pid, signal.SIGKILL)
-        elif isinstance(event, Progress) and killed and job_of(crew) not in killed:
-            raise KeyboardInterrupt
-
-    return tell
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a job's process: Linux")
@@ -115,3 +101,79 @@ def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypa
 
 # --- Slurm itself ----------------------------------------------------------------------------------------------------
 
+
+@pytest.mark.skipif(not there_is_slurm(), reason="there is no Slurm here")
+def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_nothing(line: Line) -> None:
+    asked = tuple(os.environ.get("POLICYGEN_SLURM", "").split())  # partition=P account=A, where a cluster wants them
+    seeds = (100, 101, 102)
+    sweep = opened(seeds)
+    crew = OnSlurm(sweep.folder, asked)
+    fates = {
+        "cartpole-builtin-s100": ["scancel", "--signal=ABRT"],
+        "cartpole-builtin-s101": ["scancel"],
+    }
+    if LONG:  # Slurm lets a job wait for two minutes first
+        fates["cartpole-builtin-s102"] = ["scontrol", "requeue"]
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Progress) and event.attempt >= 2 and event.key in fates:
+            job = next(job for job, order in crew._cells.items() if order.cell.key == event.key)
+            subprocess.run([*fates.pop(event.key), job.job_id], check=True)
+
+    conduct(sweep, tell, crew)
+    sweep.release()
+    assert not fates
+    states = {key: one.state for key, one in sweep.outcomes.items()}
+    assert states == {
+        "cartpole-builtin-s100": "finished",
+        "cartpole-builtin-s101": "interrupted",
+        "cartpole-builtin-s102": "finished",
+    }
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Progress):
+            raise KeyboardInterrupt
+
+    again = open_sweep(Path("swept"))
+    with pytest.raises(KeyboardInterrupt):
+        conduct(again, interrupt, OnSlurm(again.folder, asked))
+    again.release()
+    running = subprocess.run(["squeue", "--noheader", "--me"], capture_output=True, text=True, check=True)
+    assert running.stdout == ""
+    words = [word for text in asked for word in ("--slurm", text)]
+    done = line("resume", "swept", "--on", "slurm", *words)
+    assert done.code == 0, done.err
+    for seed in seeds:
+        alone = made("cartpole", "alone", seed=seed, **SETTINGS)
+        assert outcome(Path("swept") / f"cartpole-builtin-s{seed}") == outcome(alone)
+    assert not list(Path("swept").glob("slurm-*"))
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("swept")
+    folder.mkdir()
+    for option, sentence in (
+        ("time:4", "--slurm time:4: write NAME=VALUE, an option of sbatch by its long name"),
+        ("comment=two\nlines", "write NAME=VALUE"),
+        ("job-name=mine", "--slurm job-name: that is policygen's to say"),
+        ("cpus-per-task=many", "--slurm cpus-per-task=many: write how many"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            OnSlurm(folder, [option], cluster="local")
+    assert not list(folder.iterdir())
+    monkeypatch.setenv("PATH", str(folder))
+    done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
+    assert done.code == 2
+    assert sentences(done.err) == [
+        "Error: --on slurm: there is no `sbatch` here; run the command on a machine that submits to Slurm"
+    ]
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
+    assert done.code == 2
+    assert sentences(done.err) == ['Error: --on slurm needs submitit: pip install "policygen[slurm]"']
+    done = line("sweep", "nim", "--out", folder / "b", "--slurm", "time=1:00")
+    assert sentences(done.err) == ["Error: --slurm time=1:00: add --on slurm"]
+    assert not (folder / "b").exists()
