@@ -17,6 +17,8 @@ from searched import made
 from support import ALWAYS_RIGHT, Line, environment, files_with, outcome, sentences
 
 from policygen.errors import UsageError
+from policygen.search.resume import resume
+from policygen.search.run import carry_out
 from policygen.sweeps import on_slurm
 from policygen.sweeps.conduct import Sweep, conduct, open_sweep
 from policygen.sweeps.on_slurm import OnSlurm
@@ -40,7 +42,7 @@ def there_is_slurm() -> bool:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that are over in a second want to be looked at more often than those of a cluster."""
-    monkeypatch.setattr(on_slurm, "SECONDS_TO_WAIT", 0.02)
+    monkeypatch.setattr(on_slurm, "SECONDS_TO_WAIT", 0.05)
     monkeypatch.setattr(on_slurm, "SECONDS_BETWEEN_LOOKS", 1.0)
     monkeypatch.setattr(on_slurm, "SECONDS_TO_ARRIVE", 2.0)
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
@@ -75,13 +77,11 @@ def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere
     sweep.release()
     assert [one.state for one in sweep.outcomes.values()] == ["interrupted"]
     assert not list(Path("swept").glob("slurm-*"))
-    resumed = open_sweep(Path("swept"))
-    conduct(resumed)
-    resumed.release()
-    assert resumed.whole
+    carry_out(resume(Path("swept/cartpole-builtin-s100")))
     assert outcome(Path("swept/cartpole-builtin-s100")) == outcome(made("cartpole", "alone", seed=100, **SETTINGS))
 
 
+@pytest.mark.skipif(not LONG, reason="the account is that of other sweeps: POLICYGEN_ATTACK=long")
 def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", CANARY)
     with ChatServer([Scripted(status=401)] + [Scripted(ALWAYS_RIGHT)] * 5) as server:
