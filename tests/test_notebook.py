@@ -97,6 +97,15 @@ def test_the_guide_on_speed(tmp_path: Path) -> None:
     assert pictures(notebook) == 1
 
 
+def test_the_guide_on_models_on_call(tmp_path: Path) -> None:
+    notebook = executed(NOTEBOOKS / "on_call.ipynb", tmp_path / "notebooks")
+    assert pictures(notebook) == 1
+    assert "KeyInBox: reached; learned opens 25 of 25 doors" in texts(notebook, "compare")
+    assert "Plan: go to box, open box" in texts(notebook, "asked")
+    assert "'ended': 1, 'since': 4} learned: ask   mine: ask" in texts(notebook, "own")
+    assert re.search(r"^KeyInBox +mine.json +1.00 ", texts(notebook, "own"), re.MULTILINE)
+
+
 def test_without_runs_it_makes_three(tmp_path: Path) -> None:
     notebook = executed(NOTEBOOKS / "learning_curves.ipynb", tmp_path / "notebooks")
     assert "seed 2, attempt 1: " in texts(notebook, "runs")

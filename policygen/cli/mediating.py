@@ -108,8 +108,10 @@ def mediate(
     for line in _report(outcome):
         say(line)
     if output is not None:
-        words = " ".join(["policygen mediate", *map(shlex.quote, rooms), "--llm", shlex.quote(config.llm)])
-        write_atomically(output, page(outcome, f"{words} --seed {config.seed} --episodes {episodes} -o {output}"))
+        words = ["policygen", "mediate", *rooms, "--llm", config.llm, "--seed", str(config.seed)]
+        words += [] if names == DEFAULT else [word for name in names for word in ("--mediator", name)]
+        command = shlex.join([*words, "--episodes", str(episodes), "-o", str(output)])
+        write_atomically(output, page(outcome, command))
         say(f"table: {output}")
     say(f"results: {folder}")
 
@@ -130,7 +132,7 @@ def _line(row: Row) -> str:
     from policygen.reports.mediating import row_in_words
 
     success, returned, steps, questions = row_in_words(row)
-    return f"{row.room:16}{row.mediator:12}{success:20}{returned:17}{steps:14}{questions}"
+    return f"{row.room:16}{row.mediator:11} {success:20}{returned:17}{steps:14}{questions}"
 
 
 def _report(outcome: Outcome) -> Iterator[str]:

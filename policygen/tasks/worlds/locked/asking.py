@@ -87,7 +87,7 @@ class WhenToAskEnv(gym.Env[Signs, np.int64]):
         errand = self._errand
         if errand is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        if not self.action_space.contains(action):
+        if action not in (0, 1):
             raise gym.error.InvalidAction(f"there is no action {action}; 0 continues and 1 asks")
         if action:
             errand.follow(planned(errand.report, self._room))

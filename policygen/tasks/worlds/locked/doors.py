@@ -13,7 +13,7 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import Box, Door, Key, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
-from policygen.tasks.worlds.locked.view import AHEAD, EMPTY, MISSION, NOBODY, NONE, TOGGLE, Cell
+from policygen.tasks.worlds.locked.view import AHEAD, EMPTY, LEFT, MISSION, NOBODY, NONE, NOTHING, TOGGLE, Cell
 
 LEAST, MOST = 5, 10  # cells of a room's side, walls included
 STEPS = 100  # of an episode
@@ -136,7 +136,7 @@ class LockedRoomEnv(MiniGridEnv):
         """One action; see the class."""
         if self._door is None:
             raise gym.error.ResetNeeded("call reset() before step()")
-        if not self.action_space.contains(action):
+        if not LEFT <= action <= NOTHING:
             raise gym.error.InvalidAction(f"there is no action {action}; actions are 0 to 6")
         observation, _, _, truncated, info = super().step(action)
         opened = bool(action == TOGGLE and self._door.is_open)
@@ -162,28 +162,28 @@ class LockedRoomEnv(MiniGridEnv):
 
     def _lit(self, here: Cell, ahead: Cell) -> set[Cell]:
         """What is seen from a cell in one direction: light goes ahead and aslant, past what does not block it."""
-        right = (-ahead[1], ahead[0])
-        lit: set[Cell] = {here}
-        for line in range(3):
-            base = (here[0] + line * ahead[0], here[1] + line * ahead[1])
-            for sides in ((-1, 0), (1, 0)):
-                step = -sides[0]
-                for side in sides:
-                    cell = (base[0] + side * right[0], base[1] + side * right[1])
-                    if cell not in lit or not self._is_clear(cell):
-                        continue
-                    beside = (cell[0] + step * right[0], cell[1] + step * right[1])
-                    lit.add(beside)
-                    if line < 2:
-                        lit.add((beside[0] + ahead[0], beside[1] + ahead[1]))
-                        lit.add((cell[0] + ahead[0], cell[1] + ahead[1]))
-        return {cell for cell in lit if 0 <= cell[0] < MOST and 0 <= cell[1] < MOST}
+        (x, y), (dx, dy) = here, ahead
+        found: set[Cell] = set()
+        lit = [False, True, False]  # to the left, in line, to the right
+        for _ in range(3):
+            cells = (x + dy, y - dx), (x, y), (x - dy, y + dx)
+            after = [False, False, False]
+            for side, beside in ((0, 1), (1, 2), (2, 1), (1, 0)):
+                if lit[side] and self._is_clear(cells[side]):
+                    lit[beside] = after[beside] = after[side] = True
+            found.update(cell for cell, is_lit in zip(cells, lit, strict=True) if is_lit and _is_inside(cell))
+            x, y, lit = x + dx, y + dy, after
+        return found
 
     def _is_clear(self, cell: Cell) -> bool:
-        if not (0 <= cell[0] < MOST and 0 <= cell[1] < MOST):
+        if not _is_inside(cell):
             return False
-        thing = self.grid.get(*cell)
+        thing = self.grid.grid[cell[1] * MOST + cell[0]]
         return thing is None or bool(thing.see_behind())
+
+
+def _is_inside(cell: Cell) -> bool:
+    return 0 <= cell[0] < MOST and 0 <= cell[1] < MOST
 
 
 class SimpleDoorKeyEnv(LockedRoomEnv):

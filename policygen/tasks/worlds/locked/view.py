@@ -17,6 +17,7 @@ UNSEEN, EMPTY, WALL, DOOR, KEY, BOX = 0, 1, 2, 4, 5, 7
 KINDS = {KEY: "key", BOX: "box", DOOR: "door"}  # in the order in which they are told
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # of the directions right, down, left, up
+_EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # 1 for what a room ends at
 NOBODY = 4  # the direction where the robot is not
 NONE = (EMPTY, 0, 0, NOBODY)
 
@@ -73,17 +74,13 @@ class View:
 
     def is_complete(self) -> bool:
         """Whether walls and doors that were seen close the room, and all within them was seen."""
-        height = self._height
-        edges = [i for i, kind in enumerate(self._kinds) if kind in (WALL, DOOR)]
-        if not edges:
+        height, edges = self._height, self._kinds.translate(_EDGES)
+        left, right = edges.find(1) // height, edges.rfind(1) // height
+        top, bottom = (found - left * height for found in (edges.find(1), edges.rfind(1, 0, (left + 1) * height)))
+        sides = [edges[x * height + top : x * height + bottom + 1] for x in (left, right)]
+        sides += [edges[left * height + y : right * height + y + 1 : height] for y in (top, bottom)]
+        if right - left < 2 or bottom - top < 2 or any(0 in side for side in sides):
             return False
-        columns, rows = [i // height for i in edges], [i % height for i in edges]
-        left, right, top, bottom = min(columns), max(columns), min(rows), max(rows)
-        around = 2 * (right - left + bottom - top)
-        return (
-            len(edges) == around
-            and right - left >= 2 <= bottom - top
-            and not any(
-                UNSEEN in self._kinds[x * height + top : x * height + bottom + 1] for x in range(left, right + 1)
-            )
+        return not any(
+            UNSEEN in self._kinds[x * height + top : x * height + bottom + 1] for x in range(left + 1, right)
         )
