@@ -48,7 +48,7 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...]) -> None:
     text = file_to_edit(task)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
-    say(f"observed: {', '.join(task.observation_names)}")
+    say(f"observed: {', '.join((*task.observation_names, *task.text_names))}")
     say(f"decided: {', '.join(actuator.name for actuator in task.actuators)}")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")

@@ -92,7 +92,10 @@ def _introduce(drive: Drive) -> None:
     who = provider.spec if provider.is_language_model else f"{provider.spec}, which is no language model"
     side = drive.asker.concurrency
     say(f"{task.name} ({task.gym_id}), {plan.episodes} episodes, at the wheel: {who}")
-    if task.grid is not None:
+    if task.texts:
+        beside = ", numbers in bins" if task.observations and task.grid is not None else ""
+        seen = f"{', '.join(task.text_names)} as read{beside}"
+    elif task.grid is not None:
         seen = f"bins of {', '.join(task.grid.names)} ({task.grid.size:,} cells)"
     else:
         seen = "numbers of three digits; without bins hardly a situation repeats"

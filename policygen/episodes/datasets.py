@@ -23,7 +23,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
-from policygen.tasks.spaces import Layout
+from policygen.tasks.spaces import Layout, Words
 from policygen.tasks.task import Task
 
 MOST_NUMBERS = 50_000_000  # of one episode
@@ -81,10 +81,10 @@ def _episode(content: Any, key: str, task: Task) -> Trajectory:
     rewards = np.ravel(_numbers(_own(group, "rewards")))
     ends = [bool(flags[-1]) if len(flags := _numbers(_own(group, name))) else False for name in _ENDS]
     steps = len(rewards)
-    if observations.shape[1] != len(task.observations) or len(observations) != steps + 1 or len(actions) != steps:
+    if observations.shape[1] != task.width or len(observations) != steps + 1 or len(actions) != steps:
         raise UsageError(
             f"{key} has observations of {observations.shape[1]} numbers at {len(observations)} times and "
-            f"{steps} steps; {task.gym_id} observes {len(task.observations)} numbers, one time more than steps"
+            f"{steps} steps; {task.gym_id} observes {task.width} numbers, one time more than steps"
         )
     seed = group.attrs.get("seed")
     seed = int(seed) if isinstance(seed, int | np.integer) else -1
@@ -163,11 +163,11 @@ def _numbers(data: Any) -> npt.NDArray[Any]:
     return np.asarray(data[()])
 
 
-def _rows(data: Any, layout: Layout | None) -> npt.NDArray[Any]:
+def _rows(data: Any, layout: Layout | Words | None) -> npt.NDArray[Any]:
     """Observations, nested as the task's are or rows of numbers already, as rows."""
     import h5py
 
-    if layout is None or isinstance(data, h5py.Dataset):
+    if not isinstance(layout, Layout) or isinstance(data, h5py.Dataset):
         numbers = _numbers(data)
         return numbers.reshape(len(numbers), -1)
     keys = [f"_index_{i}" for i in range(len(layout.parts))] if layout.keys is None else map(str, layout.keys)
@@ -199,7 +199,7 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
     try:
         seen, action = env.observation_space, env.action_space
         if task.layout is not None:  # nested ones are written as the rows of numbers that policies read
-            seen = spaces.Box(-np.inf, np.inf, (len(task.observations),), np.float32)
+            seen = spaces.Box(-np.inf, np.inf, (task.width,), np.float32)
         if task.action_layout is not None:  # and such actions as the rows that policies decide
             action = spaces.Box(-np.inf, np.inf, (len(task.actuators),), np.float32)
         buffers = [_buffer(i, episode, seen, action) for i, episode in enumerate(episodes)]

@@ -76,7 +76,7 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
     wanted = () if task.action_space == "discrete" else (len(task.actuators),)
     for episode in episodes:
         found = (episode.observations.shape[1:], episode.actions.shape[1:])
-        if found != ((len(task.observations),), wanted):
+        if found != ((task.width,), wanted):
             raise UsageError(f"{path} holds episodes of another task than {task.gym_id}")
         if not are_choices(episode.actions.reshape(episode.length, len(task.actuators)), task):
             raise UsageError(f"{path} holds actions that {task.gym_id} does not have")

@@ -124,7 +124,7 @@ class Simulator(Closable):
 
     def _play_copies(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         build = builder(self.task.action_layout)
-        layout, width = layout_of(self._first().observation_space), (len(self.task.observations),)
+        layout, width = layout_of(self._first().observation_space), (self.task.width,)
         while len(self._envs) < min(len(seeds), self._copies):
             self._envs.append(make_env(self.task))
         waiting = list(enumerate(seeds))[::-1]
@@ -189,8 +189,8 @@ class Simulator(Closable):
         try:
             observation, _ = env.reset(seed=int(seed))
             row = flatten(layout_of(env.observation_space), observation)
-            if row.shape != (len(self.task.observations),):
-                raise misshapen(row, len(self.task.observations))
+            if row.shape != (self.task.width,):
+                raise misshapen(row, self.task.width)
         except BaseException as error:
             raise fault(error, env, self.task.gym_id, "reset") from error
         return _Episode(env, index, int(seed), [row.copy()])

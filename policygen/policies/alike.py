@@ -51,7 +51,7 @@ class Alike:
         terms = [
             _lifted(list(map(_sums, nodes)), values) for nodes in _same_length([policy.terms for policy in policies])
         ]
-        names = [*self._first.task.observation_names, *(f"#{i}" for i in range(len(values)))]
+        names = [*self._first.task.columns, *(f"#{i}" for i in range(len(values)))]
         self._features = []
         for name, node in features:
             self._features.append(None if node is None else compile_batch(node, names))

@@ -97,6 +97,8 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
     expected = f"expected one of {', '.join(names)}" if names else ""
     if text.lower() in by_name:
         return by_name[text.lower()]
+    if (joined := "_".join(text.lower().split())) in by_name:  # `take lamp` for `take_lamp`
+        return by_name[joined]
     number = ascii_signs(text)
     if actuator.is_choice:
         if number.isdigit() and number.isascii() and len(number) < 9 and int(number) < len(names):

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
+from policygen.quantities.words import BYTES
 from policygen.tasks.actions import shaped
-from policygen.tasks.spaces import Layout, flatten
+from policygen.tasks.spaces import Layout, Words, flatten
 
 if TYPE_CHECKING:
     from policygen.policies.policy import Policy
@@ -81,9 +82,11 @@ class Controller:
         return action if task.action_layout is None else shaped(task.action_layout, action)
 
 
-def _words(layout: Layout | None) -> str:
+def _words(layout: Layout | Words | None) -> str:
     if layout is None:
         return "a number or an array of numbers"
+    if isinstance(layout, Words):
+        return f"a text of at most {BYTES * layout.columns} bytes"
     if layout.keys is None:
         return f"a sequence of {len(layout.parts)} parts ({'; '.join(map(_words, layout.parts))})"
     keys = ", ".join(f"{key!r}: {_words(part)}" for key, part in zip(layout.keys, layout.parts, strict=True))

@@ -60,7 +60,7 @@ class Reader:
     def names(self) -> tuple[str, ...]:
         """All quantities: observations, what is remembered (`prev(NAME)`), features."""
         remembered = tuple(map(slot_of, self.remembered))
-        return self.task.observation_names + remembered + tuple(name for name, _ in self.features)
+        return self.task.columns + remembered + tuple(name for name, _ in self.features)
 
     @cached_property
     def needed(self) -> Lets:
@@ -128,7 +128,7 @@ class Reader:
 
     @cached_property
     def _width(self) -> int:
-        return len(self.task.observations) + len(self.remembered)
+        return self.task.width + len(self.remembered)
 
     @cached_property
     def _recollections(self) -> tuple[Callable[[Any, Any], Any], ...]:

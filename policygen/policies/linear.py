@@ -254,7 +254,10 @@ class LinearPolicy(Policy):
         return cls(
             task,
             lets,
-            tuple((name, parse_expression(text, names, decision_names(task))) for name, text in read.equations.items()),
+            tuple(
+                (name, parse_expression(text, names, decision_names(task), task.text_names))
+                for name, text in read.equations.items()
+            ),
         )
 
 

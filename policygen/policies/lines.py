@@ -100,7 +100,12 @@ def with_names(text: str, task: Task) -> str:
     as it is.
     """
     numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice]
-    known = {*task.quantity_names, *(actuator.name for actuator in task.actuators), *output_names(task)}
+    known = {
+        *task.quantity_names,
+        *task.text_names,
+        *(actuator.name for actuator in task.actuators),
+        *output_names(task),
+    }
 
     def named(match: re.Match[str]) -> str:
         names = task.observation_names if match[1] == "obs" else numbers
@@ -196,13 +201,15 @@ class _Vocabulary:
             return "an action"
         if name.lower() in {quantity.lower() for quantity in self.base}:
             return "a quantity of the task"
+        if name.lower() in {text.lower() for text in self.task.text_names}:
+            return "a text that is observed"
         return next((f"a feature, `{o}`" for o in self.defined if o != name and o.lower() == name.lower()), "")
 
     def defined_alike(self, name: str, text: str) -> bool:
         """Whether the task has a feature of that name and definition: a policy's whole text repeats what it uses."""
         own = dict(self.task.parsed_features).get(name)
         try:
-            return own is not None and own == parse_expression(text, self.known, self.later)
+            return own is not None and own == parse_expression(text, self.known, self.later, self.task.text_names)
         except ExpressionError:
             return False
 
@@ -258,7 +265,7 @@ def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
 def read_expression(number: int, text: str, words: _Vocabulary, draft: Draft) -> Node | None:
     """The expression on a line, or None where the draft has a new problem."""
     try:
-        return parse_expression(text, words.known, words.later)
+        return parse_expression(text, words.known, words.later, words.task.text_names)
     except ExpressionError as error:
         found, _, expected = str(error).partition("; ")
         draft.problem(number, found, expected or "correct the expression")
@@ -322,7 +329,7 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
     elif is_name(left) and not words.taken(left):
         # `let` left out: taken as a feature if it reads as one and something uses it.
         try:
-            node = parse_expression(right, words.known, words.later)
+            node = parse_expression(right, words.known, words.later, words.task.text_names)
         except ExpressionError:
             draft.bare.setdefault(left, number)
             return

@@ -56,7 +56,7 @@ def definitions(
     """
     if not quantities:
         return ()
-    rows = np.concatenate(observations) if observations else np.zeros((1, len(task.observations)), np.float32)
+    rows = np.concatenate(observations) if observations else np.zeros((1, task.width), np.float32)
     reader = Reader(task)
     columns = dict(zip(reader.names, reader.columns(rows.T), strict=True))
     return tuple(_definition(name, np.asarray(columns[name], np.float64)) for name in quantities)

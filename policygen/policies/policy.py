@@ -199,7 +199,7 @@ class Policy(ABC):
             PolicyError: the observations do not have d numbers each.
         """
         rows = np.asarray(observations)
-        expected = len(self.task.observations)
+        expected = self.task.width
         if self.remembers:
             return self._act_and_remember(rows, memory)
         if rows.ndim == 1 and len(rows) == expected:
@@ -209,7 +209,7 @@ class Policy(ABC):
         return self.act_columns(rows.T)
 
     def _act_and_remember(self, rows: npt.NDArray[Any], memory: npt.NDArray[np.float64] | None) -> Actions:
-        d, m = len(self.task.observations), len(self.remembers)
+        d, m = self.task.width, len(self.remembers)
         if memory is None:
             raise self.reader.refusal(rows)
         if rows.ndim != 2 or rows.shape[1] != d or memory.shape != (len(rows), m):
@@ -400,7 +400,7 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
         for name, text in read.lets.items():
             if not is_name(name) or name in names:
                 raise PolicyError(f"damaged policy: `{name}` cannot name a feature")
-            lets.append((name, parse_expression(text, names, [*read.lets, *decision_names(task)])))
+            lets.append((name, parse_expression(text, names, [*read.lets, *decision_names(task)], task.text_names)))
             names.append(name)
         return KINDS[read.kind]._from_record(record, task, tuple(lets), names)
     except (ExpressionError, UsageError) as error:

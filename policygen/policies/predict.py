@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from policygen.errors import PolicyError
 from policygen.tasks.actions import shaped
-from policygen.tasks.spaces import flatten
+from policygen.tasks.spaces import Words, flatten
 
 if TYPE_CHECKING:
     from policygen.policies.policy import Policy
@@ -49,8 +49,12 @@ def _own_form(policy: Policy, actions: Any, *, single: bool) -> Any:
 def _rows(policy: Policy, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
     """The observations flattened, shape (n, d), and whether there is only one, not in a batch."""
     task = policy.task
-    width = len(task.observations)
+    width = task.width
     try:
+        if isinstance(task.layout, Words):
+            alone = isinstance(observation, str)
+            texts = [observation] if alone else list(observation)
+            return np.stack([flatten(task.layout, text) for text in texts]), alone and not batched
         if task.layout is not None:
             return _nested(policy, observation, width, batched=batched)
         array = np.asarray(observation)

@@ -39,7 +39,7 @@ def read_equations(
         draft.problem(
             None,
             NOTHING_FOUND,
-            f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = 2*{task.quantity_names[0]} + 0.5`",
+            f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {_example(task)}`",
         )
     missing = [name for name in outputs if name not in draft.equations and name not in old]
     if missing and not draft.problems:
@@ -56,6 +56,13 @@ def read_equations(
     if draft.problems:
         return None, 0.0
     return (lets, tuple(equations.items())), len(draft.equations) / len(outputs)
+
+
+def _example(task: Task) -> str:
+    """An expression that the task's policies may have."""
+    if task.quantity_names:
+        return f"2*{task.quantity_names[0]} + 0.5"
+    return f'contains({task.text_names[0]}, "word")'
 
 
 def _equations_from_params(draft: Draft, task: Task, outputs: Sequence[str]) -> None:

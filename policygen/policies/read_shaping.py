@@ -27,7 +27,7 @@ def read_shaping(draft: Draft, revision: Revision, *, learner: bool) -> dict[str
     read: dict[str, Node] = {}
     for name, (number, text) in draft.shaping.items():
         try:
-            node = parse_expression(text, [*quantities, *done, REWARD])
+            node = parse_expression(text, [*quantities, *done, REWARD], texts=revision.task.text_names)
         except ExpressionError as error:
             found, _, expected = str(error).partition("; ")
             draft.problem(number, found, expected or "correct the expression")

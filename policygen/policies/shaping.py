@@ -78,7 +78,7 @@ class Measure:
         for name, text in self.shaping.lets:
             if not is_name(name) or name in known:
                 raise PolicyError(f"damaged objective: `{name}` cannot name a feature")
-            lets.append((name, parse_expression(text, known, later)))
+            lets.append((name, parse_expression(text, known, later, self.task.text_names)))
             known.append(name)
         return tuple(lets)
 
@@ -90,12 +90,14 @@ class Measure:
     def objective(self) -> Node | None:
         """The objective as a tree; None without one."""
         text = self.shaping.objective
-        return parse_expression(text, [*self._known, *decision_names(self.task), REWARD]) if text else None
+        known = [*self._known, *decision_names(self.task), REWARD]
+        return parse_expression(text, known, texts=self.task.text_names) if text else None
 
     @cached_property
     def potential(self) -> Node | None:
         """The potential as a tree; None without one."""
-        return parse_expression(self.shaping.potential, self._known) if self.shaping.potential else None
+        text = self.shaping.potential
+        return parse_expression(text, self._known, texts=self.task.text_names) if text else None
 
     def _reader(self, node: Node | None) -> Reader:
         if node is None:

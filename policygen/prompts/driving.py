@@ -1,7 +1,8 @@
 """What a model at the wheel is shown: the situation of one step in words, and the messages that ask for its action.
 
-What is shown is binned where the task has a grid, so that situations repeat; a prompt is made from its `Situation` and
-from nothing else, so that equal situations are equal questions.
+What is shown is binned where the task has a grid, so that situations repeat; texts are shown as they are, and what a
+grid has of them is not shown beside them. A prompt is made from its `Situation` and from nothing else, so that equal
+situations are equal questions.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from policygen.prompts.render import Show
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.views import grid_view, task_view
 from policygen.quantities.text import format_number
+from policygen.quantities.tree import names_in, texts_in
+from policygen.quantities.words import decoded
 from policygen.tasks.task import Task
 
 SYSTEM, REQUEST, REPAIR = "drive_system", "drive", "drive_repair"
@@ -31,13 +34,17 @@ _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800,
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One quantity as it is shown: `text` is its value, or the values of its bin; `labelled` where these differ."""
+    """One quantity as it is shown: `text` is its value, or the values of its bin; `labelled` where these differ.
+
+    `said` marks a text that was read, which may have several lines.
+    """
 
     name: str
     unit: str
     text: str
     bin: int = 0
     labelled: bool = False
+    said: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class Window:
         self.task = task
         self._reader: Reader = cell_reader(task, task.grid) if task.grid is not None else Reader(task)
         self._units = {observation.name: observation.unit for observation in task.observations}
+        self._told = _told_by_texts(task)
         self._known: dict[int, tuple[Quantity, ...]] = {}
 
     def cell(self, observation: npt.NDArray[Any]) -> int | None:
@@ -78,12 +86,23 @@ class Window:
 
     def shown(self, observation: npt.NDArray[Any]) -> tuple[Quantity, ...]:
         """One flattened observation of shape (d,) in words."""
+        return self._texts(observation) + self._numbers(observation)
+
+    def _texts(self, observation: npt.NDArray[Any]) -> tuple[Quantity, ...]:
+        first, said = len(self.task.observations), []
+        for text in self.task.texts:
+            said.append(Quantity(text.name, "", decoded(observation[first : first + text.columns]), said=True))
+            first += text.columns
+        return tuple(said)
+
+    def _numbers(self, observation: npt.NDArray[Any]) -> tuple[Quantity, ...]:
         cell = self.cell(observation)
         if cell is None:
             values = self._reader.row(observation)
             return tuple(
                 Quantity(name, self._units.get(name, ""), format_number(float(f"{value:.{DIGITS}g}")))
                 for name, value in zip(self._reader.names, values, strict=True)
+                if name not in self._told
             )
         if cell not in self._known:
             grid = self.task.grid
@@ -91,8 +110,18 @@ class Window:
             self._known[cell] = tuple(
                 Quantity(d.name, self._units.get(d.name, ""), d.label(b), b, not d.counts_integers)
                 for d, b in zip(grid.dimensions, grid.bins_of(cell).tolist(), strict=True)
+                if d.name not in self._told
             )
         return self._known[cell]
+
+
+def _told_by_texts(task: Task) -> frozenset[str]:
+    """The quantities that texts alone decide, and the columns that texts are kept in."""
+    told = set(task.columns[len(task.observations) :])
+    for name, node in task.parsed_features if task.texts else ():
+        if (read := names_in(node)) <= told and (read or texts_in(node)):
+            told.add(name)
+    return frozenset(told)
 
 
 def in_words(task: Task, action: Sequence[float]) -> str:
@@ -119,7 +148,9 @@ class Questions:
         for name in (SYSTEM, self._template, REPAIR):
             load_template(name)
         self._form = form_of(task)
-        said = {"task": task_view(task), "grid": grid_view(task.grid), "form": self._form, "memory": memory}
+        told = _told_by_texts(task)
+        grid = [dimension for dimension in grid_view(task.grid) if dimension["name"] not in told]
+        said = {"task": task_view(task), "grid": grid, "form": self._form, "memory": memory}
         for show in _SHOWS:
             self._system = Message("system", render_template(SYSTEM, {**said, "show": show}))
             if Prompt((self._system,)).estimated_tokens <= 0.8 * most:

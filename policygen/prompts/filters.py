@@ -67,7 +67,8 @@ def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
         table = np.nan_to_num(np.stack([np.asarray(columns[name], float) for name in names], axis=1))
         near = np.array([*episode.still.values(), STILL * np.ptp(table[:, -1])])
         for i in range(1, episode.length):
-            if (np.abs(table[i] - table[starts[-1]]) > near).any():
+            read = any(columns[name][i] != columns[name][starts[-1]] for name in episode.texts)
+            if read or (np.abs(table[i] - table[starts[-1]]) > near).any():
                 starts.append(i)
     return list(zip(starts, [start - 1 for start in starts[1:]] + [episode.length - 1], strict=True))
 
@@ -102,12 +103,12 @@ def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
 
 
 def _columns(episode: EpisodeView, most: int) -> list[str]:
-    """The columns of a trace: step, at most so many observations and features, actions, reward.
+    """The columns of a trace: step, at most so many observations and features, texts, actions, reward.
 
     The quantity of the first anomaly is among them.
     """
     kept = {*first_and_last(episode.traced, most), *([episode.anomaly.name] if episode.anomaly else [])}
-    return ["step", *(name for name in episode.traced if name in kept), *episode.outputs, "reward"]
+    return ["step", *(name for name in episode.traced if name in kept), *episode.texts, *episode.outputs, "reward"]
 
 
 def _within(lines: Sequence[str], characters: int) -> list[str]:

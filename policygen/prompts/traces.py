@@ -23,10 +23,12 @@ from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rh
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Grid
 from policygen.quantities.tree import names_in
+from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
 
 OWN_COLUMNS = ("step", "cell", "action", "reward")  # of a trace; a feature of such a name is not traced
+MOST_TEXT = 300  # characters of an observed text in a trace
 MOST_READ = 40  # quantities of a trace, of those that the best policy reads: the first and the last of them
 MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
 STILL = 0.02  # of an observation's range over the episode, within which it counts as unchanged
@@ -44,11 +46,12 @@ _WATCHED = re.compile(
 class EpisodeView:
     """One episode: its outcome, and a list per quantity with one entry per step.
 
-    `columns` has `step`, every observation and feature (of the task and of the best policy), `cell` (bins, in the
+    `columns` has `step`, every observation, text and feature (of the task and of the best policy), `cell` (bins, in the
     order of the grid) for tables, `action` in the task's words, each continuous actuator by its name, and `reward`.
     `traced` names the observations and features worth a look, and `unobserved` those of them that no policy can
     read, `outputs` the columns of the actions. `signals` has the range of each quantity, and for linear policies
     its rhythm; `reference` is the signal that lags refer to. `terms` splits the return, where the environment does.
+    `texts` names the columns of what was read.
     `failed`: ended early, and not at its goal. `still` says how far each observation may move and count as
     unchanged.
     """
@@ -67,6 +70,7 @@ class EpisodeView:
     reference: str
     anomaly: Anomaly | None
     terms: Mapping[str, float]
+    texts: tuple[str, ...] = ()
 
 
 def episode_view(
@@ -94,6 +98,7 @@ def episode_view(
         cells, which = np.unique(reader.cells_along((t.observations[:-1], t.actions)), return_inverse=True)
         bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
         columns["cell"] = list(map(bins.__getitem__, which.tolist()))
+    columns.update(_texts(t, task))
     columns["action"] = _actions_in_words(task, t)
     columns["reward"] = t.rewards.tolist()
     limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
@@ -124,13 +129,15 @@ def episode_view(
         reference=reference,
         anomaly=anomaly,
         terms=dict(t.terms),
+        texts=task.text_names,
     )
 
 
 def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDArray[np.float64]]:
     """Every observation, feature that `reader` computes, and continuous action, each of shape (T,)."""
     columns = reader.along(t.observations[:-1], t.actions)
-    slots = set(map(slot_of, reader.remembered))  # what is remembered is shown where it arises
+    # What is remembered is shown where it arises, and a text as a text.
+    slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
     arrays = {
         name: np.asarray(column, np.float64)
         for name, column in zip(reader.names, columns, strict=True)
@@ -141,6 +148,16 @@ def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDAr
             if not actuator.is_choice:
                 arrays[actuator.name] = column.astype(np.float64)
     return arrays
+
+
+def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
+    """What was read at each step, each text in one line between quotes."""
+    first, shown = len(task.observations), {}
+    for text in task.texts:
+        said = [" ".join(decoded(row).split()) for row in t.observations[:-1, first : first + text.columns]]
+        shown[text.name] = [f'"{one if len(one) <= MOST_TEXT else one[: MOST_TEXT - 3] + "..."}"' for one in said]
+        first += text.columns
+    return shown
 
 
 def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Reader) -> dict[str, tuple[float, float]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from policygen.quantities.grid import Grid
 from policygen.runs.state import Attempt
-from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.spaces import Actuator, Observation, ObservedText
 from policygen.tasks.task import Optimum, Task
 
 
@@ -24,6 +24,7 @@ class TaskView:
     gym_id: str
     observations: tuple[Observation, ...]
     observed: tuple[Observation, ...]
+    texts: tuple[ObservedText, ...]
     actuators: tuple[Actuator, ...]
     action_space: str
     max_steps: int
@@ -45,6 +46,7 @@ def task_view(task: Task) -> TaskView:
         gym_id=task.gym_id,
         observations=task.observations,
         observed=_together(task.observations),
+        texts=task.texts,
         actuators=task.actuators,
         action_space=task.action_space,
         max_steps=task.max_steps,

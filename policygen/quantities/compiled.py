@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.quantities.operations import OPERATIONS, Operation
-from policygen.quantities.tree import Call, Name, Node, Number, Previous
+from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous
+from policygen.quantities.words import column_of, contains_batch, contains_scalar
 
 Array = npt.NDArray[Any]
 BatchFunction = Callable[[Sequence[Array]], Array]
@@ -29,11 +30,12 @@ def slot_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a compiled expression works: what a number is, which function an operation has, how a memory is read."""
+    """How a compiled expression works: what a number is, what an operation does, how memory and texts are read."""
 
     number: Callable[[float], Any]
     function: Callable[[Operation], Callable[..., Any]]
     recall: Callable[[int, Callable[[Any], Any]], Callable[[Any], Any]]
+    contains: Callable[[Sequence[Any], str], Any]
 
 
 def _recall_batch(index: int, start: BatchFunction) -> BatchFunction:
@@ -53,8 +55,8 @@ def _recall_scalar(index: int, start: ScalarFunction) -> ScalarFunction:
     return recalled
 
 
-_BATCH = _Form(lambda value: np.asarray(value, np.float64), attrgetter("batch"), _recall_batch)
-_SCALAR = _Form(float, attrgetter("scalar"), _recall_scalar)
+_BATCH = _Form(lambda value: np.asarray(value, np.float64), attrgetter("batch"), _recall_batch, contains_batch)
+_SCALAR = _Form(float, attrgetter("scalar"), _recall_scalar, contains_scalar)
 
 
 def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
@@ -81,6 +83,9 @@ def _compiled(node: Node, names: tuple[str, ...], form: _Form) -> Callable[[Sequ
             return itemgetter(names.index(name))
         case Previous(name, start):
             return form.recall(names.index(slot_of(name)), _compiled(start, names, form))
+        case Contains(name, phrase):
+            found, where = form.contains, _columns_of(name, names)
+            return lambda values: found(values[where], phrase)
         case Call("fixed", (inner,)):
             return _compiled(inner, names, form)
         case Call(function, arguments):
@@ -94,6 +99,15 @@ def _compiled(node: Node, names: tuple[str, ...], form: _Form) -> Callable[[Sequ
                 return lambda values: operation(left(values), right(values))
             return lambda values: operation(*[part(values) for part in parts])
     raise AssertionError(node)
+
+
+def _columns_of(name: str, names: tuple[str, ...]) -> slice:
+    """Where the columns of a text are."""
+    first = names.index(column_of(name, 0))
+    end = first + 1
+    while end < len(names) and names[end] == column_of(name, end - first):
+        end += 1
+    return slice(first, end)
 
 
 def finite(values: Array) -> Array:

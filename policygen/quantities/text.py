@@ -23,7 +23,8 @@ from policygen.quantities.operations import (
     SYMBOLS,
     Operation,
 )
-from policygen.quantities.tree import NOTHING, Call, Name, Node, Number, Previous
+from policygen.quantities.tree import NOTHING, Call, Contains, Name, Node, Number, Previous
+from policygen.quantities.words import PHRASE
 
 MAX_CHARACTERS = 2_000
 MAX_NODES = 400
@@ -35,24 +36,35 @@ CONSTANTS = {"pi": math.pi}
 _SPELLINGS = str.maketrans(
     {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "²": "^2", "³": "^3"}
 )
+_QUOTES = str.maketrans(dict.fromkeys("“”„", '"'))
+_LITERAL = re.compile(r"""("[^"\\]*"|'[^'\\]*')""")
 _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
 _GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
 
 
 PREVIOUS = "prev"  # `prev(NAME, START)`: a form of its own, as its first argument is a name and no value
+CONTAINS = "contains"  # `contains(NAME, "PHRASE")`, of an observed text: the one place for a text in quotes
+_HOW_CONTAINS = (
+    'contains() takes the name of an observed text and a phrase in double quotes, such as `contains(text, "lamp")`: '
+    "1 to 60 letters, digits, spaces and . , : ; ! ? ' ( ) / _ + -, capitals or not"
+)
 
 
-def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = ()) -> Node:
+def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (), texts: Sequence[str] = ()) -> Node:
     """Read `text` as an expression over the quantities `names`.
 
     Args:
         later: further quantities, of which `prev(NAME)` alone can be read: what is defined or decided afterwards.
+        texts: what is observed as text, of which `contains(NAME, "PHRASE")` alone can be read.
 
     Raises:
         ExpressionError: the text is too long, too deep, not arithmetic, or names something unknown.
     """
     _check_length(text)
-    source = text.strip().translate(_SPELLINGS)
+    # What stands in quotes is no arithmetic, and stays as it is.
+    parts = _LITERAL.split(text.strip().translate(_QUOTES)) if texts else [text.strip()]
+    parts[::2] = [part.translate(_SPELLINGS) for part in parts[::2]]
+    source = " ".join(parts[::2]) if len(parts) > 1 else parts[0]
     if not source:
         raise ExpressionError("there is no expression; write for example `2*x + 0.5`")
     odd = next((c for c in source if not (c.isascii() and (c.isprintable() or c in "\t "))), None)
@@ -60,17 +72,19 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = ())
         raise ExpressionError(f"the character {odd!r} is not allowed; write names and operators in plain ASCII")
     if glued := _GLUED.search(source):
         raise ExpressionError(f"`{_shown(glued[0])}` is not a number; write a product with `*`, such as `2*x`")
+    parts[::2] = [part.replace("^", "**") for part in parts[::2]]
+    source = "".join(parts)
     _check_length(source)
     try:
-        tree = ast.parse(source.replace("^", "**"), mode="eval").body
+        tree = ast.parse(source, mode="eval").body
     except SyntaxError as error:
         raise ExpressionError(f"cannot read `{_shown(text.strip(), 80)}` as arithmetic ({error.msg})") from None
     except (RecursionError, MemoryError, ValueError):
         raise ExpressionError("the expression is too large to read; split it with `let`") from None
-    converter = _Converter(names, later)
+    converter = _Converter(names, later, texts)
     node = converter.convert(tree, 0)
     if converter.unknown:
-        raise ExpressionError(unknown_names(converter.unknown, names))
+        raise ExpressionError(_misread(converter.unknown, names, texts))
     if converter.unremembered:
         raise ExpressionError(unknown_names(converter.unremembered, [*names, *later]))
     # A saved policy must read back: what the text stands for keeps the same bounds as the text.
@@ -114,9 +128,10 @@ def _shown(text: str, most: int = 40) -> str:
 class _Converter:
     """Copies Python's syntax tree into ours, refusing every node that is not in the language."""
 
-    def __init__(self, names: Sequence[str], later: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], later: Sequence[str], texts: Sequence[str]) -> None:
         self.names = names
         self.later = later
+        self.texts = texts
         self.nodes = 0
         self.unknown: list[str] = []  # all of them, to be reported at once
         self.unremembered: list[str] = []
@@ -155,6 +170,8 @@ class _Converter:
                 return self._call(OPERATIONS["where"], (test, body, orelse), depth)
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
                 return self._previous(arguments, depth)
+            case ast.Call(func=ast.Name(id="contains"), args=arguments, keywords=[]) if self.texts:
+                return self._contains(arguments)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
                 return self._call(self._function(function), arguments, depth)
         raise ExpressionError(
@@ -193,6 +210,14 @@ class _Converter:
             "`prev(speed)` or `prev(speed, 1)`; give what else is to be remembered a name of its own with `let`"
         )
 
+    def _contains(self, arguments: Sequence[ast.expr]) -> Node:
+        match arguments:
+            case [ast.Name(id=name), ast.Constant(value=str(phrase))] if PHRASE.fullmatch(phrase):
+                if name in self.texts:
+                    return Contains(name, phrase)
+                raise ExpressionError(unknown_name(name, self.texts, what="text"))
+        raise ExpressionError(_HOW_CONTAINS)
+
     def _function(self, name: str) -> Operation:
         if name not in FUNCTIONS:
             raise ExpressionError(unknown_name(name, FUNCTION_NAMES, what="function"))
@@ -210,6 +235,13 @@ class _Converter:
 def _nests(operation: Operation) -> bool:
     """Whether its first argument lies deeper: a sum or a product is bounded by its terms, not by its depth."""
     return operation.groups != "left"
+
+
+def _misread(unknown: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> str:
+    """One sentence for names that stand for no number."""
+    if read := [name for name in unknown if name in texts]:
+        return f'`{read[0]}` is a text, and no number; write `contains({read[0]}, "PHRASE")`, which is 1 or 0'
+    return unknown_names(unknown, [*names, *texts])
 
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
@@ -257,6 +289,8 @@ def _text(node: Node) -> tuple[str, int]:
             return name, HIGHEST_LEVEL
         case Previous(name, start):
             return f"{PREVIOUS}({name}{'' if start == NOTHING else ', ' + to_text(start)})", HIGHEST_LEVEL
+        case Contains(name, phrase):
+            return f'{CONTAINS}({name}, "{phrase}")', HIGHEST_LEVEL
         case Call(function, (operand,)) if level := OPERATIONS[function].level:
             sign = function == "neg"
             return f"{'-' if sign else 'not '}{_wrapped(operand, level + sign)}", level

@@ -40,7 +40,15 @@ class Previous:
     start: Node
 
 
-Node = Number | Name | Call | Previous
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """Whether an observed text has a phrase: 1 or 0. Capitals make no difference."""
+
+    name: str
+    phrase: str
+
+
+Node = Number | Name | Call | Previous | Contains
 
 
 def names_in(node: Node) -> frozenset[str]:
@@ -52,6 +60,18 @@ def names_in(node: Node) -> frozenset[str]:
             return names_in(start)
         case Call(_, arguments):
             return frozenset().union(*(names_in(argument) for argument in arguments))
+    return frozenset()
+
+
+def texts_in(node: Node) -> frozenset[str]:
+    """The observed texts that an expression reads."""
+    match node:
+        case Contains(name):
+            return frozenset((name,))
+        case Previous(_, start):
+            return texts_in(start)
+        case Call(_, arguments):
+            return frozenset().union(*(texts_in(argument) for argument in arguments))
     return frozenset()
 
 

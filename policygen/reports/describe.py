@@ -64,6 +64,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""
         lines.append(f"observation {o.name}{unit}: {o.low:g} to {o.high:g}{'; ' + o.about if o.about else ''}")
+    lines += [f"observed text {t.name}{'; ' + t.about if t.about else ''}" for t in task.texts]
     lines += [f"feature {feature} = {text}" for feature, text in task.features]
     for a in task.actuators:
         choices = ", ".join(a.labels) if a.is_choice else f"{a.low:g} to {a.high:g}"

@@ -161,7 +161,7 @@ def _actions(policy: Policy, names: Sequence[str], x: Numbers, y: Numbers) -> np
     """Actions over the plane, shape (len(y), len(x), actuators)."""
     across, down = (plane.ravel() for plane in np.meshgrid(x, y))
     known = dict(zip(names, (across, down), strict=True))
-    observed = [known.get(name, np.zeros(across.size)) for name in policy.task.observation_names]
+    observed = [known.get(name, np.zeros(across.size)) for name in policy.task.columns]
     columns = policy.reader.columns(observed)
     # A feature that decides is given, not computed of observations that are not known.
     columns = [known.get(name, column) for name, column in zip(policy.reader.names, columns, strict=True)]

@@ -257,7 +257,7 @@ _FASTER = 0.5  # change of the logarithm of a clock's rate, beside a weight's of
 
 
 def _inputs(task: Task) -> Sequence[str]:
-    return task.inputs or task.observation_names
+    return task.inputs or task.observation_names or task.quantity_names
 
 
 def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:

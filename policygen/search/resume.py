@@ -173,7 +173,7 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
             "restore it from a copy, or begin a new run",
         )
     saved = logbook.buffer(config.buffer_steps)
-    if any(e.trajectory.observations.shape[1:] != (len(search.task.observations),) for e in saved):
+    if any(e.trajectory.observations.shape[1:] != (search.task.width,) for e in saved):
         raise LogbookError(
             f"{logbook.folder / 'episodes.npz'} holds episodes of another task; delete it, and those of this run are "
             "played again"

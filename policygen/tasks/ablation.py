@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from policygen.quantities.grid import Grid, integers
-from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.spaces import Actuator, Observation, ObservedText
 from policygen.tasks.task import Task
 
 
@@ -22,6 +22,7 @@ def without_knowledge(task: Task) -> Task:
     observations = tuple(
         Observation(names[o.name], low=o.low, high=o.high, integer=o.integer) for o in task.observations
     )
+    texts = tuple(ObservedText(f"t{i}", columns=text.columns) for i, text in enumerate(task.texts))
     actuators = tuple(
         Actuator(f"a{i}", tuple(str(k) for k in range(len(a.labels))), a.low, a.high)
         for i, a in enumerate(task.actuators)
@@ -34,6 +35,7 @@ def without_knowledge(task: Task) -> Task:
     return replace(
         task,
         observations=observations,
+        texts=texts,
         actuators=actuators,
         features=(),
         inputs=(),

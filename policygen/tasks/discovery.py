@@ -6,8 +6,9 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
@@ -22,7 +23,8 @@ from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, fault, misshapen
 from policygen.tasks.given import NAMESPACE, Given, can_travel, given, limit_of
-from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug
+from policygen.tasks.phrases import MOST_PHRASES, Phrases, telling_phrases
+from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug, texts_of
 from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.vocabulary import named_actuators, named_observations
@@ -56,7 +58,8 @@ def task_from_gym(
         raise TaskError(f"{gym_id} cannot be made: {error}") from None
     try:
         found = flat_names(env.observation_space)
-        if not 1 <= len(found) <= _MOST_NUMBERS:
+        texts = texts_of(env.observation_space)
+        if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
             raise TaskError(
                 f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
                 " wrap the environment first"
@@ -67,18 +70,21 @@ def task_from_gym(
             start: next((section for section in sections if section.title.lower().startswith(start)), None)
             for start in ("observation", "action", "starting")
         }
-        found, named = named_observations(found, by_title["observation"], by_title["starting"], env)
+        named = False
+        if not texts:  # a table in the documentation is about numbers
+            found, named = named_observations(found, by_title["observation"], by_title["starting"], env)
         found = [clipped(o, env) for o in found] if named else found
-        names = ", ".join(o.name for o in found[:8]) + ", ..." * (len(found) > 8)
+        observed = [*(o.name for o in found), *(text.name for text in texts)]
+        names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
         assumed.append(
             f"observations are named after the environment's documentation: {names}"
             if named
             else f"observations are called {names}"
         )
-        kind, actuators, action_layout = actuators_of(env.action_space, [o.name for o in found])
+        kind, actuators, action_layout = actuators_of(env.action_space, observed)
         if action_layout is not None:
             assumed.append(described(action_layout, actuators))
-        actuators, worded = named_actuators(actuators, by_title["action"], [o.name for o in found], env)
+        actuators, worded = named_actuators(actuators, by_title["action"], observed, env)
         if any(actuator.is_choice for actuator in actuators):
             assumed.append(f"actions are named {'after the documentation' if worded else 'by number'}")
         arguments = arguments_in_force(env)
@@ -89,9 +95,20 @@ def task_from_gym(
         limit = limit_of(env)
         if limit is None:
             assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
-        grid, remarks = _fitted_grid(env, found, step_timeout)
+        width = len(found) + sum(text.columns for text in texts)
+        warm_up = cache(lambda: _warm_up(env, width, step_timeout))
+        grid, remarks = _fitted_grid(found, warm_up) if found else (None, [])
         assumed.extend(remarks)
-        continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(found))
+        words = Phrases()
+        if texts:
+            rows = warm_up()[:, len(found) :]
+            room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
+            words = telling_phrases(texts, rows, [*observed, *(a.name for a in actuators)], min(MOST_PHRASES, room))
+            if words.dimensions:
+                grid = Grid((*(grid.dimensions if grid is not None else ()), *words.dimensions))
+                tells = ", ".join(expression for _, expression in words.features)
+                assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
+        continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
         about = prose(sections, arguments, told)
         return Task(
             name=slug(gym_id.removeprefix(NAMESPACE).rpartition(":")[2]),
@@ -99,6 +116,8 @@ def task_from_gym(
             kwargs=tuple((kwargs or {}).items()),
             given=own,
             observations=tuple(found),
+            texts=tuple(texts),
+            features=words.features,
             layout=layout_of(env.observation_space),
             action_layout=action_layout,
             actuators=actuators,
@@ -169,14 +188,14 @@ def _successor(gym_id: str) -> list[str]:
 
 
 def _fitted_grid(
-    env: gym.Env[Any, Any], found: Sequence[Observation], step_timeout: float
+    found: Sequence[Observation], warm_up: Callable[[], npt.NDArray[np.float64]]
 ) -> tuple[Grid | None, list[str]]:
     """Bins at the quantiles of what random actions visit; whole numbers get one bin a value while there are few."""
     counts = [_values(o) for o in found]
     if math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(map(_one_bin_a_value, found)))
         return grid, [f"one table row per state ({grid.size} cells)"]
-    rows = _warm_up(env, len(found), step_timeout)
+    rows = warm_up()[:, : len(found)]
     spread = rows.std(axis=0)
     moving = [i for i in range(len(found)) if spread[i] > 1e-9]
     if not moving:

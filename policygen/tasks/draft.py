@@ -33,7 +33,10 @@ def draft_of(task: Task) -> str:
         stated["solved"] = task.solved
     if task.optimum is not None:
         stated["optimum"] = {"value": task.optimum.value, "source": task.optimum.source}
-    stated["observations"] = [_filled(name=o.name, unit=o.unit, about=o.about) for o in task.observations]
+    if task.observations:
+        stated["observations"] = [_filled(name=o.name, unit=o.unit, about=o.about) for o in task.observations]
+    if task.texts:
+        stated["texts"] = [_filled(name=t.name, about=t.about) for t in task.texts]
     stated["actions"] = [
         _filled(name=a.name, about=a.about, labels=list(a.labels), levels=dict(a.levels)) for a in task.actuators
     ]
@@ -50,6 +53,7 @@ def draft_of(task: Task) -> str:
 def file_to_edit(task: Task) -> str:
     """A task file for whoever describes the environment: what was found, what is assumed, what may be added."""
     found = [f"{o.name}, {'whole, ' if o.integer else ''}{o.low:g} to {o.high:g}" for o in task.observations]
+    found += [f"{t.name}, a text" for t in task.texts]
     takes = [
         f"{a.name}, {f'one of {len(a.labels)}' if a.is_choice else f'{a.low:g} to {a.high:g}'}" for a in task.actuators
     ]

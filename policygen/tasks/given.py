@@ -15,7 +15,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.errors import TaskError, UsageError
 from policygen.tasks.actions import actuators_of
-from policygen.tasks.spaces import flat_names
+from policygen.tasks.spaces import flat_names, texts_of
 from policygen.tasks.task import Task
 from policygen.tasks.trust import vouched
 
@@ -142,7 +142,7 @@ def handed_over(task: Task, env: Any) -> Task:
 
     Raises:
         UsageError: it is neither.
-        TaskError: it does not observe and take as many numbers as the task's own.
+        TaskError: it does not observe and take as many numbers and texts as the task's own.
     """
     own = given(env)
     if isinstance(own, str):
@@ -151,13 +151,15 @@ def handed_over(task: Task, env: Any) -> Task:
         own = Given(factory=env)
     made = own.make(None)
     try:
-        observed, taken = len(flat_names(made.observation_space)), len(actuators_of(made.action_space)[1])
+        observed = len(flat_names(made.observation_space)) + len(texts_of(made.observation_space))
+        taken = len(actuators_of(made.action_space)[1])
     finally:
         made.close()
-    if (observed, taken) != (len(task.observations), len(task.actuators)):
+    expected = len(task.observations) + len(task.texts)
+    if (observed, taken) != (expected, len(task.actuators)):
         raise TaskError(
             f"{own.name} observes {observed} and takes {taken} numbers, the environment of {task.name} "
-            f"{len(task.observations)} and {len(task.actuators)}"
+            f"{expected} and {len(task.actuators)}"
         )
     return replace(vouched(task), given=own)
 

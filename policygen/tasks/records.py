@@ -9,9 +9,19 @@ from typing import Any
 
 from policygen.errors import PolicyError, UsageError
 from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.words import columns_for
 from policygen.tasks.actions import ActionLayout, check_layout
 from policygen.tasks.checked import checked
-from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation
+from policygen.tasks.spaces import (
+    MOST_CHARACTERS,
+    ActionKind,
+    Actuator,
+    Layout,
+    Observation,
+    ObservedText,
+    Words,
+    leaves,
+)
 from policygen.tasks.task import Optimum, Task
 
 
@@ -29,6 +39,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "observations": [
             [o.name, o.unit, o.about, _number(o.low), _number(o.high), o.integer] for o in task.observations
         ],
+        **({"texts": list(map(asdict, task.texts))} if task.texts else {}),
         "actuators": [
             {"name": a.name, "about": a.about, "labels": list(a.labels)}
             if a.is_choice
@@ -46,9 +57,11 @@ def task_to_record(task: Task) -> dict[str, Any]:
     }
 
 
-def _layout_to_record(layout: Layout | None) -> dict[str, Any] | None:
+def _layout_to_record(layout: Layout | Words | None) -> dict[str, Any] | None:
     if layout is None:
         return None
+    if isinstance(layout, Words):
+        return asdict(layout)
     return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
 
 
@@ -83,9 +96,10 @@ class _TaskRecord:
     hints: tuple[str, ...]
     grid: dict[str, tuple[float, ...]] | None
     # Records written before there were these lack them.
+    texts: tuple[ObservedText, ...] = ()
     inputs: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
-    layout: Layout | None = None
+    layout: Layout | Words | None = None
     action_layout: ActionLayout | None = None
 
 
@@ -96,9 +110,13 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         PolicyError: it is damaged; the message says where.
     """
     read = checked(_TaskRecord, record, "damaged task")
-    for name in ("observations", "actuators"):
-        if not getattr(read, name):
+    for name, items in (("observations", read.observations + read.texts), ("actuators", read.actuators)):
+        if not items:
             raise PolicyError(f"damaged task: `{name}`: list should have at least 1 item")
+    texts_laid_out = [part.columns for part in leaves(read.layout) if part is not None]
+    room = range(1, columns_for(MOST_CHARACTERS, 4) + 1)
+    if texts_laid_out != [t.columns for t in read.texts] or any(columns not in room for columns in texts_laid_out):
+        raise PolicyError("damaged task: its texts do not fit its layout")
     if read.max_steps < 1:
         raise PolicyError("damaged task: `max_steps`: input should be greater than 0")
     choices = [bool(actuator.labels) for actuator in read.actuators]
@@ -125,6 +143,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         actuators=tuple(
             Actuator(a.name, a.labels, a.low, a.high, tuple(a.levels.items()), a.about) for a in read.actuators
         ),
+        texts=read.texts,
         action_space=read.action_space,
         max_steps=read.max_steps,
         discount=read.discount,

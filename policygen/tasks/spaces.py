@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import TaskError
+from policygen.quantities.words import columns_for, encoded
 
 if TYPE_CHECKING:  # a policy reads observations where Gymnasium is not installed
     from gymnasium import spaces
@@ -29,6 +30,15 @@ class Observation:
     low: float = -np.inf
     high: float = np.inf
     integer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedText:
+    """A text among what is observed; it takes `columns` of a row, behind the numbers (`policygen.quantities.words`)."""
+
+    name: str
+    about: str = ""
+    columns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +67,33 @@ class Actuator:
 class Layout:
     """How the observations of an environment nest: the parts of a `Tuple`, or of a `Dict` by their keys.
 
-    A part that does not nest further (a number, an array of any shape) is None.
+    A part that does not nest further (a number, an array of any shape) is None; a text is `Words`.
     """
 
-    parts: tuple[Layout | None, ...]
+    parts: tuple[Layout | Words | None, ...]
     keys: tuple[str | int, ...] | None = None
 
 
-def layout_of(space: spaces.Space[Any]) -> Layout | None:
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A text in the place of numbers, and how many columns of a row it takes."""
+
+    columns: int
+
+
+MOST_CHARACTERS = 4_000  # of an observed text
+
+
+def layout_of(space: spaces.Space[Any]) -> Layout | Words | None:
     """How observations of `space` nest; None for a single array or number.
 
     Raises:
-        TaskError: the keys of a Dict are neither text nor whole numbers, which no saved task could say.
+        TaskError: the keys of a Dict are neither text nor whole numbers, which no saved task could say, or a text may
+            be too long.
     """
     parts = getattr(space, "spaces", None)  # of a Dict or a Tuple
     if parts is None:
-        return None
+        return Words(_columns(space)) if type(space).__name__ == "Text" else None
     if not isinstance(parts, Mapping):
         return Layout(tuple(map(layout_of, parts)))
     if not all(isinstance(key, str | int) for key in parts):
@@ -80,11 +101,31 @@ def layout_of(space: spaces.Space[Any]) -> Layout | None:
     return Layout(tuple(map(layout_of, parts.values())), tuple(parts))
 
 
+def _columns(space: Any) -> int:
+    if space.max_length > MOST_CHARACTERS:
+        raise TaskError(
+            f"it observes texts of up to {space.max_length:,} characters; the most is {MOST_CHARACTERS:,}: "
+            "wrap the environment"
+        )
+    return columns_for(space.max_length, max((len(c.encode()) for c in space.character_set), default=1))
+
+
+def texts_of(space: spaces.Space[Any], prefix: str = "") -> list[ObservedText]:
+    """One `ObservedText` per text of `space`, in the order `flatten` uses."""
+    parts = getattr(space, "spaces", None)
+    if parts is None:
+        layout = layout_of(space)
+        return [ObservedText(prefix or "text", columns=layout.columns)] if isinstance(layout, Words) else []
+    named = parts.items() if isinstance(parts, Mapping) else enumerate(parts)
+    inner = [(slug(key) if isinstance(parts, Mapping) else f"{key}" if prefix else f"part{key}", p) for key, p in named]
+    return [text for name, part in inner for text in texts_of(part, f"{prefix}_{name}" if prefix else name)]
+
+
 def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
-    """One `Observation` per number of `space`, in the order `flatten` uses.
+    """One `Observation` per number of `space`, in the order `flatten` uses; texts are for `texts_of`.
 
     Raises:
-        TaskError: the space holds something that is not a number (text, graphs, sequences), or a picture.
+        TaskError: the space holds what is neither number nor text (graphs, sequences), or a picture.
     """
     from gymnasium import spaces
 
@@ -109,6 +150,8 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
         case spaces.MultiBinary():
             size = int(np.prod(space.shape))
             return [Observation(_numbered(prefix, i), low=0, high=1, integer=True) for i in range(size)]
+        case spaces.Text():
+            return []
         case spaces.Tuple():
             parts = [flat_names(part, f"{prefix}_{i}" if prefix else f"part{i}") for i, part in enumerate(space)]
         case spaces.Dict():
@@ -134,12 +177,40 @@ def _numbered(prefix: str, index: int) -> str:
     return f"{prefix}_{index}" if prefix else f"obs{index}"
 
 
-def flatten(layout: Layout | None, observation: Any) -> npt.NDArray[Any]:
-    """One observation of the environment, nested as `layout` says, as a row of numbers of shape (d,)."""
+def flatten(layout: Layout | Words | None, observation: Any) -> npt.NDArray[Any]:
+    """One observation of the environment, nested as `layout` says, as a row of shape (d,): numbers, and then texts.
+
+    Raises:
+        TypeError: there is something else in the place of a text.
+        ValueError: a text is longer than its space says.
+    """
     if layout is None:
         return np.ravel(np.asarray(observation))
+    found = list(_leaves(layout, observation))
+    # Texts stand last, so that the numbers are where their names are.
+    return np.concatenate(
+        [np.ravel(np.asarray(value)) for part, value in found if part is None]
+        + [encoded(value, part.columns) for part, value in found if part is not None]
+    )
+
+
+def leaves(layout: Layout | Words | None) -> Iterator[Words | None]:
+    """The parts of a layout that do not nest further, in order: numbers are None."""
+    if not isinstance(layout, Layout):
+        yield layout
+        return
+    for part in layout.parts:
+        yield from leaves(part)
+
+
+def _leaves(layout: Layout | Words | None, observation: Any) -> Iterator[tuple[Words | None, Any]]:
+    """The numbers, arrays and texts of an observation, in order."""
+    if not isinstance(layout, Layout):
+        yield layout, observation
+        return
     values = observation if layout.keys is None else [observation[key] for key in layout.keys]
-    return np.concatenate([flatten(part, value) for part, value in zip(layout.parts, values, strict=True)])
+    for part, value in zip(layout.parts, values, strict=True):
+        yield from _leaves(part, value)
 
 
 def slug(text: object) -> str:

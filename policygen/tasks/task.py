@@ -12,8 +12,9 @@ from policygen.errors import ExpressionError, TaskError
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
+from policygen.quantities.words import column_of
 from policygen.tasks.actions import ActionLayout
-from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation
+from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, Words
 
 if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
     from policygen.tasks.given import Given
@@ -41,6 +42,7 @@ class Optimum:
 class Task:
     """An environment and the vocabulary policies are written in.
 
+    `observations` are numbers; `texts` are what is observed as text, of which features say what it contains.
     `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
     `layout` is how the environment's own observations nest, None for one array or number; `action_layout` how its
     actions are built of a row of actuators, None where such a row, or for Discrete a number, is one.
@@ -60,13 +62,14 @@ class Task:
     action_space: ActionKind
     max_steps: int
     kwargs: tuple[tuple[str, Any], ...] = ()
+    texts: tuple[ObservedText, ...] = ()
     features: tuple[tuple[str, str], ...] = ()
     grid: Grid | None = None
     about: str = ""
     hints: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    layout: Layout | None = None
+    layout: Layout | Words | None = None
     action_layout: ActionLayout | None = None
     discount: float = 0.99
     solved: float | None = None
@@ -78,8 +81,23 @@ class Task:
 
     @property
     def observation_names(self) -> tuple[str, ...]:
-        """Names of the flattened observation, in order."""
+        """Names of the numbers of the flattened observation, in order."""
         return tuple(observation.name for observation in self.observations)
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Names of the texts that are observed."""
+        return tuple(text.name for text in self.texts)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """What the columns of a flattened observation are: the numbers by name, and then those of each text."""
+        return self.observation_names + tuple(column_of(t.name, i) for t in self.texts for i in range(t.columns))
+
+    @cached_property
+    def width(self) -> int:
+        """How many numbers a flattened observation has, those that texts are kept as included."""
+        return len(self.observations) + sum(text.columns for text in self.texts)
 
     @property
     def has_numbers(self) -> bool:
@@ -94,7 +112,7 @@ class Task:
         parsed = []
         for name, text in self.features:
             try:
-                parsed.append((name, parse_expression(text, known, later)))
+                parsed.append((name, parse_expression(text, known, later, self.text_names)))
             except ExpressionError as error:
                 raise TaskError(f"task {self.name}: feature {name}: {error}") from None
             known.append(name)

@@ -19,7 +19,7 @@ from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.mujoco import has_model
-from policygen.tasks.spaces import Actuator, flat_names, layout_of
+from policygen.tasks.spaces import Actuator, flat_names, layout_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
 from policygen.tasks.trust import check_names, is_shipped
 
@@ -33,6 +33,11 @@ class _Strict(BaseModel):
 class _ObservationEntry(_Strict):
     name: str
     unit: str = ""
+    about: str = ""
+
+
+class _TextEntry(_Strict):
+    name: str
     about: str = ""
 
 
@@ -62,6 +67,7 @@ class _TaskFile(_Strict):
     solved: FiniteFloat | None = None
     optimum: _OptimumEntry | None = None
     observations: list[_ObservationEntry] = []
+    texts: list[_TextEntry] = []
     actions: list[_ActionEntry] = []
     features: dict[str, str] = {}
     inputs: list[str] = []
@@ -108,17 +114,23 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
             replace(observation, name=entry.name, unit=entry.unit, about=entry.about)
             for observation, entry in zip(found, stated.observations, strict=True)
         ]
+    texts = texts_of(env.observation_space)
+    if stated.texts and len(stated.texts) != len(texts):
+        raise TaskError(f"{where}: `texts` names {len(stated.texts)} texts, {stated.gym_id} observes {len(texts)}")
+    if stated.texts:
+        texts = [replace(text, name=e.name, about=e.about) for text, e in zip(texts, stated.texts, strict=True)]
     if stated.actions:
         actuators = _named_actuators(stated.actions, actuators, where)
     spec_limit = env.spec.max_episode_steps if env.spec else None
     known = [observation.name for observation in found] + list(stated.features)
-    _check_names(known, actuators, where)
+    _check_names([*known, *(text.name for text in texts)], actuators, where)
     threshold = env.spec.reward_threshold if env.spec else None
     task = Task(
         name=stated.name,
         gym_id=stated.gym_id,
         kwargs=tuple(stated.kwargs.items()),
         observations=tuple(found),
+        texts=tuple(texts),
         layout=layout_of(env.observation_space),
         action_layout=action_layout,
         actuators=actuators,

@@ -42,7 +42,9 @@ EVERY_TASK = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 
 
 def observations(task: Task, n: int, seed: int, dtype=np.float32) -> np.ndarray:
-    return np.random.default_rng(seed).normal(scale=2, size=(n, len(task.observations))).astype(dtype)
+    rng = np.random.default_rng(seed)
+    texts = rng.integers(0, 2**24, (n, task.width - len(task.observations)))
+    return np.hstack([rng.normal(scale=2, size=(n, len(task.observations))), texts]).astype(dtype)
 
 
 def assert_action_like(task: Task, batch: np.ndarray, n: int) -> None:

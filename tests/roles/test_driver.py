@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from chat_server import ChatServer, Scripted
 from support import LEANING, PAIR, Line, Said, files_with, lines_of, transcript_of
 
 import policygen
+from policygen.episodes.score import episode_seeds
 from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
 from policygen.llm.messages import Message, Prompt
 from policygen.policies.policy import Policy
@@ -22,6 +26,7 @@ from policygen.roles.questions import Asker
 from policygen.runs.config import RunConfig, effective_config
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
+from policygen.tasks.worlds.adventure import COMMANDS
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -342,3 +347,44 @@ def test_mistakes_are_one_sentence(line: Line) -> None:
         in refused("frozenlake", "--llm", "policy:x", "--set", "episodes=3").err
     )
     assert "Missing option '--llm'" in refused("frozenlake").err
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def guide(text: str) -> str:
+    """What solves the adventure, by what was read."""
+    ways = dict(re.findall(r"(\w+): (hall|kitchen|library|cave)", text))
+    wanted = "kitchen" if "Carried: lamp" not in text else "cave" if "lamp, key" in text else "library"
+    ways = {room: f"go {way.lower()}" for way, room in ways.items()}
+    for sign, command in (
+        ("A lamp", "take lamp"),
+        ("A key", "take key"),
+        ("locked", "open chest"),
+        ("open", "take crown"),
+    ):
+        if f"{sign} lies here" in text or f"{sign} chest" in text or f"stands {sign} here" in text:
+            return command
+    return ways.get(wanted) or ways["hall"]
+
+
+def answers_on(seeds: Sequence[int]) -> Iterator[str]:
+    """What the guide says of episodes one after the other."""
+    env = gym.make("policygen/Adventure-v0")
+    for seed in seeds:
+        text, done = env.reset(seed=seed)[0], False
+        while not done:
+            yield f"Action: {guide(text)}"
+            text, _, done, _, _ = env.step(COMMANDS.index(guide(text)))
+
+
+def test_texts_are_shown_as_they_are_read_and_what_was_done_becomes_a_table_of_what_they_contain() -> None:
+    script = list(answers_on(episode_seeds(0, "driving", 1)))
+    with ChatServer(script) as server:
+        outcome = driven(server, "adventure", Plan(episodes=1, concurrency=1, table_episodes=2)).carry_out()
+        first = asked(server)[0]
+    assert first.startswith('Now:\ntext:\n"""\nYou are in the hall. North: ')
+    assert first.endswith('.\nCarried: nothing. Score: 0 of 50.\n"""\n\nWhich action?\n')
+    assert outcome.returns == (41.0,)
+    assert outcome.counts.situations == outcome.cells_seen == len(script) == 9
+    assert "contains(" in Path("out", "best.json").read_text()

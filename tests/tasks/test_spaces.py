@@ -10,7 +10,8 @@ from gymnasium import spaces
 from support import environment
 
 from policygen.errors import TaskError
-from policygen.tasks.spaces import Layout, flat_names, flatten, layout_of, slug
+from policygen.quantities.words import decoded
+from policygen.tasks.spaces import Layout, Words, flat_names, flatten, layout_of, slug, texts_of
 
 NESTED = spaces.Dict(
     OrderedDict(
@@ -75,10 +76,22 @@ def test_bounds_and_whole_numbers_are_kept():
     assert flat_names(spaces.Box(0, 255, (1,), np.uint8))[0].integer
 
 
-@pytest.mark.parametrize("space", [spaces.Text(5), spaces.Sequence(spaces.Discrete(2))])
-def test_observations_that_are_not_numbers_are_refused(space):
+def test_observations_that_are_neither_numbers_nor_texts_are_refused():
     with pytest.raises(TaskError, match="not supported; wrap the environment"):
-        flat_names(space)
+        flat_names(spaces.Sequence(spaces.Discrete(2)))
+
+
+def test_texts_stand_behind_the_numbers_of_a_row():
+    space = spaces.Dict(note=spaces.Text(4), place=spaces.Box(0, 9, (2,)), said=spaces.Tuple([spaces.Text(7)] * 2))
+    assert [o.name for o in flat_names(space)] == ["place_0", "place_1"]
+    texts = texts_of(space)
+    assert [(text.name, text.columns) for text in texts] == [("note", 2), ("said_0", 3), ("said_1", 3)]
+    row = flatten(layout_of(space), {"note": "abcd", "place": np.array([1, 2], np.float32), "said": ("lamp", "")})
+    assert row[:2].tolist() == [1, 2]
+    assert [decoded(row[2:4]), decoded(row[4:7]), decoded(row[7:])] == ["abcd", "lamp", ""]
+    assert layout_of(spaces.Text(3, charset="aä")) == Words(2)
+    with pytest.raises(TaskError, match="texts of up to 5,000 characters; the most is 4,000"):
+        layout_of(spaces.Text(5_000))
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_every_shipped_task_fits_its_environment(path):
         env.action_space.seed(0)
         observation, _ = env.reset(seed=0)
         row = flatten(task.layout, observation)
-        assert row.shape == (len(task.observations),)
+        assert row.shape == (task.width,)
         if task.grid is not None:
             policy = TablePolicy.from_actions(
                 task, np.tile([float(not a.is_choice and a.low) for a in task.actuators], (task.grid.size, 1))

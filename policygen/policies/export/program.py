@@ -95,6 +95,8 @@ def program_of(policy: Policy) -> Program:
     """
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be exported; tables and equations can")
+    if policy.task.texts:
+        raise PolicyError("what reads texts cannot be exported; `policy.controller()` acts where Python does")
     return Program(policy)
 
 

@@ -236,6 +236,7 @@ def _observations(task: Task) -> list[Quantity]:
         Quantity(f"{o.name} [{o.unit}]" if o.unit else o.name, _range(o.low, o.high), o.about)
         for o in task.observations
     ]
+    rows += [Quantity(text.name, "a text", text.about) for text in task.texts]
     return rows + [Quantity(name, text, "a feature of the task") for name, text in task.features]
 
 

@@ -131,7 +131,7 @@ class Lesson:
 
     def __init__(self, student: Student, board: Board, episodes: int, praise: Praise | None) -> None:
         self._student, self._board, self._praise = student, board, praise
-        self._before = np.zeros((episodes, len(praise.measure.task.observations)) if praise is not None else 0)
+        self._before = np.zeros((episodes, praise.measure.task.width) if praise is not None else 0)
         self._at = np.full(episodes, -1, np.int64)  # the cell of each episode; not known before its first decision
         self._did = np.zeros(episodes, np.int64)
 

@@ -1,0 +1,177 @@
+"""A small text adventure: five rooms, a lamp, a key, a locked chest in the dark, commands of a verb and an object."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+
+DIRECTIONS = ("north", "east", "south", "west")
+SIDE_ROOMS = ("kitchen", "library", "cave", "garden")
+COMMANDS = (*(f"go {direction}" for direction in DIRECTIONS), "take lamp", "take key", "take crown", "open chest")
+POINTS = {"take lamp": 10, "take key": 10, "open chest": 10, "take crown": 20}
+MOST_POINTS = sum(POINTS.values())
+SHORTEST = 9  # commands
+_LIES_IN = {"lamp": "kitchen", "key": "library"}
+
+
+@dataclass(slots=True)
+class _State:
+    """Where things are: `doors` says which room lies in each direction of the hall."""
+
+    doors: dict[str, str]
+    room: str = "hall"
+    carried: tuple[str, ...] = ()
+    chest_is_open: bool = False
+    score: int = 0
+
+    @property
+    def exits(self) -> dict[str, str]:
+        """The room that each direction leads to."""
+        if self.room == "hall":
+            return self.doors
+        way = next(direction for direction, room in self.doors.items() if room == self.room)
+        return {DIRECTIONS[(DIRECTIONS.index(way) + 2) % 4]: "hall"}
+
+    @property
+    def is_dark(self) -> bool:
+        return self.room == "cave" and "lamp" not in self.carried
+
+
+class AdventureEnv(gym.Env[str, Any]):
+    """A small text adventure.
+
+    ## Description
+    A hall has a door in each of the four directions; behind them lie a kitchen, a library, a cave and a garden, in an
+    order that the seed decides (24 maps). A lamp lies in the kitchen and a key in the library. In the cave, which is
+    dark without the lamp, a locked chest holds a crown. Whoever takes the crown has won.
+
+    The shortest solution has nine commands on every map: go to the kitchen, take the lamp, go back to the hall, go to
+    the library, take the key, go back, go to the cave, open the chest, take the crown (the key may be fetched first).
+    It is worth 50 points less a point for each command: a return of 41.
+
+    ## Action Space
+    `Discrete(8)`: a verb and an object.
+
+    | Num | Action     |
+    |-----|------------|
+    | 0   | go north   |
+    | 1   | go east    |
+    | 2   | go south   |
+    | 3   | go west    |
+    | 4   | take lamp  |
+    | 5   | take key   |
+    | 6   | take crown |
+    | 7   | open chest |
+
+    A command that cannot be carried out changes nothing.
+
+    ## Observation Space
+    `Text(max_length=240)`: the room, what lies there, where the exits lead, what is carried, the score. It tells all
+    that there is to know: what was read before adds nothing.
+
+    ```text
+    You are in the hall. North: cave. East: kitchen. South: garden. West: library.
+    Carried: nothing. Score: 0 of 50.
+    ```
+
+    ## Reward
+    The points that a command earns, less 1: 10 each for the lamp, the key and opening the chest, 20 for the crown.
+
+    ## Starting State
+    In the hall, with nothing; a map of the 24 at random.
+
+    ## Episode End
+    The episode terminates when the crown is taken, and is truncated after 60 commands.
+
+    ## Information
+    `"said"`: what came of the last command, in a sentence. `"score"`: the points so far.
+
+    ## Arguments
+    `gymnasium.make("policygen/Adventure-v0")`
+
+    ## Version History
+    * v0: initial version
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 2}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.observation_space = spaces.Text(
+            max_length=240, min_length=1, charset=string.ascii_letters + string.digits + " .,:'\n"
+        )
+        self.action_space = spaces.Discrete(len(COMMANDS))
+        self.render_mode = render_mode
+        self._state = _State(dict(zip(DIRECTIONS, SIDE_ROOMS, strict=True)))
+        self._said = ""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """A new map, in the hall."""
+        super().reset(seed=seed)
+        rooms = [SIDE_ROOMS[i] for i in self.np_random.permutation(len(SIDE_ROOMS))]
+        self._state = _State(dict(zip(DIRECTIONS, rooms, strict=True)))
+        self._said = "Find the crown."
+        return _described(self._state), self._info()
+
+    def step(self, action: int) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Carry out a command."""
+        command = COMMANDS[int(action)]
+        self._said = _carried_out(self._state, command)
+        points = POINTS[command] if self._said == "Done." and command in POINTS else 0
+        self._state.score += points
+        won = "crown" in self._state.carried
+        return _described(self._state), float(points - 1), won, False, self._info()
+
+    def render(self) -> str | None:
+        """What came of the last command, and what is seen, as text (`ansi`)."""
+        return f"{self._said}\n{_described(self._state)}\n" if self.render_mode == "ansi" else None
+
+    def _info(self) -> dict[str, Any]:
+        return {"said": self._said, "score": self._state.score}
+
+
+def _carried_out(state: _State, command: str) -> str:
+    """Change the state as a command says, and tell what came of it."""
+    verb, _, thing = command.partition(" ")
+    if verb == "go":
+        if thing not in state.exits:
+            return "There is no way."
+        state.room = state.exits[thing]
+        return f"You go {thing}."
+    if state.is_dark:
+        return "It is too dark for that."
+    if verb == "open":
+        if state.room != "cave" or state.chest_is_open:
+            return "There is nothing to open."
+        if "key" not in state.carried:
+            return "The chest is locked."
+        state.chest_is_open = True
+        return "Done."
+    if thing not in _lying(state):
+        return f"There is no {thing} to take."
+    state.carried += (thing,)
+    return "Done."
+
+
+def _lying(state: _State) -> list[str]:
+    """What can be taken where the agent is."""
+    if state.room == "cave":
+        return ["crown"] if state.chest_is_open and "crown" not in state.carried else []
+    return [thing for thing, room in _LIES_IN.items() if room == state.room and thing not in state.carried]
+
+
+def _described(state: _State) -> str:
+    """All that is to be known, as text."""
+    sentences = [f"You are in the {state.room}."]
+    if state.is_dark:
+        sentences.append("It is pitch dark.")
+    elif state.room == "cave":
+        sentences.append("A chest stands open here." if state.chest_is_open else "A locked chest stands here.")
+    if not state.is_dark:
+        sentences += [f"A {thing} lies here." for thing in _lying(state)]
+    sentences += [f"{way.capitalize()}: {room}." for way, room in state.exits.items()]
+    carried = ", ".join(sorted(state.carried, reverse=True)) or "nothing"
+    return f"{' '.join(sentences)}\nCarried: {carried}. Score: {state.score} of {MOST_POINTS}."
