@@ -29,7 +29,9 @@ DEFAULT = ("always", "never", "random", "hard-coded", "learned")
     metavar="NAME|FILE",
     help="always, never, random, hard-coded, learned, or a policy for when-to-ask; may be repeated (default: all).",
 )
-@click.option("--episodes", type=click.IntRange(1, 10_000), default=100, help="For each mediator (default 100).")
+@click.option(
+    "--episodes", type=click.IntRange(1, 10_000), default=100, help="Episodes for each mediator (default 100)."
+)
 @click.option("--train", type=click.IntRange(100), help="Episodes to learn a mediator from (default 3000).")
 @click.option("--cost", type=click.FloatRange(0, 1), help="Of a question, while learning (default 0.01).")
 @click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4).")
@@ -69,9 +71,10 @@ def mediate(
     from policygen.search.on_call import COST, EPISODES, TASK, learned_mediator, named_mediators, rooms_of
     from policygen.tasks.load import load_task
 
+    known = [name for name in SETTINGS if name not in ("ablate", "step_timeout")]
     for text in assignments:
-        if (name := text.partition("=")[0].strip()) not in SETTINGS:
-            raise UsageError(f"--set {name}: makes no difference here; what does is {', '.join(SETTINGS)}")
+        if (name := text.partition("=")[0].strip()) not in known:
+            raise UsageError(f"--set {name}: makes no difference here; what does is {', '.join(known)}")
     episodes, concurrency, template = (options.pop(name) for name in ("episodes", "concurrency", "template"))
     train = options.pop("train") or EPISODES
     cost = options.pop("cost")

@@ -101,13 +101,11 @@ class Mediator:
 
     Attributes:
         asks: for the signs of a step, and a generator of the episode's own.
-        about: the rule in words.
         policy: the table that it is, where it is one.
     """
 
     name: str
     asks: Callable[[Signs, np.random.Generator], bool]
-    about: str
     policy: Policy | None = None
 
 
@@ -115,10 +113,10 @@ LEARNED = "learned"
 MEDIATORS = {
     mediator.name: mediator
     for mediator in (
-        Mediator("always", lambda signs, rng: True, "asks in every step"),
-        Mediator("never", lambda signs, rng: False, "never asks again: the first plan is the only one"),
-        Mediator("random", lambda signs, rng: signs.ended > 0 or rng.random() < 0.5, "tosses a coin in every step"),
-        Mediator("hard-coded", lambda signs, rng: signs.ended > 0, "asks where a plan is over"),
+        Mediator("always", lambda signs, rng: True),
+        Mediator("never", lambda signs, rng: False),  # again: the first plan is the only one
+        Mediator("random", lambda signs, rng: signs.ended > 0 or rng.random() < 0.5),
+        Mediator("hard-coded", lambda signs, rng: signs.ended > 0),
     )
 }
 
@@ -137,4 +135,4 @@ def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
         raise PolicyError(
             f"{name} is a policy for {policy.task.name}; a mediator is one for {task.name} that remembers nothing"
         )
-    return Mediator(name, lambda signs, rng: bool(policy.act_one(np.array(signs))), "a table", policy)
+    return Mediator(name, lambda signs, rng: bool(policy.act_one(np.array(signs))), policy)
