@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import io
 import json
 import os
 import re
@@ -18,7 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -143,10 +144,13 @@ class OnSlurm:
         orders, self._given = self._given, []
         here = [str(Path.cwd())] * len(orders)
         try:
-            jobs = self._executor.map_array(_carry_out, orders, here)
+            with redirect_stderr(io.StringIO()):  # where submitit repeats what the error says
+                jobs = self._executor.map_array(_carry_out, orders, here)
         except (self._submitit.core.utils.FailedJobError, OSError) as error:
             if not self._cells:
-                raise ClusterError(f"--on slurm: {_shortened(error)} (--slurm says what to ask for)") from None
+                raise ClusterError(
+                    f"--on slurm: {_shortened(error)} (ask otherwise by --slurm, or for fewer by --workers)"
+                ) from None
             self._given, self._held = orders, time.monotonic()
             return
         self._cells.update(zip(jobs, orders, strict=True))
@@ -169,8 +173,9 @@ class OnSlurm:
         if error is None:
             outcome: Outcome = job.result()
         else:
-            why = str(error).strip().partition("\n------")[0]
-            outcome = Outcome(order.cell.key, "failed", f"{_last_line(why)}; {self._printed(job)}")
+            trace = str(error).partition("\n---")[2].partition("\n---")[0].strip()
+            why = trace.rpartition("\n")[2][-_LONGEST:]
+            outcome = Outcome(order.cell.key, "failed", f"{why}; {self._printed(job)}")
         self._tidy(job, keep=outcome.state == "failed")
         return outcome
 
@@ -319,10 +324,6 @@ def _processors(options: Mapping[str, Any]) -> int:
 
 def _shortened(error: Exception) -> str:
     return " ".join(str(error).replace("sbatch: error: ", "").split())[:_LONGEST]
-
-
-def _last_line(text: str) -> str:
-    return text.rpartition("\n")[2][-_LONGEST:]
 
 
 # --- in a job --------------------------------------------------------------------------------------------------------

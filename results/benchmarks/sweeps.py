@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,26 @@ def waiting(order: Order, tell: Tell) -> Outcome:
 
 def measured(cells: int, on: str, size: int, **more: Any) -> tuple[float, float]:
     """Seconds on the clock and CPU seconds of the driver alone, from the first cell to the last."""
+    wall, cpu = time.perf_counter(), time.process_time()
     folder = Path(tempfile.mkdtemp()) / "swept"
     plan = Plan(products=(product_of(["cartpole"], [], [], range(100, 100 + cells)),), settings=SETTINGS)
     sweep = open_sweep(folder, plan)
     crew: Crew = OnRay(folder, None, size, **more) if on == "ray" else Processes(folder, size)
-    wall, cpu = time.perf_counter(), time.process_time()
     conduct(sweep, SweepTerminal(sweep, live=False), crew)
     sweep.release()
     assert sweep.whole
     return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def fall(sizes: tuple[int, ...]) -> Iterator[tuple[int, float]]:
+    """Workers, and seconds on the clock that 16 cells that wait take once all workers have started."""
+    import ray
+
+    for size in sizes:
+        ray.init(address="local", num_cpus=size, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        measured(4 * size, "ray", size, carry_out=waiting)
+        yield size, measured(16, "ray", size, carry_out=waiting)[0]
+        ray.shutdown()
 
 
 def main() -> None:
@@ -53,8 +65,7 @@ def main() -> None:
     chosen = sys.argv[1:] or ["driver", "waiting", "playing"]
     real, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115 - a sweep says a line a cell
     if "waiting" in chosen:
-        for size in (1, 2, 4, 8):
-            wall, _ = measured(16, "ray", size, carry_out=waiting)
+        for size, wall in fall((1, 2, 4, 8)):
             print(f"| {size} | {wall:.1f} s |", file=real, flush=True)
     if "driver" in chosen:
         for cells in (100, 1_000, 10_000):

@@ -152,6 +152,24 @@ def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_no
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 
+def stand_in(path: Path, does: str) -> None:
+    path.write_text(f"#!/bin/sh\n{does}\n")
+    path.chmod(0o755)
+
+
+def test_a_job_whose_python_lacks_what_it_needs_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sweep = opened((100,))
+    (tmp_path / "policygen").mkdir()
+    (tmp_path / "policygen" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    conduct(sweep, crew=OnSlurm(sweep.folder, cluster="local"))
+    sweep.release()
+    (one,) = sweep.outcomes.values()
+    assert one.state == "failed"
+    assert one.sentence.startswith("ModuleNotFoundError: No module named 'policygen.sweeps'; what it printed is in")
+    assert Path(one.sentence.rpartition(" ")[2]).exists()
+
+
 def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path("swept")
     folder.mkdir()
@@ -170,6 +188,19 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     assert sentences(done.err) == [
         "Error: --on slurm: there is no `sbatch` here; run the command on a machine that submits to Slurm"
     ]
+    for name, does in (
+        ("sbatch", "echo sbatch: error: invalid partition specified: x >&2; exit 1"),
+        ("squeue", "exit"),
+    ):
+        stand_in(folder / name, does)
+    for name in ("scancel", "srun"):
+        stand_in(folder / name, "exit")
+    done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm", "--slurm", "partition=x")
+    assert done.code == 1
+    assert sentences(done.err) == [
+        "Error: --on slurm: invalid partition specified: x (ask otherwise by --slurm, or for fewer by --workers)"
+    ]
+    assert not list((folder / "a").glob("slurm-*"))
     monkeypatch.setitem(sys.modules, "submitit", None)
     done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
     assert done.code == 2
