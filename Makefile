@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check attack adviser shaping first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test check notebooks attack adviser shaping first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -21,6 +21,10 @@ check: $(DEV)
 	$(BIN)/ruff check policygen tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Execute the notebooks and store what they show; run it after changing one.
+notebooks: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py
 
 # The long attacks on run folders, replies, files and servers; results/benchmarks/attack.md says what was tried and held.
 attack: $(DEV)

@@ -23,6 +23,7 @@ from pydantic import (
 
 from policygen.errors import UsageError, explain
 from policygen.files import read_toml
+from policygen.llm import reads_prompts
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
 
@@ -235,7 +236,7 @@ def effective_config(
     config = RunConfig(**merged).with_address_from(address_from).with_provider_from(provider_from)
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
-    if config.memory and (config.policy != "linear" or config.llm.partition(":")[0] not in ("builtin", "replay")):
+    if config.memory and (config.policy != "linear" or reads_prompts(config.llm)):
         raise UsageError(
             "--memory is for the linear policies of builtin; a language model writes `prev(...)` where it needs memory"
         )
