@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +118,20 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
     """Print a policy as text, and a map of it. RUN may be `latest`."""
     from policygen.reports.maps import policy_map
     from policygen.runs.reading import read_policy
+    from policygen.tasks.trust import vouched
 
     policy = read_policy(source, task_name, trust=trust)
+    policy = replace(policy, task=vouched(policy.task)) if trust else policy
     say(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     drawn = policy_map(policy)
     say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
+        from policygen.reports.played import unplayed
         from policygen.reports.portraits import plot_policy
 
         say(f"\npicture: {plot_policy(policy, output)}")
+        if lack := unplayed(policy, "the picture"):
+            say(f"Warning: {lack}", err=True)
 
 
 @commands.command("eval")

@@ -110,8 +110,9 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--demonstrations",
             metavar="DATASET|FILE.npz|ppo:MODEL.zip",
-            help="Show episodes of others among the best: of a Minari dataset, a run, or a Stable-Baselines3 model "
-            "(also sac, td3, dqn, a2c, ddpg; its file runs code: needs --trust).",
+            help="Show episodes of others among the best: of a Minari dataset, a run, a Stable-Baselines3 model (also "
+            "sac, td3, dqn, a2c, ddpg; its file runs code: needs --trust), or a file of your own by numpy.savez: "
+            "episodes joined to observations (a row more each than steps), actions, rewards; lengths, terminated.",
         ),
         click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
         click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),

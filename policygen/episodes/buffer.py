@@ -181,19 +181,19 @@ class ReplayBuffer:
         write_atomically(path, data.getvalue())
 
     @classmethod
-    def load(cls, path: Path, capacity: int = DEFAULT_CAPACITY) -> ReplayBuffer:
+    def load(cls, path: Path, capacity: int = DEFAULT_CAPACITY, remedy: str = REMEDY) -> ReplayBuffer:
         """Read what `save` wrote.
+
+        Args:
+            remedy: what to do where it is damaged.
 
         Raises:
             LogbookError: there is no such file, or it is damaged.
         """
         try:
-            content = read_plain(path, _LARGEST)
-            _refuse_inflated(content)
-            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
+            arrays = read_arrays(path)
             said = {"format": str(arrays["format"])} if "format" in arrays else {}
-            check_mark(said, path, "episodes", REMEDY)
+            check_mark(said, path, "episodes", remedy)
             _check_arrays(arrays)
             steps = int(arrays["lengths"].sum())
             rows = steps + len(arrays["lengths"])
@@ -224,8 +224,22 @@ class ReplayBuffer:
         except LogbookError:
             raise
         except Exception as error:  # whatever a damaged archive makes of zipfile and numpy
-            raise damaged(path, str(error) or type(error).__name__, REMEDY) from None
+            raise damaged(path, str(error) or type(error).__name__, remedy) from None
         return buffer
+
+
+def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an `.npz` that is not compressed, by name; no code of it runs.
+
+    Raises:
+        FileNotFoundError: there is none.
+        LogbookError: it cannot be read, or is too large.
+        Exception: whatever a damaged archive makes of zipfile and numpy.
+    """
+    content = read_plain(path, _LARGEST)
+    _refuse_inflated(content)
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def _terms(names: Sequence[str], sums: npt.NDArray[np.float64]) -> Iterator[tuple[tuple[str, float], ...]]:
@@ -268,7 +282,7 @@ def _refuse_inflated(content: bytes) -> None:
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(member.file_size for member in archive.infolist()) > len(content):
-            raise ValueError("it is compressed, and would be larger than it says")
+            raise ValueError("it is compressed; numpy.savez writes it uncompressed")
         for member in archive.infolist():
             with archive.open(member) as file:
                 version = np.lib.format.read_magic(file)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
-from policygen.episodes.datasets import are_choices, read_minari
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer, read_arrays
+from policygen.episodes.datasets import are_choices, checked_trajectory, read_minari
 from policygen.episodes.guests import play_guest
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
@@ -18,6 +22,12 @@ from policygen.tasks.task import Task
 
 DEMONSTRATION = -1  # in the place of the number of the attempt that played an episode
 EPISODES_OF_A_MODEL = 10
+NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # of a file of somebody's own
+FORM = (
+    "a file of your own is written with numpy.savez, its episodes one after the other, and holds "
+    "`observations` (one row more an episode than steps), `actions`, `rewards` (one row or number a step), "
+    "`lengths` (the steps of each episode) and `terminated` (whether it ended by itself, not at a time limit)"
+)
 _MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
 
 
@@ -25,8 +35,8 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
     """The 16 best episodes of a source.
 
     Args:
-        source: a Minari dataset (its id or its folder), a file `episodes.npz` or the run folder with it, or
-            `ppo:model.zip`, a model of Stable-Baselines3 (also a2c, ddpg, dqn, sac, td3), which plays ten episodes.
+        source: a Minari dataset (its id or its folder), the `episodes.npz` of a run or the run's
+            folder, an `.npz` of one's own in the `FORM` above, or `ppo:model.zip`, a model of Stable-Baselines3 (also a2c, ddpg, dqn, sac, td3), which plays ten episodes.
             It is shown the task's own observations: what `VecNormalize` made of them in training is not in the file.
         seed: chooses the model's episodes.
         trust: a model's file holds pickles, and loading them runs whatever code they hold. Without it the file is not
@@ -60,10 +70,75 @@ def _saved(source: str) -> Path | None:
 
 def _of_file(path: Path, task: Task) -> list[Trajectory]:
     try:
-        episodes = [episode.trajectory for episode in ReplayBuffer.load(path)]
+        arrays = read_arrays(path)
+        if "format" not in arrays:
+            return _of_own(path, arrays, task)
+        episodes = [episode.trajectory for episode in ReplayBuffer.load(path, remedy=FORM)]
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}") from None
+    except UsageError:
+        raise
     except LogbookError as error:
         raise UsageError(str(error)) from None
+    except Exception as error:  # whatever a damaged archive makes of zipfile and numpy
+        raise UsageError(f"{path} cannot be read ({str(error)[:200] or type(error).__name__}): {FORM}") from None
     check_shape(path, episodes, task)
+    return episodes
+
+
+def _of_own(path: Path, arrays: Mapping[str, npt.NDArray[Any]], task: Task) -> list[Trajectory]:
+    """The episodes of a file that somebody else wrote.
+
+    Optional, one an episode: `truncated` (else whatever did not terminate was truncated) and `seeds` (else unknown).
+
+    Raises:
+        UsageError: an array is missing, they do not fit together, or they are not of the task.
+    """
+    if missing := [f"`{name}`" for name in NEEDED if name not in arrays]:
+        raise UsageError(f"{path} has no {', '.join(missing)}: {FORM}")
+    if any(arrays[name].dtype.kind not in "biuf" for name in NEEDED):
+        raise UsageError(f"{path} holds what are no numbers: {FORM}")
+    lengths = arrays["lengths"]
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 1).any():
+        raise UsageError(f"{path}: `lengths` are whole numbers from 1 on, the steps of each episode")
+    count = len(lengths)
+    ends = {"terminated": arrays["terminated"].astype(np.bool_)}
+    ends["truncated"] = np.asarray(arrays.get("truncated", ~ends["terminated"]), np.bool_)
+    seeds = np.asarray(arrays.get("seeds", np.full(count, -1)), np.int64)
+    for name, flags in {**ends, "seeds": seeds}.items():
+        if flags.shape != (count,):
+            raise UsageError(f"{path}: `{name}` has the shape {flags.shape}, and is one value an episode: ({count},)")
+    steps = sum(lengths.tolist())
+    for name, rows in (("observations", steps + count), ("actions", steps), ("rewards", steps)):
+        if not arrays[name].ndim or len(arrays[name]) != rows:
+            raise UsageError(
+                f"{path}: `{name}` has the shape {arrays[name].shape}, and {count} episodes of {steps} steps together "
+                f"need {rows} rows"
+            )
+    observations = arrays["observations"].reshape(steps + count, -1)
+    if observations.shape[1] != len(task.observations):
+        raise UsageError(
+            f"{path} holds episodes of another task than {task.gym_id}: `observations` has rows of "
+            f"{observations.shape[1]} numbers, not {len(task.observations)} ({', '.join(task.observation_names[:8])})"
+        )
+    if not np.isfinite(observations).all():
+        raise UsageError(f"{path}: `observations` holds what is no number")
+    after = np.cumsum(lengths)
+    episodes = []
+    for i, (end, length) in enumerate(zip(after.tolist(), lengths.tolist(), strict=True)):
+        at = slice(end - length, end)
+        try:
+            episode = checked_trajectory(
+                task,
+                observations[end - length + i : end + i + 1],
+                arrays["actions"][at],
+                np.ravel(arrays["rewards"][at]),
+                ends=(bool(ends["terminated"][i]), bool(ends["truncated"][i])),
+                seed=int(seeds[i]),
+            )
+        except UsageError as error:
+            raise UsageError(f"{path}, episode {i + 1}: {error}") from None
+        episodes.append(episode)
     return episodes
 
 

@@ -12,6 +12,8 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
+from policygen.reports.planes import deciding_quantities
+from policygen.tasks.trust import why_refused
 
 EPISODES = 3
 
@@ -23,6 +25,27 @@ def played(policy: Policy) -> list[Trajectory]:
             return simulator.play(policy, range(EPISODES))
     except PolicygenError:
         return []
+
+
+def unplayed(policy: Policy, what: str, *, page: bool = False, film: bool = False) -> str:
+    """What a picture or a page lacks where nobody vouched for the task, and the way out; empty where nothing is.
+
+    Args:
+        what: it is called.
+        page: it is a page, whose map of the plane shows episodes that the run has kept.
+        film: it would have an episode that plays.
+    """
+    why = why_refused(policy.task)
+    linear = policy.kind == "linear"
+    plane = not page and (linear or policy.reader.needed) and len(deciding_quantities(policy)) == 2
+    parts = {
+        "the episode that plays": film,
+        "the usual sizes of the terms": linear,
+        "episodes in the map": plane,
+        "the traces of memory": policy.remembers,
+    }
+    lacks = [part for part, wanted in parts.items() if wanted]
+    return f"{what} lacks {', '.join(lacks)}: {why}" if why and lacks else ""
 
 
 def usual_sizes(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[np.float64]:

@@ -109,7 +109,7 @@ class RunConfig(BaseModel):
         None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
     )
     demonstrations: str | None = Field(
-        None, description="episodes to show: a Minari dataset, episodes.npz or ppo:model.zip; builtin ignores them"
+        None, description="episodes to show: a Minari dataset, a run, an .npz or ppo:model.zip; builtin ignores them"
     )
     refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
         Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"

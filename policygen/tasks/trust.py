@@ -40,6 +40,15 @@ def refuse_strangers(task: Task) -> None:
         check_names(task.gym_id, dict(task.kwargs), task.stranger)
 
 
+def why_refused(task: Task) -> str:
+    """Why the environment is not made, as a sentence that says what to do; empty where it is."""
+    try:
+        refuse_strangers(task)
+    except TaskError as error:
+        return str(error)
+    return ""
+
+
 def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path | None = None) -> None:
     """Refuse what would run code or read files elsewhere.
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pickle
+import re
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -236,7 +237,7 @@ def test_episodes_of_another_task_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "episodes.npz", episodes_of(load_task("pendulum")))
     with pytest.raises(UsageError, match="another task"):
         read_demonstrations(str(path), CARTPOLE)
-    with pytest.raises(UsageError, match="no replay buffer"):
+    with pytest.raises(UsageError, match=r"there is no file .*none\.npz"):
         read_demonstrations(str(tmp_path / "none.npz"), CARTPOLE)
 
 
@@ -249,6 +250,53 @@ def test_actions_that_a_task_lacks_are_refused_also_where_it_has_several(tmp_pat
         path = saved(tmp_path / "episodes.npz", [replace(one, actions=actions)])
         with pytest.raises(UsageError, match=r"actions that .* does not have"):
             read_demonstrations(str(path), several)
+
+
+def own(path: Path, episodes: list[Trajectory], **more: Any) -> Path:
+    """A file as somebody writes it who knows no more than the help says; None in `more` leaves an array out."""
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name) for one in episodes]).tolist()
+        for name in ("observations", "actions", "rewards")
+    }
+    arrays["lengths"] = [one.length for one in episodes]
+    arrays["terminated"] = [one.terminated for one in episodes]
+    np.savez(path, **{name: array for name, array in (arrays | more).items() if array is not None})
+    return path
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_a_file_of_one_s_own_needs_five_arrays(name: str, tmp_path: Path) -> None:
+    task = load_task(name)
+    episodes = sorted(episodes_of(task), key=lambda one: -one.episode_return)
+    found = read_demonstrations(str(own(tmp_path / "own.npz", episodes)), task)
+    for one, other in zip(found, episodes, strict=True):
+        assert_same(one.trajectory, replace(other, seed=-1))
+    seeds = [one.seed for one in episodes]
+    [first, *_] = read_demonstrations(str(own(tmp_path / "own.npz", episodes, seeds=seeds)), task)
+    assert first.trajectory.seed == seeds[0]
+
+
+NOT_OURS = {
+    "has no `rewards`, `lengths`: a file of your own is written with numpy.savez": {"rewards": None, "lengths": None},
+    "`terminated` has the shape (7,), and is one value an episode: (3,)": {"terminated": [False] * 7},
+    "`observations` has the shape (5, 4), and 3 episodes of": {"observations": np.zeros((5, 4))},
+    "`lengths` are whole numbers from 1 on": {"lengths": [0, 1, 2]},
+    "holds what are no numbers": {"rewards": ["a"]},
+    "episode 1: its actions are none of CartPole-v1: choices are 0 to 1": {"actions": "shifted"},
+    "cannot be read (actions.npy is not the array that it says)": {"actions": np.array([{}], object)},
+}
+
+
+@pytest.mark.parametrize("words", NOT_OURS)
+def test_what_a_file_of_one_s_own_lacks_is_said_in_a_sentence(words: str, tmp_path: Path) -> None:
+    episodes = good_episodes()
+    more = NOT_OURS[words]
+    if isinstance(more.get("actions"), str):
+        more = {"actions": np.concatenate([one.actions for one in episodes]) + 1}
+    with pytest.raises(UsageError, match=re.escape(words)) as refusal:
+        read_demonstrations(str(own(tmp_path / "own.npz", episodes, **more)), CARTPOLE)
+    assert "delete" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_run_whose_demonstrations_were_exchanged_for_others_says_so(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support import Line
 
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
@@ -60,3 +63,23 @@ def test_what_cannot_be_played_has_a_sentence_in_its_place() -> None:
 def test_a_policy_without_memory_has_the_picture_it_had() -> None:
     figure = policy_figure(policy_of("torque = -sin", "pendulum"))
     assert len(figure.axes) == 1
+
+
+def test_show_says_what_a_picture_lacks_where_nobody_vouched_for_the_task(
+    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "swings.py").write_text("from gymnasium.envs.classic_control import PendulumEnv as Swing\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    policy = policy_of(CLOCKED, "pendulum")
+    replace(policy, task=replace(policy.task, gym_id="swings:Swing", kwargs=())).save(tmp_path / "p.json")
+    shown = line("show", tmp_path / "p.json", "-o", tmp_path / "p.svg")
+    assert shown.code == 0
+    assert shown.err.startswith(
+        "Warning: the picture lacks the usual sizes of the terms, the traces of memory: the saved task names the module"
+    )
+    assert "add --trust" in shown.err
+    trusted = line("show", tmp_path / "p.json", "-o", tmp_path / "q.svg", "--trust")
+    assert (trusted.code, trusted.err) == (0, "")
+    assert "no traces of memory" in (tmp_path / "p.svg").read_text()
+    assert "no traces of memory" not in (tmp_path / "q.svg").read_text()
+    monkeypatch.delitem(sys.modules, "swings")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from policygen.outgoing import shown
 from policygen.reports.page.content import RunContent, read_run
 from policygen.reports.page.pictures import curve_picture, decision_map, own_episodes, playing, portrait
 from policygen.reports.page.sweep import read_sweep
+from policygen.reports.played import unplayed
 from policygen.sweeps.plan import is_sweep
+from policygen.tasks.trust import vouched
 
 HERE = Path(__file__).parent
 
@@ -28,7 +32,7 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
 
     Args:
         film: play an episode for it.
-        trust: for the film the task may name modules to import and paths to read.
+        trust: for the film and the traces the task may name modules to import and paths to read.
 
     Raises:
         UsageError: the name does not end in .html.
@@ -36,7 +40,11 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
     """
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser prints it as a PDF)")
-    write_atomically(output, page_of(folder, film=film, trust=trust))
+    run = _run_in(folder)
+    write_atomically(output, _page(folder, run, film=film, trust=trust))
+    if run is not None and run.policy is not None and not trust:
+        if lack := unplayed(run.policy, output.name, page=True, film=film):
+            warnings.warn(lack, stacklevel=2)
     return output
 
 
@@ -46,18 +54,30 @@ def page_of(folder: Path, *, film: bool = False, trust: bool = False) -> str:
     Raises:
         LogbookError: it is neither, or is damaged.
     """
+    return _page(folder, _run_in(folder), film=film, trust=trust)
+
+
+def _run_in(folder: Path) -> RunContent | None:
+    """The run in a folder; None where it is a sweep."""
     if is_sweep(folder):
-        return render("sweep.html.j2", read_sweep(folder))
+        return None
     if not (folder / "config.toml").is_file():
         raise PlaceError(f"{folder} is no run and no sweep (it has no config.toml and no sweep.toml)")
-    run = read_run(folder)
+    return read_run(folder)
+
+
+def _page(folder: Path, run: RunContent | None, *, film: bool, trust: bool) -> str:
+    if run is None:
+        return render("sweep.html.j2", read_sweep(folder))
     shown = playing(run.policy, trust=trust) if film and run.policy is not None else None
-    return render("run.html.j2", run, playing=shown, **pictures_of(run))
+    return render("run.html.j2", run, playing=shown, **pictures_of(run, trust=trust))
 
 
-def pictures_of(run: RunContent) -> dict[str, Any]:
+def pictures_of(run: RunContent, *, trust: bool = False) -> dict[str, Any]:
     """What a run's page shows beside words."""
     policy, best = run.policy, run.best
+    if trust and policy is not None:
+        policy = replace(policy, task=vouched(policy.task))
     drawn = policy is not None and best is not None
     return {
         "curve": curve_picture([run.folder]),
