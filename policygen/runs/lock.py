@@ -42,3 +42,14 @@ class RunLock:
     def release(self) -> None:
         """Let others in; what is released already stays so."""
         self._lock.release(force=True)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process works in the folder."""
+    try:
+        RunLock(folder).release()
+    except InUse:
+        return True
+    except LogbookError:
+        return False
+    return False

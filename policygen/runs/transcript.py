@@ -124,6 +124,21 @@ class Transcript:
             yield exchange
         yield from _unanswered(waiting)
 
+    def last_asked(self) -> tuple[int, int]:
+        """The last attempt that a request was sent for, and the last one that has a reply; 0 where there is none.
+
+        Raises:
+            LogbookError: it cannot be read.
+        """
+        sent = answered = 0
+        for record in read_lines(self.path):
+            one = record.get("sent")
+            number = (one if isinstance(one, dict) else record).get("attempt")
+            if isinstance(number, int):
+                sent = max(sent, number)
+                answered = max(answered, number if record.get("reply") is not None else 0)
+        return sent, answered
+
     def _lost(self, digest: str) -> str | None:
         """The message of a digest, wherever it was first written; None if it was nowhere."""
         for record in read_lines(self.path):

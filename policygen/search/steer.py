@@ -15,9 +15,11 @@ from policygen.prompts.templates import mentions, used_templates
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Correspondence
 from policygen.runs.listeners import Steered
+from policygen.runs.lock import is_held
 from policygen.runs.logbook import Logbook
 from policygen.runs.state import Context
 from policygen.runs.steering import Steering
+from policygen.runs.transcript import Transcript
 
 _KNOWN_BY = 40  # characters of a comment that are looked for in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'
@@ -59,13 +61,19 @@ def pause(folder: Path, paused: bool = True) -> bool:
     """Let the run in a folder wait before its next prompt, or go on; returns whether that changes anything.
 
     Raises:
-        UsageError: it is finished.
+        UsageError: it is finished, or would not wait any more, for its last prompt is sent.
         LogbookError: it is not a run folder, or the file of what was said to it is damaged or cannot be written.
     """
     logbook = Logbook(folder)
-    logbook.config()
+    config = logbook.config()
     if logbook.summary() is not None:
-        raise UsageError(f"{folder} is finished: there is nothing to {'pause' if paused else 'continue'}")
+        what = "pause" if paused else "continue"
+        raise UsageError(f"{folder} is finished: there is nothing to {what}; give it more with: {_way_on(folder)}")
+    if paused and _all_asked(folder, config):
+        raise UsageError(
+            f"{_all_sent(config)}, and there is nothing to wait before; give the run more when it has ended: "
+            f"{_way_on(folder)}"
+        )
     return Steering(folder).pause(paused)
 
 
@@ -80,8 +88,15 @@ def why_untold(folder: Path) -> str:
     if not reads_prompts(config.llm):
         return f"{config.llm.partition(':')[0]} reads no prompts: a comment makes no difference to this run"
     if logbook.summary() is not None:
-        way_on = f"policygen resume {shlex.quote(str(folder))} --iterations N"
-        return f"the run is finished, and no prompt will carry a comment; give it more, and comment then: {way_on}"
+        return (
+            "the run is finished, and no prompt will carry a comment; give it more, and comment then: "
+            f"{_way_on(folder)}"
+        )
+    if _all_asked(folder, config):
+        return (
+            f"{_all_sent(config)}, and none will carry a comment; when the run has ended give it more, and comment "
+            f"then: {_way_on(folder)}"
+        )
     name = improve_template(config)
     try:
         texts = used_templates((name,), {"kind": config.policy})
@@ -90,3 +105,21 @@ def why_untold(folder: Path) -> str:
     return (
         "" if not texts or mentions(texts.values(), "comments") else f"template {name} does not show comments; {_ADD}"
     )
+
+
+def _way_on(folder: Path) -> str:
+    return f"policygen resume {shlex.quote(str(folder))} --iterations N"
+
+
+def _all_sent(config: RunConfig) -> str:
+    return f"the prompts of all {config.iterations} iterations are sent"
+
+
+def _all_asked(folder: Path, config: RunConfig) -> bool:
+    """Whether the prompts of the last iteration, which are made together, are sent.
+
+    One that was left without a reply by a run that no longer goes on will be made and sent again.
+    """
+    before_the_last = (config.iterations - 1) * config.candidates
+    sent, answered = Transcript(folder / "transcript.jsonl").last_asked()
+    return answered > before_the_last or (sent > before_the_last and is_held(folder))

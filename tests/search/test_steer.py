@@ -13,13 +13,14 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, transcript_of
 
 import policygen
 from policygen import cli
+from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
 from policygen.reports.page.render import page_of
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.steering import Steering
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
-from policygen.search.steer import why_untold
+from policygen.search.steer import pause, why_untold
 
 WORDS = "Keep away from row 3: the ice is thin there."
 REPLIES = (ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, ALWAYS_DOWN)
@@ -164,6 +165,39 @@ def test_a_paused_run_that_is_resumed_goes_on(tmp_path: Path) -> None:
     run.logbook.release()
 
 
+def broken_off(out: Path, **settings: Any) -> Path:
+    """The folder of a run that a crash ended while its last prompt waited for its reply."""
+
+    def stop(steering: Steering) -> None:
+        raise PowerFailure
+
+    where = Where()
+    provider = Saying(REPLIES, {2: stop}, where.folder)
+    with pytest.raises(PowerFailure):
+        policygen.run("frozenlake", llm=provider, out=out, listeners=[where], iterations=2, stop_at=0.99, **settings)
+    return where.folder[0]
+
+
+def test_once_the_last_prompt_is_sent_nothing_is_promised(tmp_path: Path) -> None:
+    answers: list[str] = []
+
+    def ask(steering: Steering) -> None:
+        folder = steering.path.parent
+        answers.append(why_untold(folder))
+        try:
+            pause(folder)
+        except UsageError as error:
+            answers.append(str(error))
+        else:
+            pause(folder, False)
+
+    a_run(tmp_path, {3: ask, 4: ask})
+    assert answers[0] == ""
+    assert answers[1].startswith("the prompts of all 4 iterations are sent, and none will carry a comment; when the run")
+    assert answers[2].startswith("the prompts of all 4 iterations are sent, and there is nothing to wait before; ")
+    assert len(answers) == 3
+
+
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, folder = a_run(tmp_path, {})
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
@@ -178,7 +212,11 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 
     assert "no prompt will carry a comment" in said("comment", str(folder), WORDS, code=2)
     assert not (folder / "comments.jsonl").exists()
+    assert f"there is nothing to continue; give it more with: policygen resume {folder} --iterations N" in said(
+        "continue", str(folder), code=2
+    )
     (folder / "summary.json").unlink()
+    folder = broken_off(tmp_path / "broken")
     assert said("comment", str(folder), WORDS) == "comment 1: the next prompt carries it, and those after it\n"
     assert WORDS in said("prompt", str(folder))
     assert said("comment", str(folder)) == f"1. {WORDS}  (not told yet)\n"
@@ -193,15 +231,15 @@ def test_a_comment_that_no_prompt_would_carry_is_refused_in_a_sentence(tmp_path:
     _, _, folder = a_run(tmp_path / "finished", {})
     assert why_untold(folder).endswith(f"give it more, and comment then: policygen resume {folder} --iterations N")
     (folder / "summary.json").unlink()
-    assert why_untold(folder) == ""
+    assert why_untold(folder).startswith("the prompts of all 4 iterations are sent, and none will carry a comment; ")
+    assert why_untold(broken_off(tmp_path / "broken")) == ""
     replay = policygen.run("frozenlake", llm=f"replay:{folder}", iterations=1, out=tmp_path / "replay").folder
     builtin = policygen.run("frozenlake", iterations=1, out=tmp_path / "builtin").folder
     for name, silent in (("replay", replay), ("builtin", builtin)):
         assert why_untold(silent) == f"{name} reads no prompts: a comment makes no difference to this run"
     (workplace / "templates").mkdir()
     (workplace / "templates" / "mine.j2").write_text("Row and column decide.\n")
-    _, _, folder = a_run(tmp_path / "mine", {}, template="mine")
-    (folder / "summary.json").unlink()
+    folder = broken_off(tmp_path / "mine", template="mine")
     missing = 'template mine does not show comments; add a line to it: {% include "_comments.j2" %}'
     assert why_untold(folder) == missing
     (workplace / "templates" / "mine.j2").unlink()  # the run was begun elsewhere

@@ -57,6 +57,13 @@ class Server:
         return self.ask(path, "POST", body, **{"Origin": self.origin, **headers})
 
 
+def lengthen(folder: Path) -> None:
+    """A run whose prompts are all sent has one more to send."""
+    config = (folder / "config.toml").read_text()
+    assert "iterations = 3" in config
+    (folder / "config.toml").write_text(config.replace("iterations = 3", "iterations = 4"))
+
+
 @pytest.fixture(scope="module")
 def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("made")
@@ -203,6 +210,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(server: Server) -> None
 def test_a_run_is_told_something_paused_and_let_go_on(server: Server, tmp_path: Path) -> None:
     assert "Tell it</button>" not in server.ask("/run/sweep/one-s0").text
     (server.folder / "sweep" / "one-s0" / "summary.json").unlink()  # an unfinished one
+    lengthen(server.folder / "sweep" / "one-s0")
     steering = Steering(server.folder / "sweep" / "one-s0")
     answer = server.tell("/steer/comment/sweep/one-s0", "text=Brake+%C3%A9arlier&once=1")
     assert (answer.status, answer.headers["location"]) == (303, "/run/sweep/one-s0")
@@ -262,6 +270,7 @@ def test_a_browser_sees_a_run_go_on_and_can_say_something_to_it(server: Server, 
 
         for name in ("transcript.jsonl", "attempts.jsonl"):  # the run goes on
             shutil.copyfile(a_run / name, going / name)
+        lengthen(going)
         browser.until("document.querySelectorAll('details.attempt').length === 4")
         assert browser.value("window.stays") == 1  # without the page being loaded again
         assert browser.value("document.getElementById('attempt-1').open")
