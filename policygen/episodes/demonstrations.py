@@ -35,9 +35,10 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
     """The 16 best episodes of a source.
 
     Args:
-        source: a Minari dataset (its id or its folder), the `episodes.npz` of a run or the run's
-            folder, an `.npz` of one's own in the `FORM` above, or `ppo:model.zip`, a model of Stable-Baselines3 (also a2c, ddpg, dqn, sac, td3), which plays ten episodes.
-            It is shown the task's own observations: what `VecNormalize` made of them in training is not in the file.
+        source: a Minari dataset (its id or its folder), the `episodes.npz` of a run or the run's folder, an `.npz` of
+            one's own in the `FORM` above, or `ppo:model.zip`, a model of Stable-Baselines3 (also a2c, ddpg, dqn, sac,
+            td3), which plays ten episodes. It is shown the task's own observations: what `VecNormalize` made of them
+            in training is not in the file.
         seed: chooses the model's episodes.
         trust: a model's file holds pickles, and loading them runs whatever code they hold. Without it the file is not
             opened.

@@ -193,7 +193,9 @@ def test_once_the_last_prompt_is_sent_nothing_is_promised(tmp_path: Path) -> Non
 
     a_run(tmp_path, {3: ask, 4: ask})
     assert answers[0] == ""
-    assert answers[1].startswith("the prompts of all 4 iterations are sent, and none will carry a comment; when the run")
+    assert answers[1].startswith(
+        "the prompts of all 4 iterations are sent, and none will carry a comment; when the run"
+    )
     assert answers[2].startswith("the prompts of all 4 iterations are sent, and there is nothing to wait before; ")
     assert len(answers) == 3
 

@@ -42,9 +42,9 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser prints it as a PDF)")
     run = _run_in(folder)
     write_atomically(output, _page(folder, run, film=film, trust=trust))
-    if run is not None and run.policy is not None and not trust:
-        if lack := unplayed(run.policy, output.name, page=True, film=film):
-            warnings.warn(lack, stacklevel=2)
+    policy = run.policy if run is not None and not trust else None
+    if policy is not None and (lack := unplayed(policy, output.name, page=True, film=film)):
+        warnings.warn(lack, stacklevel=2)
     return output
 
 
