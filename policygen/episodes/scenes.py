@@ -61,7 +61,8 @@ class Stage:
             close(plain)
             if DRAWN not in modes:
                 raise TaskError(
-                    f"{task.gym_id} draws no pictures (it has no render mode `{DRAWN}`): there is no film of it"
+                    f"{task.gym_id} draws no pictures (it has no render mode `{DRAWN}`): there is no film of it; "
+                    "`policygen show RUN -o picture.png` and `policygen report RUN` draw the policy without them"
                 )
             self.task = task
             kwargs = {**dict(task.kwargs), "render_mode": DRAWN}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from policygen.errors import TaskError, UsageError
 from policygen.files import find_resource, list_resources
+from policygen.runs.config import effective_config
 from policygen.search.optimum import with_optimum
 from policygen.sweeps.suites import find_suite, list_suites, load_suite
 from policygen.tasks.draft import draft_of
@@ -60,6 +61,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     if find_suite(name) is not None and find_resource("envs", name, ".toml") is None:
         return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
+    effective_config(task, name)  # settings in its [run] that no run would take
     lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import itertools
 import math
 import tempfile
 import warnings
@@ -209,6 +210,8 @@ def film(policy: Policy, shown: Sequence[Take], path: str | Path, look: Look | N
 
 
 def _mp4(policy: Policy, shown: Sequence[Take], look: Look) -> bytes:
+    made = iter(_each_checked(frames(policy, list(shown), look), shown))
+    first = next(made)  # an environment that draws nothing says so before a package is asked for
     try:
         import imageio_ffmpeg
     except ImportError:
@@ -220,7 +223,7 @@ def _mp4(policy: Policy, shown: Sequence[Take], look: Look) -> bytes:
         file = Path(folder) / "film.mp4"
         writer: Any = None
         due = sent = 0.0
-        for frame in _each_checked(frames(policy, list(shown), look), shown):
+        for frame in itertools.chain([first], made):
             if writer is None:
                 writer = imageio_ffmpeg.write_frames(
                     str(file), frame.image.size, fps=rate, macro_block_size=2, quality=7, ffmpeg_log_level="error"

@@ -207,7 +207,8 @@ def effective_config(
         merged, address_from = base.model_dump(exclude_none=True), base.address_from
         provider_from = base.provider_from
     else:
-        _merge(merged, dict(task.run), f"task {task.name}, [run]")
+        where = f"{name}: " if name.endswith(".toml") else ""
+        _merge(merged, dict(task.run), f"{where}task {task.name}, [run]")
         if "base_url" in dict(task.run):
             address_from = f"the [run] table of {name}"
         if "llm" in dict(task.run):
@@ -304,7 +305,9 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
     try:
         RunConfig(**merged)
     except ValidationError as error:
-        raise UsageError(f"{source}: {explain(error)}") from None
+        wrong = {problem["loc"][0] for problem in error.errors() if problem["loc"]} & new.keys()
+        stated = ", ".join(f"`{key} = {new[key]!r:.60}`" for key in new if key in wrong and source.endswith("[run]"))
+        raise UsageError(f"{source}: {f'{stated}: ' * bool(stated)}{explain(error)}") from None
 
 
 def _assignment(text: str) -> tuple[str, Any]:

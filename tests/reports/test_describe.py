@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from policygen.errors import TaskError
+from policygen.errors import TaskError, UsageError
 from policygen.files import list_resources
 from policygen.reports.describe import describe_task, list_tasks
 from policygen.sweeps.suites import list_suites
@@ -59,3 +59,10 @@ def test_a_suite_is_described_with_its_protocol_and_the_published_columns() -> N
     assert "max_episodes = 8000" in text
     assert "published, ProPS+ (ProPS, project page: " in text
     assert "frozenlake 0.57 ± 0.17" in text
+
+
+def test_a_setting_that_no_run_would_take_is_refused_with_its_file_key_and_value(tmp_path: Path) -> None:
+    path = tmp_path / "pole.toml"
+    path.write_text('name = "pole"\ngym_id = "CartPole-v1"\n[run]\npolicy = "lniear"\n')
+    with pytest.raises(UsageError, match=r"pole\.toml: task pole, \[run\]: `policy = 'lniear'`: `policy`: input should"):
+        describe_task(str(path))
