@@ -79,7 +79,9 @@ def the_task(kind: type[gym.Env]) -> Task:
 
 
 def test_an_environment_without_pictures_is_refused_in_a_sentence():
-    with pytest.raises(TaskError, match=r"^Mute-v0 draws no pictures \(it has no render mode `rgb_array`\).*show RUN -o"):
+    with pytest.raises(
+        TaskError, match=r"^Mute-v0 draws no pictures \(it has no render mode `rgb_array`\).*show RUN -o"
+    ):
         Stage(the_task(Mute))
 
 

@@ -64,5 +64,7 @@ def test_a_suite_is_described_with_its_protocol_and_the_published_columns() -> N
 def test_a_setting_that_no_run_would_take_is_refused_with_its_file_key_and_value(tmp_path: Path) -> None:
     path = tmp_path / "pole.toml"
     path.write_text('name = "pole"\ngym_id = "CartPole-v1"\n[run]\npolicy = "lniear"\n')
-    with pytest.raises(UsageError, match=r"pole\.toml: task pole, \[run\]: `policy = 'lniear'`: `policy`: input should"):
+    with pytest.raises(
+        UsageError, match=r"pole\.toml: task pole, \[run\]: `policy = 'lniear'`: `policy`: input should"
+    ):
         describe_task(str(path))
