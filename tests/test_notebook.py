@@ -168,3 +168,19 @@ def test_with_runs_it_reads_them_finished_or_not(tmp_path: Path) -> None:
     assert "position [m] and velocity [m/s]" in texts(notebook, "map")
     assert texts(notebook, "act").splitlines()[0].split() == [*task.observation_names, "action"]
     assert pictures(notebook) == 3
+
+
+def test_the_guide_to_the_wheel(tmp_path: Path) -> None:
+    notebook = executed(NOTEBOOKS / "at_the_wheel.ipynb", tmp_path / "notebooks")
+    assert "Carried: nothing. Score: 0 of 50." in texts(notebook, "text")
+    assert texts(notebook, "guide").startswith("41 ")
+    assert "driven: 41 " in texts(notebook, "drive")
+    assert 'Now:\ntext:\n"""\nYou are in the hall.' in texts(notebook, "asked")
+    assert texts(notebook, "table").endswith("-> take_crown\nreturn 41.0\n")
+
+
+def test_the_guide_to_advice(tmp_path: Path) -> None:
+    notebook = executed(NOTEBOOKS / "adviser.ipynb", tmp_path / "notebooks")
+    assert "good: 0.6522 (exact) as advised, 0.7402 (exact) learnt" in texts(notebook, "learn")
+    assert re.search(r"^bad: 0.0000 .* learnt\nbad-for-longer: 0.0000 ", texts(notebook, "bad"))
+    assert texts(notebook, "others").endswith("exact: 0.0000 (exact) as advised, 0.7402 (exact) learnt\n")

@@ -1,0 +1,63 @@
+"""What advice is worth to a learner, measured in small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from policygen.reports.adviser import CASES, HEADER, Case, Field, Lesson, bad, measured, reached_in_words, with_interval
+
+MAZE = Case("maze", "maze", "maze.txt", 128, "a table by hand ({})")
+DOWN_AND_RIGHT = "| row | column | action |\n|-|-|-|\n| 0-1 | 0 | south |\n| * | * | east |\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "maze.txt").write_text(DOWN_AND_RIGHT)
+    return tmp_path
+
+
+def test_good_advice_is_at_the_optimum_at_once_and_rows_say_so(folder):
+    rows = list(measured(MAZE, folder, seeds=(0, 1)))
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [len(row) for row in cells] == [HEADER.splitlines()[-2].count("|") - 1] * 4
+    assert [row[1] for row in cells] == ["none", "a table by hand (`results/policies/maze.txt`)", "random", "inverted"]
+    assert cells[1][2] == "0.9667"
+    assert cells[1][3].startswith("2 of 2; ")
+    assert cells[1][5].startswith("0.9667 ")
+
+
+def test_advice_is_read_by_cells_and_its_return_is_exact(folder):
+    field = Field(MAZE)
+    advice = field.advice(folder)
+    assert advice.shape == (9,)
+    assert field.value(advice, 0) == pytest.approx(1 - 0.3 / 9)
+    assert field.learn(advice, 0) == field.learn(advice, 0)
+    reached = field.learn(advice, 0).reached
+    assert reached is not None
+    assert reached <= MAZE.episodes
+    assert Field(replace(MAZE, episodes=2)).learn(None, 0).reached is None
+
+
+def test_inverted_advice_is_wrong_everywhere_and_random_advice_is_not():
+    good = np.tile(np.arange(4), 50)
+    rng = np.random.default_rng(0)
+    inverted = bad("inverted", good, 4, rng)
+    assert (inverted != good).all()
+    assert set(inverted.tolist()) == {0, 1, 2, 3}
+    assert 0.15 < float((bad("random", good, 4, rng) == good).mean()) < 0.35
+
+
+def test_learners_are_counted_in_words():
+    lessons = [Lesson(64, 0.0, 1.0), Lesson(None, 0.0, 0.5), Lesson(128, 0.0, 1.0)]
+    assert reached_in_words(lessons, 1_500) == "2 of 3; 128 (64 to more than 1,500)"
+    assert reached_in_words(lessons[1:2] * 2, 1_500) == "0 of 2; more than 1,500"
+    assert with_interval([1.0, 2.0, 3.0]) == "2 ± 2.5"
+
+
+def test_the_advice_of_every_case_is_there():
+    policies = Path(__file__).resolve().parents[2] / "results" / "policies"
+    assert all((policies / case.file).is_file() for case in CASES)
