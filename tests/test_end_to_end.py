@@ -284,7 +284,7 @@ def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(
         assert done.code == 1
         refused, hint = sentences(done.err)
         assert refused == "Error: OpenAI refused the key in OPENAI_API_KEY (401): no such key"
-        on = ("resume", f"results/{folder.name}", "--set", f"base_url={server.openai_url}")
+        on = ("resume", f"results/{folder.name}", "--base-url", server.openai_url)
         assert hint == f"Nothing is lost; go on with: policygen {' '.join(on)}"
         again = line(*on)
     assert again.code == 0, again.err

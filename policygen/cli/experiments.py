@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +45,8 @@ class Shared:
 @click.option("--seeds", default="5", help="How many, from 0 on (default 5), a range 100..109, or a list 1,5,7.")
 @assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
 @BASE_URL
+@click.option("--iterations", type=int, help="Rounds of asking, of each run (default 20, or what the suite says).")
+@click.option("--max-episodes", type=int, help="Most episodes of each run while searching, warm-up included.")
 @click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
 @click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
@@ -58,10 +59,11 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     """Carry out a run for every task, model, template and seed; SUITE:TASK is one task under a suite's protocol.
 
     Runs that are finished are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds
-    what is missing. Each run is an ordinary folder in the sweep's; `policygen plot` draws its picture.
+    what is missing. Each run is an ordinary folder in the sweep's; `policygen plot` draws its picture, and
+    `policygen tasks` lists the suites and what was published for them.
     """
     from policygen.sweeps.conduct import open_sweep
-    from policygen.sweeps.plan import Plan, product_of, read_seeds
+    from policygen.sweeps.plan import Plan, product_of, protocols, read_seeds
 
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
     for text in assignments:
@@ -69,6 +71,10 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
             raise UsageError(f"--set {name}: in a sweep that is said by {fixed[name]}")
     product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]))
     limits = _limits(options)
+    each = {name: options[name] for name in ("iterations", "max_episodes") if options[name] is not None}
+    if twice := [name for name in each if any(text.partition("=")[0].strip() == name for text in assignments)]:
+        raise UsageError(f"--set {twice[0]} and --{twice[0].replace('_', '-')} say the same: leave one of them out")
+    assignments += tuple(f"{name}={value}" for name, value in each.items())
     plan = Plan(products=(product,), settings=assignments, limits=limits)
     again = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
@@ -76,6 +82,8 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     shared = Shared(options["cache"], options["track"])
     shared.check()
     begun = open_sweep(folder, plan, again=again, workers=place.workers or 1, trust=trust, cache=shared.cache)
+    for words in protocols(begun.plan):
+        say(words)
     _conduct(begun, place, shared)
 
 
@@ -130,13 +138,9 @@ def _crew(begun: Sweep, place: Place) -> Crew | None:
     if place.on == "slurm":
         from policygen.sweeps.on_slurm import OnSlurm
 
-        begun.place = shlex.join(["--on", "slurm", *(word for text in place.slurm for word in ("--slurm", text))])
-        if place.workers is not None:
-            begun.place += f" --workers {place.workers}"
         return OnSlurm(begun.folder, place.slurm, place.workers)
     from policygen.sweeps.on_ray import OnRay
 
-    begun.place = f"--on ray --address {shlex.quote(place.address)}" if place.address else "--on ray"
     return OnRay(begun.folder, place.address, place.workers)
 
 
@@ -146,7 +150,7 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
     from policygen.sweeps.conduct import conduct
     from policygen.sweeps.plan import idle_templates
 
-    begun.track = shared.track
+    begun.track, begun.place = shared.track, place.words
     terminal = SweepTerminal(begun)
     if shared.cache is not None and not any(reads_prompts(cell.llm) for cell in begun.cells):
         say("warning: --cache makes no difference: these runs ask nobody", err=True)

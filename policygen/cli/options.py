@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,6 +166,15 @@ class Place:
     address: str | None
     workers: int | None
     slurm: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The same as it is typed."""
+        words = ["--on", self.on] if self.on != "local" else []
+        words += ["--address", self.address] if self.address is not None else []
+        words += [word for text in self.slurm for word in ("--slurm", text)]
+        words += ["--workers", str(self.workers)] if self.workers is not None else []
+        return shlex.join(words)
 
     def check_unused(self) -> None:
         """Refuse what a single run does not know."""

@@ -11,6 +11,7 @@ import click
 
 from policygen.cli.experiments import Shared, resume_sweep
 from policygen.cli.options import (
+    BASE_URL,
     CACHE,
     PATH,
     TRACK,
@@ -101,6 +102,7 @@ def run(
 @click.command()
 @click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
 @assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
+@BASE_URL
 @budget_options
 @place_options
 @trust_option
@@ -112,6 +114,7 @@ def resume(
     *,
     place: Place,
     trust: bool,
+    base_url: str | None,
     cache: Path | None,
     track: tuple[str, ...],
     **budgets: Any,
@@ -127,6 +130,7 @@ def resume(
     from policygen.search.resume import resume as resume_run
     from policygen.sweeps.plan import is_sweep
 
+    assignments += (f"base_url={base_url}",) if base_url else ()
     if is_sweep(run_folder):
         shared = Shared(cache, track)
         resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared)
@@ -187,7 +191,7 @@ def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
     from policygen.llm.base import Keyed
 
     chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
-    words = ["policygen", "resume", str(begun.folder), *(["--set", f"base_url={chosen}"] if chosen else [])]
+    words = ["policygen", "resume", str(begun.folder), *(["--base-url", chosen] if chosen else [])]
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += [word for tracker in told for word in ("--track", tracker.name)]
     # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.

@@ -86,7 +86,7 @@ def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x
     """Draw the learning curves of one or many runs into `path`; returns the path.
 
     One run: the score of each attempt, the best so far, and the final score with its 95% interval. Many runs: the mean
-    of the best so far over the finished runs of each group (`groups` says which runs that are; from three runs on the
+    of the best so far over the finished runs of each group (`groups` says which runs that are; from four runs on the
     interquartile mean), with a 95% bootstrap band; a panel for each task. An unfinished run is a thin line of its own.
 
     Args:

@@ -33,7 +33,9 @@ def list_tasks() -> str:
 
 def _suite_line(name: str) -> str:
     try:
-        return f"{name}: {', '.join(load_suite(name).tasks)}"
+        suite = load_suite(name)
+        published = f"; published: {', '.join(column.name for column in suite.published)}" if suite.published else ""
+        return f"{name}: {', '.join(suite.tasks)}{published}"
     except UsageError as error:
         return f"{name}: {error}"
 

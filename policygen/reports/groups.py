@@ -29,7 +29,7 @@ from policygen.tasks.task import Task
 
 RESAMPLES = 2_000
 MOST_POINTS = 200  # of a mean curve; a bootstrap at every wall-clock time of every run would take minutes
-FEWEST_FOR_IQM = 3
+FEWEST_FOR_IQM = 4  # whole runs are left out at both ends from here on; of three none would be
 
 # Settings that always tell runs apart where they are not the default ...
 _TELLING = frozenset(
@@ -267,7 +267,7 @@ def centre_name(runs: int) -> str:
 
 
 def average(xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0) -> Band:
-    """The mean of step functions, from three on the interquartile mean, with a 95% percentile bootstrap over the runs.
+    """The mean of step functions, from four on the interquartile mean, with a 95% percentile bootstrap over the runs.
 
     The interquartile mean leaves out the lowest and the highest quarter, fractions of a run included (used for runs by
     Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"). A run that ended early
@@ -307,7 +307,10 @@ def average(xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0) -> 
 
 def _centre(table: Numbers, axis: int = 0) -> Numbers:
     runs = table.shape[axis]
-    # How much of each run, in order of level, lies between the quartiles; of one or two runs equal parts.
+    if runs < FEWEST_FOR_IQM:
+        mean: Numbers = np.mean(table, axis=axis)
+        return mean
+    # How much of each run, in order of level, lies between the quartiles.
     share = np.diff(np.clip(np.arange(runs + 1), runs / 4, runs * 3 / 4)) / (runs / 2)
     centre: Numbers = np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share
     return centre

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from policygen.llm import specs_of
 from policygen.outgoing import shown
 from policygen.reports.progress import duration
 from policygen.sweeps.conduct import Sweep
@@ -125,12 +126,19 @@ class SweepTerminal:
 
 
 def way_on(sweep: Sweep) -> str:
-    """The command that goes on with a sweep."""
-    trust = " --trust" if any(":" in cell.entry.task for cell in sweep.cells) else ""  # the user named the module
-    cache = f" --cache {shlex.quote(str(sweep.cache))}" if sweep.cache is not None else ""
-    track = "".join(f" --track {name}" for name in sweep.track)
-    place = f" {sweep.place}" if sweep.place else ""
-    return f"policygen resume {shlex.quote(str(sweep.folder))}{trust}{cache}{track}{place}"
+    """The command that goes on with a sweep, with all options that its manifest does not keep."""
+    words = ["policygen", "resume", str(sweep.folder)]
+    for text in sweep.again:  # no manifest says them: where a key goes, for one, is the user's to say
+        name, _, value = text.partition("=")
+        words += ["--base-url", value.strip()] if name.strip() == "base_url" else ["--set", text]
+    # The user named the module, or the folder for prompts.
+    named = any(
+        ":" in cell.entry.task or any(spec.startswith("manual:") for spec in specs_of(cell.llm)) for cell in sweep.cells
+    )
+    words += ["--trust"] * (sweep.trust or named)
+    words += ["--cache", str(sweep.cache)] if sweep.cache is not None else []
+    words += [word for name in sweep.track for word in ("--track", name)]
+    return " ".join(filter(None, (shlex.join(words), sweep.place)))
 
 
 def closing_words(sweep: Sweep) -> list[str]:

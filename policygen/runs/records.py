@@ -126,6 +126,8 @@ class Summary:
     """What a run reports when it ends; `summary.json` is its saved form.
 
     Attributes:
+        iterations: rounds of asking that were carried out, of those that its settings ask for; `attempts` are what they
+            brought, several a round with `candidates`, and tuning alone.
         llm_calls: requests to a language model; `requests` also counts those to a search without one, and `cached` the
             answers that came from a cache and cost nothing.
         shares: what each of several models contributed; empty for one.

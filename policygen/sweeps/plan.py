@@ -112,6 +112,27 @@ def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[st
     )
 
 
+def protocols(plan: Plan) -> list[str]:
+    """What suites bring to their runs and no setting of the plan replaces, a line a suite: `suite quick: episodes 10`.
+
+    What only some of its tasks have is said to be there, and where it is shown.
+    """
+    stated = {text.partition("=")[0].strip() for text in plan.settings}
+    suites: dict[str, dict[str, dict[str, Any]]] = {}
+    for entry in (entry for product in plan.products for entry in product.tasks if entry.suite):
+        brought = {name: value for name, value in entry.run.items() if name not in stated}
+        limit = {"max_steps": entry.max_steps} if entry.max_steps is not None else {}
+        suites.setdefault(entry.suite, {})[entry.task] = {**brought, **limit}
+    lines = []
+    for suite, tasks in suites.items():
+        common = [pair for pair in next(iter(tasks.values())).items() if all(pair in t.items() for t in tasks.values())]
+        words = [", ".join(f"{name} {value}" for name, value in common)] if common else []
+        own = dict.fromkeys(name for brought in tasks.values() for name in brought if name not in dict(common))
+        words += [f"{' and '.join(own)} task by task (policygen tasks {suite})"] if own else []
+        lines += [f"suite {suite}: {'; '.join(words)}"] if words else []
+    return lines
+
+
 def idle_templates(plan: Plan) -> bool:
     """Whether several templates are to be compared, and no provider of theirs reads a prompt."""
     return any(len(one.templates) > 1 and not any(map(reads_prompts, one.llms)) for one in plan.products)

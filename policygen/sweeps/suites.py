@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,15 @@ def load_suite(name: str) -> Suite:
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         raise UsageError(f"there is no suite `{name}`; {meant}")
     return suite_from_file(path)
+
+
+def published_columns() -> dict[str, tuple[Published, ...]]:
+    """The published columns of every suite that has some; malformed ones are left out."""
+    found = {}
+    for name, path in sorted(list_suites().items()):
+        with suppress(UsageError):
+            found[name] = suite_from_file(path).published
+    return {name: columns for name, columns in found.items() if columns}
 
 
 def suite_from_file(path: Path) -> Suite:

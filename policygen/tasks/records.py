@@ -33,9 +33,9 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "kwargs": dict(task.kwargs),
         "action_space": task.action_space,
         "max_steps": task.max_steps,
-        "discount": task.discount,
-        "solved": task.solved,
-        "optimum": [task.optimum.value, task.optimum.source] if task.optimum else None,
+        "discount": float(task.discount),
+        "solved": float(task.solved) if task.solved is not None else None,
+        "optimum": [float(task.optimum.value), task.optimum.source] if task.optimum else None,
         "observations": [
             [o.name, o.unit, o.about, _number(o.low), _number(o.high), o.integer] for o in task.observations
         ],
@@ -43,7 +43,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "actuators": [
             {"name": a.name, "about": a.about, "labels": list(a.labels)}
             if a.is_choice
-            else {"name": a.name, "about": a.about, "low": a.low, "high": a.high, "levels": dict(a.levels)}
+            else {"name": a.name, "about": a.about, **_of_number(a)}
             for a in task.actuators
         ],
         "features": dict(task.features),
@@ -65,8 +65,14 @@ def _layout_to_record(layout: Layout | Words | None) -> dict[str, Any] | None:
     return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
 
 
+def _of_number(actuator: Actuator) -> dict[str, Any]:
+    levels = {name: float(value) for name, value in actuator.levels}
+    return {"low": float(actuator.low), "high": float(actuator.high), "levels": levels}
+
+
 def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    # A task file says 0 where what was read back says 0.0: a record is the same of both.
+    return float(value) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +169,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
 
 def grid_to_record(grid: Grid) -> dict[str, list[float]]:
     """A grid as JSON values: the edges of each dimension, in order."""
-    return {dimension.name: list(dimension.edges) for dimension in grid.dimensions}
+    return {dimension.name: [float(edge) for edge in dimension.edges] for dimension in grid.dimensions}
 
 
 def grid_from_record(record: Mapping[str, Sequence[float]]) -> Grid:

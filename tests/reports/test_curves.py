@@ -161,10 +161,12 @@ def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
     assert singles == [[0.02, 0.2, 0.4], [0.02, 0.6, 0.6]]
 
 
-def test_from_three_runs_on_it_is_the_interquartile_mean(tmp_path: Path) -> None:
+def test_from_four_runs_on_it_is_the_interquartile_mean(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [best], seed=i) for i, best in enumerate([0.1, 0.2, 0.3, 0.9])]
     axes = the_axes(runs_figure(folders))
     assert line_called(axes, "interquartile mean of n = 4 runs, 95% band")[1] == pytest.approx([0.02, 0.25])
+    three = the_axes(runs_figure([*folders[:2], folders[3]]))
+    assert line_called(three, "mean of n = 3 runs, 95% band")[1] == pytest.approx([0.02, 0.4])
 
 
 def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
     assert axes.get_title() == "frozenlake: best so far of 7 runs"
     assert legend_of(axes)[3:7] == [
         "builtin (no language model), table policy: mean of n = 2 runs, 95% band",
-        "openai:gpt-5-mini, table policy: interquartile mean of n = 3 runs, 95% band",
+        "openai:gpt-5-mini, table policy: mean of n = 3 runs, 95% band",
         "openai:gpt-5-mini, linear policy: n = 1 run",
         "openai:gpt-5-mini, table policy, template terse: n = 1 run",
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from policygen.reports.sweeping import SweepTerminal, closing_words
+from policygen.reports.sweeping import SweepTerminal, closing_words, way_on
 from policygen.sweeps.conduct import open_sweep
 from policygen.sweeps.plan import Plan, product_of
 from policygen.sweeps.worker import Note, Outcome, Progress
@@ -38,6 +38,17 @@ def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: py
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("   2/4  nim-builtin-s2: 1  (1 min 15 s), about ")
     assert second == "cartpole-builtin-s1: waiting 2 s \\x1b[31m"
+    sweep.release()
+
+
+def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None:
+    plan = Plan(products=(product_of(["nim"], ["manual:chats here"], [], [1]),), settings=("iterations=1",))
+    sweep = open_sweep(Path("a sweep"), plan, again=("base_url=http://here:1/v1?a&b", "jobs=2"))
+    sweep.cache, sweep.track, sweep.place = Path("an swers"), ("mlflow",), "--workers 3"
+    assert way_on(sweep) == (
+        "policygen resume 'a sweep' --base-url 'http://here:1/v1?a&b' --set jobs=2 --trust --cache 'an swers' "
+        "--track mlflow --workers 3"
+    )
     sweep.release()
 
 

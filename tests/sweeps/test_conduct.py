@@ -119,7 +119,7 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: L
     if number != signal.SIGKILL:
         assert process.returncode == 130
         assert sentences(said.decode()) == [
-            "Interrupted. Nothing is lost; go on with: policygen resume swept",
+            "Interrupted. Nothing is lost; go on with: policygen resume swept --workers 2",
         ]
     for _ in range(100):  # killed with its parent, a worker may take a moment to break off
         done = line("resume", "swept", "--workers", 2)
@@ -202,11 +202,21 @@ def test_a_failing_model_is_reported_at_the_end_and_its_runs_can_go_on(line: Lin
         assert [line.split(":")[1].strip() for line in lines[1:3]] == [
             *("frozenlake-compatible-m-s0", "frozenlake-compatible-m-s1"),
         ]
-        assert lines[3] == "go on with: policygen resume swept"
-        assert "base_url" not in Path("swept/sweep.toml").read_text()
-        done = line("resume", "swept", "--set", f"base_url={server.openai_url}")
+        assert lines[3] == f"go on with: policygen resume swept {' '.join(address)}"
+        assert server.openai_url not in Path("swept/sweep.toml").read_text()
+        done = line(*lines[3].split()[4:])
         assert done.code == 0, done.err
     assert "2 of 4 runs finished, 2 were finished before" in done.out
+
+
+def test_iterations_and_episodes_are_said_as_for_a_run_and_the_rest_of_the_protocol_is_shown(line: Line) -> None:
+    arguments = ("sweep", "quick:nim", "--seeds", 1, "--out", "swept", "--iterations", 1, "--max-episodes", 300)
+    done = line(*arguments)
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0] == "suite quick: episodes 10, final_episodes 20"
+    assert read_plan(Path("swept")).settings == ("iterations=1", "max_episodes=300")
+    (said,) = sentences(line(*arguments, "--set", "iterations=2").err)
+    assert "--set iterations and --iterations say the same" in said
 
 
 def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
@@ -230,7 +240,10 @@ def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> Non
         done = line("sweep", "frozenlake", *arguments, *address, "--max-calls", 5)
         assert done.code == 1
         assert len(server.chats) == 5
-        assert "all 5 calls of the sweep (--max-calls) are used; go on with more: policygen resume swept" in done.err
+        assert (
+            "all 5 calls of the sweep (--max-calls) are used; go on with more: policygen resume swept --base"
+            in done.err
+        )
         assert sum(entry[0] for entry in spent_so_far(Path("swept")).values()) == 5
         address = ("--set", f"base_url={server.openai_url}")
         done = line("resume", "swept", *address, "--max-calls", 9)

@@ -15,6 +15,7 @@ from policygen.sweeps.plan import (
     extended,
     is_sweep,
     product_of,
+    protocols,
     read_plan,
     read_seeds,
     write_plan,
@@ -67,6 +68,15 @@ def test_a_task_of_a_suite_is_run_under_its_protocol() -> None:
     ):
         product_of(["props15:taxi"], [], [], [1])
     assert product_of(["module:My-v0"], [], [], [1]).tasks[0].task == "module:My-v0"
+
+
+def test_what_a_suite_brings_is_said_without_what_the_user_replaces() -> None:
+    products = tuple(product_of([name], [], [], [1]) for name in ("quick", "props15", "nim"))
+    assert protocols(Plan(products=products, settings=("iterations=2",))) == [
+        "suite quick: episodes 10, final_episodes 20",
+        "suite props15: episodes 20, final_episodes 100, max_episodes 8000; max_steps and policy task by task "
+        "(policygen tasks props15)",
+    ]
 
 
 def test_keys_name_folders_and_differ_wherever_cells_do() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,8 @@ import numpy as np
 from policygen.reports.compare.contenders import Field, Result
 from policygen.reports.compare.statistics import (
     Interval,
+    fewest_pairs,
+    fewest_runs,
     holm,
     interquartile_mean,
     interval_over_seeds,
@@ -64,6 +67,7 @@ class Pair:
         p: of a permutation test; `corrected` for being one of many such tests (Holm).
         seeds: over how many shared seeds a task; 0 where runs are not paired.
         more: how many further seeds would likely settle it: 0 where it is settled, None where none would.
+        fewest: seeds with which the test, corrected, can settle anything; 0 where it is settled.
     """
 
     task: str
@@ -77,7 +81,17 @@ class Pair:
     corrected: float
     seeds: int
     runs: tuple[int, int]
-    more: int | None
+    more: int | None = None
+    fewest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """A pair, the spread of its difference over seeds, and the share of differences that are none at all."""
+
+    pair: Pair
+    spread: float
+    telling: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +159,8 @@ def scale_of(field: Field, task: str) -> Scale:
 
 def pairs_of(field: Field) -> list[Pair]:
     """Every pair of contenders on every task that both have runs of, and on all these tasks together."""
-    single: list[Pair] = []
-    together: list[Pair] = []
+    single: list[_Evidence] = []
+    together: list[_Evidence] = []
     for first, second in itertools.combinations(field.contenders, 2):
         common = [task for task in field.tasks if field.of(task, first) and field.of(task, second)]
         single += [_pair(field, [task], first, second) for task in common]
@@ -155,15 +169,36 @@ def pairs_of(field: Field) -> list[Pair]:
     return [*_corrected(single), *_corrected(together)]
 
 
-def _corrected(pairs: Sequence[Pair]) -> list[Pair]:
-    levels = holm([pair.p for pair in pairs])
-    return [
-        replace(pair, corrected=level, more=0 if level <= SURE else pair.more)
-        for pair, level in zip(pairs, levels, strict=True)
-    ]
+def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
+    levels = holm([one.pair.p for one in found])
+    # What is settled leaves the correction: the smallest of k others has to come down to a k-th of the level.
+    wanted = SURE / max(1, sum(level > SURE for level in levels))
+    pairs = []
+    for one, level in zip(found, levels, strict=True):
+        more, fewest = (0, 0) if level <= SURE else _further(one, wanted)
+        pairs.append(replace(one.pair, corrected=level, more=more, fewest=fewest))
+    return pairs
 
 
-def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> Pair:
+def _further(one: _Evidence, level: float) -> tuple[int | None, int]:
+    """How many further seeds would likely bring p down to a level, and how many at all it takes to be able to.
+
+    The first is None where no number would, or nobody knows how much runs differ.
+    """
+    pair = one.pair
+    have = pair.seeds or min(pair.runs)
+    if pair.seeds:
+        pairs = fewest_pairs(level)
+        fewest = math.ceil(pairs / pair.tasks)
+        lacking = math.ceil(round(pairs / (pair.tasks * one.telling), 9)) - have if one.telling else 0
+    else:
+        fewest = 1 + fewest_runs(level, 1, 1, pair.tasks)
+        lacking = fewest_runs(level, *pair.runs, pair.tasks)
+    needed = seeds_needed(pair.gain, one.spread, level) if min(pair.runs) > 1 else None
+    return max(1, needed - have, lacking) if needed is not None else None, fewest
+
+
+def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evidence:
     """The difference on some tasks: on one in its own units, on several in points."""
     scales = {task: scale_of(field, task) for task in tasks}
 
@@ -174,7 +209,7 @@ def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> Pair:
     others = [values(task, field.scores(task, second)) for task in tasks]
     shared = [_by_seed(field, task, first).keys() & _by_seed(field, task, second).keys() for task in tasks]
     counts = (min(len(one) for one in ones), min(len(other) for other in others))
-    better = probability_of_improvement(others, ones)
+    better, telling = probability_of_improvement(others, ones), 1.0
     if all(shared):
         gains = []
         for task, seeds in zip(tasks, shared, strict=True):
@@ -185,7 +220,7 @@ def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> Pair:
         interval = stratified_interval(gains, mean_of_means)
         p = sign_flip_p(gains)
         seeds_each = min(len(one) for one in gains)
-        spread = _spread(gains)
+        spread, telling = _spread(gains), float(np.mean(np.concatenate(gains) != 0))
     else:
         gain = float(np.mean([other.mean() - one.mean() for one, other in zip(ones, others, strict=True)]))
         half = len(tasks)
@@ -195,10 +230,9 @@ def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> Pair:
         p = shuffle_p(others, ones)
         seeds_each = 0
         spread = float(np.hypot(_spread(ones), _spread(others)))
-    needed = seeds_needed(gain, spread) if min(counts) > 1 else None
-    more = max(1, needed - (seeds_each or min(counts))) if needed is not None else None
     name = tasks[0] if len(tasks) == 1 else ALL_TASKS
-    return Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds_each, counts, more)
+    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds_each, counts)
+    return _Evidence(pair, spread, telling)
 
 
 def _by_seed(field: Field, task: str, contender: str) -> dict[int, float]:

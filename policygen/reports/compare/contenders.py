@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from policygen.errors import LogbookError, PlaceError, UsageError
 from policygen.llm import reads_prompts
+from policygen.reports.compare.extended import budgets_asked, without_extensions
 from policygen.reports.compare.foreign import read_foreign
 from policygen.reports.groups import Member, each_once, proposals_label, read_member
 from policygen.reports.style import Numbers
@@ -19,7 +21,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import curve_csv
 from policygen.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
-from policygen.sweeps.suites import Published, load_suite
+from policygen.sweeps.suites import Published, load_suite, published_columns
 from policygen.tasks.load import load_task
 
 BY = (
@@ -117,6 +119,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     if by is not None and by not in BY:
         raise UsageError(f"--by {by}: compare by one of {', '.join(BY)}")
     folders: list[Path] = []
+    planned: dict[Path, dict[str, Any]] = {}
     foreign: list[tuple[str, str, Path]] = []
     suites = [suite] if suite else []
     for source in sources:
@@ -125,8 +128,10 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
         if named is not None:
             foreign.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
         elif is_sweep(path):
+            plan = read_plan(path)
             folders += cell_folders(path)
-            suites += [] if suite else [cell.entry.suite for cell in cells_of(read_plan(path)) if cell.entry.suite]
+            planned |= {(path / cell.key).resolve(): budgets_asked(plan, cell) for cell in cells_of(plan)}
+            suites += [] if suite else [cell.entry.suite for cell in cells_of(plan) if cell.entry.suite]
         elif (path / "config.toml").is_file():
             folders.append(path)
         elif path.is_dir() and any((one / "config.toml").is_file() or is_sweep(one) for one in path.iterdir()):
@@ -136,11 +141,12 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     members = [read_member(folder) for folder in each_once(folders)]
     notes = _left_out(members)
     finished = [member for member in members if member.finished]
-    results = [_result(member, name) for member, name in zip(finished, _names(finished, by), strict=True)]
+    as_asked, longer = without_extensions(finished, planned)
+    results = [_result(member, name) for member, name in zip(finished, _names(as_asked, by), strict=True)]
     results += [_foreign_result(*one, results) for one in foreign]
     if not results:
         raise PlaceError("none of the runs is finished: there is nothing to compare; finish them with policygen resume")
-    notes += _in_common(finished, by) + _unread(finished)
+    notes += longer + _in_common(finished, as_asked, by) + _unread(finished)
     notes += [f"{words}: {label}" for words, label in dict.fromkeys((r.words, r.contender) for r in results if r.words)]
     tasks = {result.task for result in results}
     columns = [column for name in dict.fromkeys(suites) for column in load_suite(name).published]
@@ -149,7 +155,21 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
         for column in columns
         if tasks & set(column.scores)
     )
+    if suites and not published:
+        notes.append(_unpublished(list(dict.fromkeys(suites)), tasks))
     return Field(tuple(results), published, tuple(notes))
+
+
+def _unpublished(named: Sequence[str], tasks: set[str]) -> str:
+    """That suites have no published columns for the tasks that are compared, and which others have some."""
+    own = f"suite{'s' * (len(named) > 1)} {' and '.join(named)} {'have' if len(named) > 1 else 'has'}"
+    others = [
+        name
+        for name, columns in published_columns().items()
+        if name not in named and any(tasks & set(column.scores) for column in columns)
+    ]
+    hint = f"; --suite {' or '.join(others)} {'have' if len(others) > 1 else 'has'} some for these tasks"
+    return f"{own} no published columns{hint if others else ' for these tasks'}"
 
 
 def _left_out(members: Sequence[Member]) -> list[str]:
@@ -208,7 +228,7 @@ def _word(config: RunConfig, name: str, *, alone: bool = False) -> str:
     return name if value is True else f"{value}" if alone and name == "template" else f"{name} {value}"
 
 
-def _in_common(members: Sequence[Member], by: str | None) -> list[str]:
+def _in_common(members: Sequence[Member], as_asked: Sequence[Member], by: str | None) -> list[str]:
     """What all runs had in common that is not the default; and what is averaged although it differs."""
     notes = []
     common = []
@@ -224,7 +244,7 @@ def _in_common(members: Sequence[Member], by: str | None) -> list[str]:
     if common:
         notes.append(f"all runs: {', '.join(common)}")
     if by is not None:
-        pooled = [name for name in _differing(members) if name != by]
+        pooled = [name for name in _differing(as_asked) if name != by]
         if pooled:
             notes.append(f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks")
     return notes

@@ -47,11 +47,11 @@ _RC: dict[Any, Any] = {
 def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str = "episodes") -> Path:
     """Draw a comparison into `path`; returns the path.
 
-    A panel for each task: the interquartile mean of the best score so far over the runs, on the seeds of each run's own
-    search, with a 95% bootstrap band, dashed where all runs had ended; at the right the final scores, on seeds that no
-    search saw, with their 95% intervals; horizontal lines are the published columns (the best of them
-    solid) and what random actions score (dotted). With several tasks two more panels: performance profiles, and the
-    interquartile mean in points.
+    A panel for each task: the interquartile mean (of three runs and fewer the mean) of the best score so far, on the
+    seeds of each run's own search, with a 95% bootstrap band, dashed where all runs had ended; at the right the final
+    scores, on seeds that no search saw, with their 95% intervals; horizontal lines are the published columns (the best
+    of them solid) and what random actions score (dotted). With several tasks two more panels: performance profiles, and
+    the interquartile mean in points.
 
     Args:
         path: a .png, .svg or .pdf file.

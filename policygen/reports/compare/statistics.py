@@ -144,11 +144,29 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def seeds_needed(mean: float, std: float) -> int | None:
-    """Seeds with which a paired two-sided t-test (level 0.05) finds a difference of this size 4 times of 5.
+def fewest_pairs(level: float) -> int:
+    """The fewest pairs whose sign-flip test can come down to a level: of n pairs it gives 2/2^n or more."""
+    return max(1, math.ceil(round(math.log2(2 / level), 9)))
+
+
+def fewest_runs(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
+    """How many more runs of each, a task, the shuffle test needs to be able to come down to a level.
+
+    It gives 1/C(n + m, n) or more for a task with n and m runs, and their product for several; twice that where n is m,
+    since runs may then all change sides.
+    """
+    more = 0
+    while (1 + (ours == theirs)) / math.comb(ours + theirs + 2 * more, ours + more) ** tasks > level:
+        more += 1
+    return more
+
+
+def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
+    """Seeds with which a paired two-sided t-test finds a difference of this size 4 times of 5.
 
     Args:
         mean, std: of the differences over seeds, as observed; the answer is a guess as good as they are.
+        level: of the test.
 
     Returns:
         None where more than 10,000 would be needed, or there is no difference.
@@ -158,21 +176,21 @@ def seeds_needed(mean: float, std: float) -> int | None:
     if std == 0:
         return 2
     effect = abs(mean) / std
-    if _power(effect, MOST_SEEDS) < POWER:
+    if _power(effect, MOST_SEEDS, level) < POWER:
         return None
     low, high = 1, MOST_SEEDS  # the power grows with the seeds
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _power(effect, middle) >= POWER else (middle, high)
+        low, high = (low, middle) if _power(effect, middle, level) >= POWER else (middle, high)
     return high
 
 
-def _power(effect: float, seeds: int) -> float:
+def _power(effect: float, seeds: int, level: float) -> float:
     from scipy.stats import nct, t
 
     if seeds < 2:
         return 0.0
-    critical, shift = t.ppf(0.975, seeds - 1), effect * math.sqrt(seeds)
+    critical, shift = t.ppf(1 - level / 2, seeds - 1), effect * math.sqrt(seeds)
     power = float(nct.sf(critical, seeds - 1, shift))
     return power if math.isfinite(power) else 1.0  # far in the tail, where the series gives up
 

@@ -12,12 +12,14 @@ from policygen.errors import UsageError
 from policygen.files import write_atomically
 from policygen.reports.compare.comparison import ALL_TASKS, Pair, Row, aggregates, pairs_of, rows_of
 from policygen.reports.compare.contenders import Field
-from policygen.reports.compare.words import best_published, in_brackets, number, verdict
+from policygen.reports.compare.words import best_published, in_brackets, more_seeds, number, verdict
+from policygen.reports.groups import FEWEST_FOR_IQM
 from policygen.reports.progress import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
+FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer repeats a handful of values
 FORMATS = ("md", "csv", "tex", "html")
 
 
@@ -50,10 +52,13 @@ def report_of(field: Field) -> Report:
     if pairs:
         sections.append(_differences(pairs))
     notes = [
-        "Scores: mean ± standard deviation over runs [95% bootstrap interval of the mean]; a row's highest is bold.",
+        "Scores: mean ± standard deviation over runs [95% bootstrap interval of the mean]; of several in a row the "
+        "highest is bold.",
         *(f"{note[:1].upper()}{note[1:]}." for note in field.notes),
         *(f"{column.name}: {column.source}." for column in field.published),
     ]
+    if any(1 < row.runs < FEWEST_FOR_INTERVAL for row in rows):
+        notes.insert(1, f"Intervals that rest on fewer than {FEWEST_FOR_INTERVAL} runs are too narrow.")
     if any(pair.task == ALL_TASKS for pair in pairs) or len(field.tasks) > 1:
         notes.append("Points: 0 is what random actions score, 100 the best known score of the task, or the solved one.")
     return Report(tuple(sections), tuple(notes), verdict(field, pairs))
@@ -75,7 +80,8 @@ def _scores(field: Field, rows: Sequence[Row]) -> Section:
             line.append(f"{number(mean)}{spread}" if mean is not None else "")
             means.append(mean)
         best = max((mean for mean in means if mean is not None), default=None)
-        bold |= {(i, j + 1) for j, mean in enumerate(means) if mean is not None and mean == best}
+        if sum(mean is not None for mean in means) > 1:
+            bold |= {(i, j + 1) for j, mean in enumerate(means) if mean is not None and mean == best}
         cells.append(tuple(line))
     header = ("task", *field.contenders, *(column.name for column in field.published))
     return Section("Scores", header, tuple(cells), frozenset(bold))
@@ -104,7 +110,7 @@ def _details(rows: Sequence[Row]) -> Section:
             str(row.runs),
             number(row.mean),
             number(row.std) if row.runs > 1 else "",
-            f"{number(row.iqm)}{in_brackets(row.iqm_interval)}",
+            f"{number(row.iqm)}{in_brackets(row.iqm_interval)}" if row.runs >= FEWEST_FOR_IQM else "",
             _count(row.calls),
             _count(row.tokens),
             "" if row.usd is None else f"{row.usd:.4f}",
@@ -132,7 +138,7 @@ def _differences(pairs: Sequence[Pair]) -> Section:
             _p(pair.p),
             _p(pair.corrected),
             str(pair.seeds) if pair.seeds else f"{pair.runs[0]} and {pair.runs[1]}, not paired",
-            "settled" if pair.more == 0 else "no number" if pair.more is None else f"about {pair.more:,}",
+            "settled" if pair.more == 0 else "no number" if pair.more is None else more_seeds(pair.more),
         )
         for pair in pairs
     ]

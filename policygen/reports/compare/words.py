@@ -11,6 +11,7 @@ from policygen.reports.compare.contenders import Field
 from policygen.reports.compare.statistics import Interval
 
 MOST_SENTENCES = 4
+MOST_GUESSED = 100  # further seeds that are named as a number
 PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
 
 
@@ -87,11 +88,11 @@ def _in_words(pair: Pair) -> str:
         pair = _turned(pair)
     lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' points' if pair.tasks > 1 else ''}"
     if pair.gain == 0 and (pair.interval is None or pair.interval == (0.0, 0.0)):
-        return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(pair)}."
+        return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(_turned(pair))}."
     if pair.corrected <= SURE:
         return f"{pair.second} is better than {pair.first} by {lead} on {_where(pair)}; {_basis(pair)}."
     if pair.more is not None:
-        more = f"about {pair.more:,} more seeds each would settle it"
+        more = f"{more_seeds(pair.more)} more seed{'s' * (pair.more != 1)} each would settle it{_fewest(pair)}"
     elif min(pair.runs) < 2:
         more = "a single run does not say how much runs differ"
     else:
@@ -102,6 +103,19 @@ def _in_words(pair: Pair) -> str:
     )
 
 
+def more_seeds(count: int) -> str:
+    """A guess at a number of further seeds, no more precise than it is."""
+    return f"about {count}" if count <= MOST_GUESSED else f"more than {MOST_GUESSED}"
+
+
+def _fewest(pair: Pair) -> str:
+    """Why a difference whose interval excludes 0 is not settled: so few seeds never do."""
+    sure = pair.interval is not None and (pair.interval[0] > 0 or pair.interval[1] < 0)
+    if not sure or (pair.seeds or min(pair.runs)) >= pair.fewest:
+        return ""
+    return f" ({pair.fewest} seeds are the fewest with which this test can settle)"
+
+
 def _where(pair: Pair) -> str:
     return f"these {pair.tasks} tasks" if pair.tasks > 1 else pair.task
 
@@ -109,7 +123,7 @@ def _where(pair: Pair) -> str:
 def _basis(pair: Pair) -> str:
     if pair.seeds:
         return _seeds(pair.seeds)
-    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"
+    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # as sentences name them: the better one first
 
 
 def _seeds(count: int) -> str:

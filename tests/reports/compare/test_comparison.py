@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,41 @@ def test_an_open_question_says_how_many_more_seeds_would_settle_it() -> None:
     assert f"about {pair.more} more seeds each would settle it" in sentence
 
 
+def test_so_few_seeds_can_settle_nothing_and_the_sentence_says_so() -> None:
+    field = field_of(results("t", "A", [10, 20, 30]), results("t", "B", [20, 30.5, 40]))
+    pair = only(field)
+    assert (pair.p, pair.more, pair.fewest) == (0.25, 3, 6)  # 2/2^6 is the first below 0.05
+    assert "about 3 more seeds each would settle it (6 seeds are the fewest with which this test can settle)" in (
+        verdict(field, [pair])
+    )
+    unpaired = only(field_of(results("t", "A", [10, 20, 30]), results("t", "B", [100, 110, 120], None)))
+    assert (unpaired.seeds, unpaired.more, unpaired.fewest) == (0, 1, 4)
+    assert "about 1 more seed each would settle it (4 seeds are" in verdict(field, [unpaired])
+    three = pairs_of(field_of(*(results("t", name, [10, 20, 30 + i]) for i, name in enumerate("ABC"))))
+    assert {pair.fewest for pair in three} == {7}  # three tests share the level, and 2/2^7 is below a third of it
+
+
+def test_a_guess_at_many_seeds_is_no_number() -> None:
+    field = field_of(results("t", "A", [0] * 4), results("t", "B", [10, -9, 10, -9.5]))
+    noisy = only(field)
+    assert noisy.more is not None
+    assert noisy.more > 100
+    assert "4 seeds each, more than 100 more seeds each would settle it." in verdict(field, [noisy])
+
+
+def test_nothing_is_bold_where_nothing_is_compared() -> None:
+    alone = report_of(field_of(results("t", "A", [10, 20, 30])))
+    assert not alone.sections[0].bold
+    assert "Intervals that rest on fewer than 5 runs are too narrow." in alone.notes
+    assert alone.sections[1].rows[0][5] == ""  # the mean again: of three no quarter is left out
+    two = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5]), results("t", "B", [2, 3, 4, 5, 6])))
+    assert two.sections[0].bold == {(0, 2)}
+    assert not any("too narrow" in note for note in two.notes)
+
+
 def test_contenders_that_score_the_same_are_level() -> None:
+    uneven = field_of(results("t", "A", [5, 5]), results("t", "B", [5], None))
+    assert verdict(uneven, pairs_of(uneven)) == "A and B are level on t; 2 and 1 runs, not paired."
     field = field_of(results("t", "A", [500] * 5), results("t", "B", [500] * 5))
     assert verdict(field, pairs_of(field)) == "A and B are level on t; 5 seeds each."
 
@@ -243,6 +278,28 @@ def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_p
     assert "on nim; 3 seeds each" in said or "on nim is open" in said
     one = line("compare", *longer)
     assert re.search(r"scores \S+ \[.*\] on nim; 3 seeds each\.$", one.out.strip())
+
+
+def test_an_extended_run_of_a_sweep_stays_where_the_sweep_put_it(line: Line) -> None:
+    settings = (*(f"{name}={value}" for name, value in SMALL.items()), "iterations=1", "stop_at=2")
+    sweep = open_sweep(
+        Path("swept"), Plan(products=(product_of(["quick:nim"], [], [], [100, 101]),), settings=settings)
+    )
+    conduct(sweep)
+    sweep.release()
+    fresh = read_field(["swept"])
+    unpublished = "suite quick has no published columns; --suite finite or props15 have some for these tasks"
+    assert unpublished in fresh.notes
+    assert any("iterations 1" in note for note in fresh.notes)
+    before = json.loads(Path("swept/nim-builtin-s100/best.json").read_text())["task"]
+    assert line("resume", "swept/nim-builtin-s100", "--iterations", 2).code == 0
+    field = read_field(["swept"])
+    assert field.contenders == fresh.contenders
+    assert "1 of 2 runs was extended to 2 iterations" in field.notes
+    assert not any("iterations 1" in note for note in field.notes)
+    # To the byte: numbers that were read back are written as they were before.
+    after = json.loads(Path("swept/nim-builtin-s100/best.json").read_text())["task"]
+    assert json.dumps(after) == json.dumps(before)
 
 
 def test_by_a_setting_pools_the_others_and_says_so() -> None:

@@ -9,6 +9,8 @@ import pytest
 from scipy import stats
 
 from policygen.reports.compare.statistics import (
+    fewest_pairs,
+    fewest_runs,
     holm,
     interquartile_mean,
     interval_over_seeds,
@@ -114,6 +116,17 @@ def test_what_no_number_of_seeds_settles() -> None:
     assert seeds_needed(0.001, 1.0) is None
     assert seeds_needed(2.0, 0.0) == 2
     assert seeds_needed(50.0, 1.0) in (2, 3)
+
+
+def test_no_test_of_so_few_seeds_comes_down_to_the_level() -> None:
+    for level in (0.05, 0.05 / 3, 0.25):
+        fewest = fewest_pairs(level)
+        lowest = [sign_flip_p([np.arange(1.0, n + 1)]) for n in (fewest - 1, fewest)]
+        assert lowest[1] <= level < lowest[0]
+    assert (fewest_pairs(0.05), fewest_pairs(0.05 / 3)) == (6, 7)
+    assert fewest_runs(0.05, 3, 3) == 1  # 2/20, and 2/70
+    assert fewest_runs(0.05, 2, 5) == 0  # 1/21
+    assert fewest_runs(0.05, 2, 2, tasks=2) == 1  # 2/36
 
 
 def test_a_profile_is_the_share_of_runs_above_each_threshold() -> None:
