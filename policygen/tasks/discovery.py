@@ -92,12 +92,15 @@ def task_from_gym(
         encoding, remark = encoding_of(found, by_title["observation"], env)
         found = [replace(o, about=o.about or encoding) for o in found] if encoding else found
         assumed += [remark] if remark and not encoding else []
-        limit = limit_of(env)
-        if limit is None:
-            assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
+        limit, cuts = limit_of(env), list[int]()
         width = len(found) + sum(text.columns for text in texts)
-        warm_up = cache(lambda: _warm_up(env, width, step_timeout))
+        warm_up = cache(lambda: _warm_up(env, width, step_timeout, cuts))
         grid, remarks = _fitted_grid(found, warm_up) if found else (None, [])
+        if limit is None and len(cuts) > 1 and len(set(cuts)) == 1:
+            limit = cuts[0]
+            assumed.append(f"episodes have {limit} steps: the environment truncated {len(cuts)} random ones there")
+        elif limit is None:
+            assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
         assumed.extend(remarks)
         words = Phrases()
         if texts:
@@ -244,8 +247,10 @@ def _most_values(counts: Sequence[float]) -> float:
     return max((most for most in counts if most < math.inf and cells(most) <= _LARGEST_STATE_SPACE), default=0)
 
 
-def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> npt.NDArray[np.float64]:
+def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list[int]) -> npt.NDArray[np.float64]:
     """Observations of random actions from fixed seeds: shape (steps, width); of a slow environment fewer.
+
+    `cuts` gets the lengths of the episodes that the environment truncated.
 
     Raises:
         EnvironmentFault: it fails, does not answer, or observes something else than it says.
@@ -274,10 +279,12 @@ def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> npt.NDA
                 doing = "reset"
                 observation, _ = env.reset(seed=episode)
                 episode += 1
-                for _ in range(DEFAULT_MAX_STEPS):
+                for step in range(DEFAULT_MAX_STEPS):
                     keep(observation)
                     doing = "step"
                     observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+                    if truncated and not terminated:
+                        cuts.append(step + 1)
                     slow = time.monotonic() - begun > WARM_UP_SECONDS and len(rows) > 1
                     if terminated or truncated or slow or len(rows) >= _WARM_UP_STEPS:
                         break
