@@ -32,18 +32,19 @@ def without_extensions(
         asked: by the folders of sweeps' runs, resolved, what `budgets_asked` says; other runs are as they are.
     """
     own = [asked.get(member.folder.resolve()) for member in members]
+    smallest: dict[tuple[Path, str, str], Any] = {}
+    for member, stated in zip(members, own, strict=True):
+        for name in BUDGETS if stated is not None else ():
+            place, now = (member.folder.parent, member.task.name, name), getattr(member.config, name)
+            if now is not None:
+                smallest[place] = min(now, smallest.get(place, now))
     found, extended = [], Counter[str]()
     for member, stated in zip(members, own, strict=True):
         less = {}
         for name in BUDGETS if stated is not None else ():
             now = getattr(member.config, name)
-            peers = [
-                getattr(other.config, name)
-                for other, theirs in zip(members, own, strict=True)
-                if theirs is not None
-                and (other.folder.parent, other.task.name) == (member.folder.parent, member.task.name)
-            ]
-            before = _number(stated[name]) if stated and name in stated else min(filter(None, peers), default=None)
+            least = smallest.get((member.folder.parent, member.task.name, name))
+            before = _number(stated[name]) if stated and name in stated else least
             if now is not None and before is not None and now > before:
                 less[name] = type(now)(before)
         found.append(replace(member, config=member.config.model_copy(update=less)) if less else member)
