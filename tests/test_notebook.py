@@ -126,6 +126,16 @@ def test_the_guide_on_models_on_call(tmp_path: Path) -> None:
     assert re.search(r"^KeyInBox +mine.json +1.00 ", texts(notebook, "own"), re.MULTILINE)
 
 
+def test_the_guide_on_rewards(tmp_path: Path) -> None:
+    notebook = executed(NOTEBOOKS / "rewards.ipynb", tmp_path / "notebooks")
+    untold, told = (float(score) for score in re.findall(r"([\d.]+) \(exact\)", texts(notebook, "potential")))
+    assert told > untold + 0.2
+    assert texts(notebook, "objective").count(" for its objective (") == 2
+    assert "Attempt 1, the best policy:" in texts(notebook, "shape")
+    assert texts(notebook, "shape").count("- 100*energy: ") == 2
+    assert texts(notebook, "mistakes").count("line 4: ") == 3
+
+
 def test_without_runs_it_makes_three(tmp_path: Path) -> None:
     notebook = executed(NOTEBOOKS / "learning_curves.ipynb", tmp_path / "notebooks")
     assert "seed 2, attempt 1: " in texts(notebook, "runs")

@@ -133,9 +133,9 @@ def test_the_band_is_that_of_all_resamples() -> None:
     assert band.high[0] == pytest.approx(high, abs=0.7)
 
 
-def test_of_three_runs_the_outer_ones_count_a_quarter() -> None:
-    # 0.75 of three runs go at either end: a quarter of the outer ones stays beside the middle one.
-    assert average(arrays(*[[0]] * 3), arrays([0], [4], [100])).centre == pytest.approx([(4 + 0.25 * 100) / 1.5])
+def test_of_three_runs_all_count_and_of_four_the_middle_ones() -> None:
+    assert average(arrays(*[[0]] * 3), arrays([0], [4], [100])).centre == pytest.approx([104 / 3])
+    assert average(arrays(*[[0]] * 4), arrays([0], [4], [8], [100])).centre == pytest.approx([6])
 
 
 def test_the_average_takes_every_step_of_every_run() -> None:
