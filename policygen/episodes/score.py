@@ -78,9 +78,15 @@ def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], e
     std = float(returns.std(ddof=1)) if n > 1 else 0.0
     interval = None
     if n > 1:
-        half = t_quantile(0.975, n - 1) * std / math.sqrt(n)
+        half = half_interval(returns)
         interval = (mean - half, mean + half)
     return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds)
+
+
+def half_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
+    """Half of Student's 95% interval of the mean of n values; 0 for a single one."""
+    n = len(values)
+    return t_quantile(0.975, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
 
 
 def t_quantile(probability: float, degrees: int) -> float:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from policygen.episodes.exact import finite_mdp
 from policygen.episodes.optimum import expected_return
 from policygen.episodes.sampled import Sampler
-from policygen.episodes.score import episode_seeds, t_quantile
+from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor
 from policygen.files import write_atomically
@@ -165,8 +165,7 @@ def reached_in_words(lessons: Sequence[Lesson], episodes: int) -> str:
 
 def with_interval(values: Sequence[float]) -> str:
     """The mean with Student's 95% interval."""
-    half = t_quantile(0.975, len(values) - 1) * float(np.std(values, ddof=1)) / np.sqrt(len(values))
-    return f"{np.mean(values):.4g} ± {half:.2g}"
+    return f"{np.mean(values):.4g} ± {half_interval(values):.2g}"
 
 
 HEADER = f"""# What advice is worth to a learner

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.episodes.score import episode_seeds, t_quantile
+from policygen.episodes.score import episode_seeds, half_interval
 from policygen.errors import BudgetExhausted, UsageError
 from policygen.files import mark, write_atomically
 from policygen.llm import Provider, read_spec
@@ -81,10 +81,7 @@ class Row:
 
 def with_interval(values: Sequence[float]) -> tuple[float, float]:
     """The mean, and half of Student's 95% interval of it; 0 for a single value."""
-    if len(values) < 2:
-        return float(np.mean(values)), 0.0
-    half = t_quantile(0.975, len(values) - 1) * float(np.std(values, ddof=1)) / np.sqrt(len(values))
-    return float(np.mean(values)), float(half)
+    return float(np.mean(values)), half_interval(values)
 
 
 @dataclass(frozen=True, slots=True)
