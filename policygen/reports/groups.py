@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from policygen.episodes.score import Score, score_of_returns
-from policygen.llm import read_spec
+from policygen.llm import read_spec, reads_prompts
 from policygen.reports.style import Numbers
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
@@ -29,6 +29,7 @@ from policygen.tasks.task import Task
 
 RESAMPLES = 2_000
 MOST_POINTS = 200  # of a mean curve; a bootstrap at every wall-clock time of every run would take minutes
+NOT_RECORDED = "not recorded"
 FEWEST_FOR_IQM = 4  # whole runs are left out at both ends from here on; of three none would be
 
 # Settings that always tell runs apart where they are not the default ...
@@ -58,8 +59,9 @@ class Member:
     """A run as far as groups need it.
 
     Attributes:
-        templates: the digest of the texts its prompts were rendered from, or all of them and their first attempts where
-            they changed half way, and a digest of what a user had them say; empty where none are recorded.
+        templates: the digest of the templates its prompts were rendered from, or all of them and their first attempts
+            where they changed half way, and a digest of what a user had them say; `not recorded` where none are, and
+            empty where the provider reads no prompts.
         summary: what the run reported when it ended; None while it is unfinished.
     """
 
@@ -129,8 +131,14 @@ def read_member(folder: Path) -> Member:
         LogbookError: it is not a run folder, or is damaged.
     """
     logbook = Logbook(folder)
-    texts = ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(folder))))
-    return Member(folder, logbook.config(), logbook.task(), texts, logbook.summary())
+    config = logbook.config()
+    return Member(folder, config, logbook.task(), _templates(logbook, config), logbook.summary())
+
+
+def _templates(logbook: Logbook, config: RunConfig) -> str:
+    if not reads_prompts(config.llm):
+        return ""
+    return ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(logbook.folder)))) or NOT_RECORDED
 
 
 def _comments(folder: Path) -> str:
@@ -192,7 +200,7 @@ def _identity(run: Member) -> dict[str, Any]:
     return {
         "settings": settings,
         "proposals": run.config.llm if replayed is None else f"replay:{replayed.resolve()}",
-        "templates": run.templates if replayed is None else "",
+        "templates": run.templates,
         "task": _digest(task_to_record(run.task)),
     }
 
@@ -206,7 +214,7 @@ def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tup
     parts = [part for part in identity if any(other[part] != identity[part] for other in others)]
     said = {part: _digest(identity[part]) for part in parts}
     if "templates" in said:
-        said["templates"] = identity["templates"] or "not recorded"  # a digest as it stands in the run folder
+        said["templates"] = identity["templates"]  # a digest as it stands in the run folder
     return tuple(f"{part} {words}" for part, words in said.items())
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from policygen.errors import UsageError
 from policygen.files import list_resources
+from policygen.llm import reads_prompts
 from policygen.llm.replay import Replay
 from policygen.prompts.render import improve_template
 from policygen.prompts.templates import used_templates
@@ -20,7 +21,8 @@ from policygen.tasks.task import Task
 class TemplateWatch:
     """Records in a run folder which templates its prompts are rendered from, and from which attempt on others are.
 
-    Templates are read anew whenever their files change, so a run may see several versions of one.
+    Templates are read anew whenever their files change, so a run may see several versions of one. Where the provider
+    reads no prompts they make no difference, and it is not worth a warning.
     """
 
     def __init__(self, config: RunConfig, logbook: Logbook) -> None:
@@ -46,6 +48,8 @@ class TemplateWatch:
         now = TemplateTexts(number, texts)
         self._versions.append(now)
         self._logbook.write_templates(self._versions)
+        if not reads_prompts(self._config.llm):
+            return
         if before is not None:
             warnings.warn(
                 f"from attempt {number} on the prompts are rendered from other templates "

@@ -180,7 +180,7 @@ def test_long_runs_are_thinned_and_keep_their_ends() -> None:
 
 
 def test_a_run_that_a_user_steered_is_averaged_with_no_other(tmp_path: Path) -> None:
-    steered, told_later, alone = (ended(tmp_path, [0.1], seed=i) for i in range(3))
+    steered, told_later, alone = (ended(tmp_path, [0.1], seed=i, llm="openai:m") for i in range(3))
     Steering(steered).say("Brake earlier.")
     Steering(told_later).say("Never told to any prompt.")
     assert len(groups_of(steered, told_later, alone)) == 1

@@ -12,6 +12,7 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, attempts_of
 import policygen
 from policygen.errors import LogbookError, UsageError
 from policygen.files import find_resource
+from policygen.reports.compare.contenders import read_field
 from policygen.reports.groups import grouped, read_member
 from policygen.runs.logbook import Logbook
 from policygen.runs.texts import mixed
@@ -31,6 +32,12 @@ def edit(name: str, sentence: str) -> None:
     own.write_text(shipped.read_text() + sentence)
 
 
+def written(seed: int, iterations: int = 1) -> Path:
+    """A run whose provider reads prompts."""
+    replies = Written([ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE])
+    return policygen.run("frozenlake", seed=seed, llm=replies, **{**QUICK, "iterations": iterations}).folder
+
+
 def labels(*folders: Path) -> list[str]:
     return [group.label for group in grouped([read_member(folder) for folder in folders])]
 
@@ -47,10 +54,9 @@ def test_a_run_records_the_texts_of_its_templates_and_what_they_include() -> Non
 
 
 def test_runs_with_an_edited_template_are_not_averaged_with_those_before() -> None:
-    first = policygen.run("frozenlake", seed=1, **QUICK).folder
+    first = written(1)
     edit("_best", "Be bold.")
-    second = policygen.run("frozenlake", seed=2, **QUICK).folder
-    third = policygen.run("frozenlake", seed=3, **QUICK).folder
+    second, third = written(2), written(3)
     one, two = labels(first, second, third)
     digests = [Logbook(folder).templates()[0].digest for folder in (first, second)]
     assert one.endswith(f"templates {digests[0]}")
@@ -59,7 +65,7 @@ def test_runs_with_an_edited_template_are_not_averaged_with_those_before() -> No
 
 
 def test_a_run_from_before_templates_were_recorded_stands_alone() -> None:
-    old, new = (policygen.run("frozenlake", seed=seed, **QUICK).folder for seed in (1, 2))
+    old, new = written(1), written(2)
     (old / "templates.json").unlink()
     assert labels(old, new)[0].endswith("templates not recorded")
 
@@ -74,10 +80,10 @@ def broken_off(folder: Path) -> None:
 
 
 def test_a_run_resumed_with_an_edited_template_says_so_and_is_marked_as_mixed() -> None:
-    pure, folder = (policygen.run("cartpole", seed=seed, **{**QUICK, "iterations": 3}).folder for seed in (1, 2))
+    pure, folder = written(1, iterations=3), written(2, iterations=3)
     broken_off(folder)
     edit("system", "Be bold.")
-    begun = resume(folder)
+    begun = resume(folder, Written([ALWAYS_RIGHT, BEST_LAKE]))
     with pytest.warns(UserWarning, match=r"^from attempt 2 on .* \(system; digest \w{8} before, \w{8} now\)"):
         list(begun.attempts())
     begun.finish()
@@ -89,6 +95,22 @@ def test_a_run_resumed_with_an_edited_template_says_so_and_is_marked_as_mixed() 
     one, two = labels(pure, folder)
     assert two.endswith(f"templates {before.digest} from attempt 1, {after.digest} from attempt 2")
     assert one.endswith(f"templates {before.digest}")
+
+
+def test_templates_make_no_difference_to_a_run_that_reads_no_prompts() -> None:
+    settings = {**QUICK, "iterations": 2}
+    before, folder = (policygen.run("frozenlake", seed=seed, **settings).folder for seed in (1, 2))
+    broken_off(folder)
+    edit("system", "Be bold.")
+    begun = resume(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        list(begun.attempts())
+    begun.finish()
+    after = policygen.run("frozenlake", seed=3, **settings).folder
+    assert labels(before, folder, after) == ["builtin (no language model), table policy"]
+    field = read_field([str(before), str(folder), str(after)])
+    assert field.contenders == ["builtin (no language model)"]
 
 
 def test_a_template_edited_while_a_run_works_is_noticed() -> None:
@@ -106,11 +128,11 @@ def test_a_template_edited_while_a_run_works_is_noticed() -> None:
 
 
 def test_a_run_resumed_as_it_was_says_nothing() -> None:
-    folder = policygen.run("cartpole", **{**QUICK, "iterations": 2}).folder
+    folder = written(1, iterations=2)
     broken_off(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        list(resume(folder).attempts())
+        list(resume(folder, Written([ALWAYS_RIGHT])).attempts())
     assert len(Logbook(folder).templates()) == 1
 
 

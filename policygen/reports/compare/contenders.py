@@ -201,7 +201,8 @@ def _names(members: Sequence[Member], by: str | None) -> list[str]:
     differing = _differing(members)
     texts: dict[str, set[str]] = {}  # templates that were edited between runs
     for member in members:
-        texts.setdefault(member.task.name, set()).add(member.templates)
+        if member.templates:
+            texts.setdefault(member.task.name, set()).add(member.templates)
     edited = "template" not in differing and any(len(found) > 1 for found in texts.values())
     names = []
     for member in members:
@@ -212,7 +213,7 @@ def _names(members: Sequence[Member], by: str | None) -> list[str]:
         telling = [name for name in differing if name != "llm"]
         parts = [] if telling and "llm" not in differing else [proposals_label(member.config.llm)]
         parts += [_word(member.config, name) for name in telling]
-        parts += [f"templates {member.templates or 'not recorded'}"] if edited else []
+        parts += [f"templates {member.templates}"] if edited and member.templates else []
         names.append(", ".join(filter(None, parts)))
     return names
 
