@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import BASE_URL, PATH, assignment, say, trust_option
-from policygen.errors import PolicygenError, UsageError
+from policygen.cli.options import say, trust_option
+from policygen.cli.seats import carried_out, check_settings, requests_in_words, seat_options, tell_key
 
 if TYPE_CHECKING:
     from policygen.roles.drive import Drive, Outcome
@@ -26,15 +25,9 @@ if TYPE_CHECKING:
     default=0,
     help="Steps before that are shown: what came of what (default 0).",
 )
-@click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4).")
-@click.option("--template", help="What is asked at a step: a name in templates/ or a path (default: drive).")
-@click.option("--seed", type=click.IntRange(0), help="Chooses the episodes (default 0).")
-@BASE_URL
-@click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included.")
-@click.option("--max-tokens", type=int, help="Most tokens, in and out.")
-@click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known.")
-@assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated.")
-@click.option("--out", type=PATH, help="The drive's folder (default: a new one in results/).")
+@seat_options(
+    "What is asked at a step: a name in templates/ or a path (default: drive).", "Chooses the episodes (default 0)."
+)
 @trust_option
 def drive(
     task: str,
@@ -54,40 +47,31 @@ def drive(
     `eval`, `show` and `film` read. The same command with the same --out goes on from the answers kept there; budgets
     are those of one command.
     """
-    from policygen.roles.drive import Drive, Plan, default_folder
-    from policygen.roles.seat import SETTINGS
+    from policygen.roles.drive import Drive, Plan
+    from policygen.roles.seat import default_folder
     from policygen.runs.config import effective_config
     from policygen.tasks.load import load_task
+    from policygen.tasks.spaces import slug
 
-    for text in assignments:
-        if (name := text.partition("=")[0].strip()) not in SETTINGS:
-            raise UsageError(f"--set {name}: makes no difference to a drive; what does is {', '.join(SETTINGS)}")
+    check_settings(assignments)
     concurrency, template = options.pop("concurrency"), options.pop("template")
     loaded = load_task(task, trust=trust)
     config = effective_config(loaded, task, assignments=assignments, options=options)
     plan = Plan(episodes, memory, concurrency, template)
-    folder = out or default_folder(loaded, config)
     begun = Drive(
         loaded,
         config.trusted() if trust else config,
         plan,
-        folder,
+        out or default_folder(f"{slug(loaded.name)}-driven", config),
         on_episode=lambda trajectory: say(_episode(begun)),
         tell=lambda wait: say(f"  {wait}", err=True),
     )
     _introduce(begun)
-    try:
-        outcome = begun.carry_out()
-    except (KeyboardInterrupt, PolicygenError):
-        say(f"No answer is lost: the same command with --out {shlex.quote(str(folder))} goes on from them", err=True)
-        raise
-    for line in _report(begun, outcome):
+    for line in _report(begun, carried_out(begun)):
         say(line)
 
 
 def _introduce(drive: Drive) -> None:
-    from policygen.llm.base import Keyed
-
     task, plan, provider = drive.task, drive.plan, drive.provider
     who = provider.spec if provider.is_language_model else f"{provider.spec}, which is no language model"
     side = drive.asker.concurrency
@@ -103,8 +87,7 @@ def _introduce(drive: Drive) -> None:
     say(f"  shown: {seen}{steps}; {'one question' if side == 1 else f'up to {side} questions'} at a time")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
-    if isinstance(provider, Keyed) and provider.key_goes_to:
-        say(f"  {provider.key_goes_to}")
+    tell_key(provider)
 
 
 def _episode(drive: Drive) -> str:
@@ -122,7 +105,6 @@ def _report(drive: Drive, outcome: Outcome) -> Iterator[str]:
     """What came of it, as lines."""
     from policygen.episodes.score import sampled_score
 
-    who = "requests" if outcome.is_language_model else "requests, none to a language model"
     yield ""
     if outcome.stopped:
         lost = outcome.planned - outcome.episodes
@@ -142,12 +124,11 @@ def _report(drive: Drive, outcome: Outcome) -> Iterator[str]:
     share = counts.hits / counts.steps if counts.steps else 0.0
     yield (
         f"{counts.steps:,} decisions, {counts.hits:,} of them ({share:.0%}) in situations known by then; "
-        f"{counts.situations:,} situations, {outcome.requests:,} {who}"
-        + (f", {outcome.cached} answers kept from before" if outcome.cached else "")
+        f"{counts.asked:,} situations, {requests_in_words(outcome)}"
     )
     yield (
         f"{counts.repairs} answers had to be repaired; {counts.fallbacks} situations fell back to another action, "
-        f"in {counts.fallback_steps} decisions"
+        f"in {counts.fallback_uses} decisions"
     )
     if outcome.is_language_model:
         tokens = "unknown" if outcome.tokens_per_episode is None else f"{outcome.tokens_per_episode:,.0f}"

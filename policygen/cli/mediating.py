@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import BASE_URL, PATH, assignment, say
-from policygen.errors import PolicygenError, UsageError
+from policygen.cli.options import PATH, say
+from policygen.cli.seats import carried_out, check_settings, requests_in_words, seat_options, tell_key
 
 if TYPE_CHECKING:
     from policygen.roles.mediate import Mediation, Outcome, Row
@@ -34,15 +34,10 @@ DEFAULT = ("always", "never", "random", "hard-coded", "learned")
 )
 @click.option("--train", type=click.IntRange(100), help="Episodes to learn a mediator from (default 3000).")
 @click.option("--cost", type=click.FloatRange(0, 1), help="Of a question, while learning (default 0.01).")
-@click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4).")
-@click.option("--template", help="What is asked: a name in templates/ or a path (default: mediate).")
-@click.option("--seed", type=click.IntRange(0), help="Chooses the episodes, and those to learn from (default 0).")
-@BASE_URL
-@click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included.")
-@click.option("--max-tokens", type=int, help="Most tokens, in and out.")
-@click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known.")
-@assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated.")
-@click.option("--out", type=PATH, help="The folder of what comes of it (default: a new one in results/).")
+@seat_options(
+    "What is asked: a name in templates/ or a path (default: mediate).",
+    "Chooses the episodes, and those to learn from (default 0).",
+)
 @click.option("-o", "--output", type=PATH, help="Also write the table to this file, as Markdown.")
 def mediate(
     rooms: tuple[str, ...],
@@ -64,17 +59,14 @@ def mediate(
     """
     from policygen.files import write_atomically
     from policygen.reports.mediating import page
-    from policygen.roles.mediate import Mediation, Plan, default_folder
+    from policygen.roles.mediate import Mediation, Plan
     from policygen.roles.mediator import LEARNED, mediator_of
-    from policygen.roles.seat import SETTINGS
+    from policygen.roles.seat import default_folder
     from policygen.runs.config import effective_config
     from policygen.search.on_call import COST, EPISODES, TASK, learned_mediator, named_mediators, rooms_of
     from policygen.tasks.load import load_task
 
-    known = [name for name in SETTINGS if name not in ("ablate", "step_timeout")]
-    for text in assignments:
-        if (name := text.partition("=")[0].strip()) not in known:
-            raise UsageError(f"--set {name}: makes no difference here; what does is {', '.join(known)}")
+    check_settings(assignments, without=("ablate", "step_timeout"))
     episodes, concurrency, template = (options.pop(name) for name in ("episodes", "concurrency", "template"))
     train = options.pop("train") or EPISODES
     cost = options.pop("cost")
@@ -82,8 +74,6 @@ def mediate(
     chosen, names = rooms_of(rooms), names or DEFAULT
     task = load_task(TASK)
     config = effective_config(task, TASK, assignments=assignments, options=options)
-    folder = out or default_folder(config)
-
     named = named_mediators(names)
 
     def mediators(room: str) -> Iterator[Mediator]:
@@ -98,16 +88,12 @@ def mediate(
         task,
         config,
         Plan(chosen, mediators, episodes, concurrency, template),
-        folder,
+        out or default_folder("on-call", config),
         on_row=lambda row: say(_line(row)),
         tell=lambda wait: say(f"  {wait}", err=True),
     )
     _introduce(begun)
-    try:
-        outcome = begun.carry_out()
-    except (KeyboardInterrupt, PolicygenError):
-        say(f"No answer is lost: the same command with --out {shlex.quote(str(folder))} goes on from them", err=True)
-        raise
+    outcome = carried_out(begun)
     for line in _report(outcome):
         say(line)
     if output is not None:
@@ -116,17 +102,14 @@ def mediate(
         command = shlex.join([*words, "--episodes", str(episodes), "-o", str(output)])
         write_atomically(output, page(outcome, command))
         say(f"table: {output}")
-    say(f"results: {folder}")
+    say(f"results: {begun.folder}")
 
 
 def _introduce(begun: Mediation) -> None:
-    from policygen.llm.base import Keyed
-
     provider, plan = begun.provider, begun.plan
     who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, no language model"
     say(f"on call: {who}; {plan.episodes} episodes for each mediator, the same for all")
-    if isinstance(provider, Keyed) and provider.key_goes_to:
-        say(f"  {provider.key_goes_to}")
+    tell_key(provider)
     say(f"{'room':16}{'mediator':12}{'doors opened':20}{'return':17}{'steps':14}questions")
 
 
@@ -148,12 +131,11 @@ def _report(outcome: Outcome) -> Iterator[str]:
     yield from filter(None, (aim(outcome, room) for room, _ in outcome.tables))
     if outcome.stopped:
         yield f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out"
-    who = "requests" if outcome.is_language_model else "requests, none to a language model"
-    kept = f", {outcome.cached} answers kept from before" if outcome.cached else ""
-    yield f"{outcome.plans} different reports were planned for: {outcome.requests} {who}{kept}"
+    counts = outcome.counts
+    yield f"{counts.asked} different reports were planned for: {requests_in_words(outcome)}"
     yield (
-        f"{outcome.repairs} answers had to be repaired; {outcome.fallbacks} reports fell back to exploring, "
-        f"{outcome.fallback_uses} times"
+        f"{counts.repairs} answers had to be repaired; {counts.fallbacks} reports fell back to exploring, "
+        f"{counts.fallback_uses} times"
     )
     if outcome.is_language_model:
         usd = "cost unknown" if outcome.usd is None else f"${outcome.usd:.4f}"

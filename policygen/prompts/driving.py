@@ -8,7 +8,7 @@ situations are equal questions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,10 +58,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that a model is shown at one step; equal situations are one question."""
+    """All that a model is shown at one step; equal situations are one question.
+
+    The `observation` that first led into it, of shape (d,), travels beside the prompt for whoever is no language model.
+    """
 
     now: tuple[Quantity, ...]
     recent: tuple[Step, ...] = ()
+    observation: npt.NDArray[Any] | None = field(default=None, compare=False)
 
 
 class Window:
@@ -157,15 +161,15 @@ class Questions:
                 return
         self._refuse_length(Prompt((self._system,)))
 
-    def prompt(self, situation: Situation, observation: npt.NDArray[Any]) -> Prompt:
-        """The question for a situation; `observation` travels beside it for whoever is no language model.
+    def prompt(self, situation: Situation) -> Prompt:
+        """The question for a situation.
 
         Raises:
             TemplateError: it cannot be rendered, or is too long.
         """
         said = {"now": situation.now, "recent": situation.recent, "memory": self._memory, "form": self._form}
         request = Message("user", render_template(self._template, said))
-        prompt = Prompt((self._system, request), observation)
+        prompt = Prompt((self._system, request), situation.observation)
         if prompt.estimated_tokens > self._most:
             self._refuse_length(prompt)
         return prompt

@@ -116,8 +116,8 @@ def page(outcome: Outcome, command: str) -> str:
     for room, text in outcome.tables:
         lines += ["", f"The learned mediator of {room}:", "", "```text", text.strip(), "```"]
     plans = (
-        f"{outcome.plans} different reports were planned for; {outcome.repairs} answers had to be repaired, and "
-        f"{outcome.fallbacks} reports had no plan even then"
+        f"{outcome.counts.asked} different reports were planned for; {outcome.counts.repairs} answers had to be "
+        f"repaired, and {outcome.counts.fallbacks} reports had no plan even then"
     )
     if outcome.is_language_model:
         usd = "cost unknown" if outcome.usd is None else f"{outcome.usd:.4f} USD"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.policies.policy import Policy
 from policygen.prompts.driving import Questions, Situation, Step, Window, in_words
+from policygen.roles.answers import Answers, Counts
 from policygen.roles.decisions import Action, as_action, neutral, read_decision
 from policygen.roles.questions import Asker
 from policygen.tasks.task import Task
@@ -59,22 +59,15 @@ class Answer:
 
 
 @dataclass
-class Counts:
+class DriveCounts(Counts):
     """What driving took.
 
     Attributes:
         steps: actions taken; `hits` of them in situations that were met before, or by another episode at the same time.
-        situations: different ones that were asked about and answered.
-        repairs: questions asked again because the answer said no action.
-        fallbacks: situations in which no answer did, and `fallback_steps`, how often they were met.
     """
 
     steps: int = 0
-    situations: int = 0
     hits: int = 0
-    repairs: int = 0
-    fallbacks: int = 0
-    fallback_steps: int = 0
 
 
 @dataclass
@@ -97,7 +90,7 @@ class Driver:
     questions: Questions
     memory: int = 0
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None
-    counts: Counts = field(default_factory=Counts)
+    counts: DriveCounts = field(default_factory=DriveCounts)
     chosen: dict[int, Counter[Action]] = field(default_factory=dict)
     ended: list[Trajectory] = field(default_factory=list)
     seconds: float = 0.0
@@ -106,10 +99,15 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.window = Window(self.task)
-        self._known: dict[Situation, Answer] = {}
+        self._answers = Answers(
+            self.asker,
+            self.counts,
+            self.questions.prompt,
+            repair=self.questions.repair,
+            read=lambda reply, situation: read_decision(reply, self.task),
+        )
+        self._instead: dict[Situation, Action] = {}  # of an action that no answer said
         self._totals: Counter[Action] = Counter()
-        self._asked = 0
-        self._lock = threading.Lock()  # of what several threads keep
 
     def begin(self, episodes: int, /) -> AtTheWheel:
         """Take up so many episodes; what was asked before stays known."""
@@ -120,49 +118,31 @@ class Driver:
         """The action that the model chose most often, of equals the one chosen first; None before it chose any."""
         return max(self._totals, key=lambda action: self._totals[action], default=None)
 
-    def answers(self, situations: list[Situation], observations: Rows) -> list[Answer]:
+    def answers(self, situations: list[Situation]) -> list[Answer]:
         """What is done in situations met side by side; those not met before are asked about, together.
 
         Raises:
             BudgetExhausted, ProviderError: not all could be asked; what was answered is known the next time.
         """
-        new = {}
-        for situation, observation in zip(situations, observations, strict=True):
-            if situation not in self._known and situation not in new:
-                new[situation] = observation
         fallback = self.most_chosen or neutral(self.task)
-        first = self._asked + 1
-        self._asked += len(new)
-        started = time.perf_counter()
+        before, started = self.counts.asked, time.perf_counter()
         try:
-            self.asker.together(
-                lambda item: self._decide(item[0], *item[1], fallback), list(enumerate(new.items(), start=first))
-            )
+            decisions = self._answers.to(situations)
         finally:
             self.seconds += time.perf_counter() - started
-        self.counts.hits += len(situations) - len(new)
-        return [self._known[situation] for situation in situations]
-
-    def _decide(self, number: int, situation: Situation, observation: Any, fallback: Action) -> None:
-        """Ask, once more if the reply says no action, and keep what is done."""
-        prompt = self.questions.prompt(situation, np.asarray(observation))
-        reply = self.asker.ask(number, 0, prompt).reply
-        decision, repairs = read_decision(reply, self.task), 0
-        if decision.action is None:
-            repairs = 1
-            again = self.asker.ask(number, 1, self.questions.repair(prompt, reply.text, decision.problem)).reply
-            decision = read_decision(again, self.task)
-        with self._lock:
-            self.counts.situations += 1
-            self.counts.repairs += repairs
-            self.counts.fallbacks += decision.action is None
-            self._known[situation] = Answer(decision.action or fallback, decision.action is not None)
+        self.counts.hits += len(situations) - (self.counts.asked - before)
+        return [
+            Answer(decision.action, True)
+            if decision.action is not None
+            else Answer(self._instead.setdefault(situation, fallback), False)
+            for situation, decision in zip(situations, decisions, strict=True)
+        ]
 
     def note(self, cell: int | None, answer: Answer) -> None:
         """Count an action that was taken in a cell."""
         self.counts.steps += 1
         if not answer.stated:
-            self.counts.fallback_steps += 1
+            self.counts.fallback_uses += 1
             return
         self._totals[answer.action] += 1
         if cell is not None:
@@ -182,10 +162,10 @@ class AtTheWheel:
         driver = self._driver
         indices = [int(row) for row in rows]
         situations = [
-            Situation(driver.window.shown(observation), tuple(self._recent[row]))
+            Situation(driver.window.shown(observation), tuple(self._recent[row]), np.array(observation))
             for row, observation in zip(indices, observations, strict=True)
         ]
-        answers = driver.answers(situations, observations)
+        answers = driver.answers(situations)
         for row, situation, answer, observation in zip(indices, situations, answers, observations, strict=True):
             driver.note(driver.window.cell(observation), answer)
             self._under_way[row] = situation, answer.action

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.policies.policy import Policy
 from policygen.prompts.mediating import PlanQuestions
+from policygen.roles.answers import Answers, Counts
 from policygen.roles.plans import read_plan
 from policygen.roles.questions import Asker
 from policygen.tasks.task import Task
@@ -41,27 +41,18 @@ class Rules:
         return Diagnosis(True, ("rules for rooms with a locked door; not a language model",))
 
 
-@dataclass
 class Planner:
     """Asks a model for plans, once for every report of a room; what was asked before is known.
 
     An answer that says no plan gets one repair. If that says none either, the plan is to explore, and is counted.
-
-    Attributes:
-        asked: different reports that were asked about and answered.
-        repairs: questions asked again because the answer said no plan.
-        fallbacks: reports to which no answer did; `fallback_uses` counts how often such a plan was followed.
     """
 
-    asker: Asker
-    rooms: Mapping[str, PlanQuestions]
-    asked: int = 0
-    repairs: int = 0
-    fallbacks: int = 0
-    fallback_uses: int = 0
-    _known: dict[tuple[str, Report], Plan | None] = field(default_factory=dict)
-    _number: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # of what several threads keep
+    def __init__(self, asker: Asker, rooms: Mapping[str, PlanQuestions]) -> None:
+        self.counts = Counts()
+        self._answers = {
+            room: Answers(asker, self.counts, questions.prompt, repair=questions.repair, read=read_plan)
+            for room, questions in rooms.items()
+        }
 
     def plans(self, room: str, reports: Sequence[Report]) -> list[Plan]:
         """What to do in episodes side by side; what is new is asked together.
@@ -69,27 +60,9 @@ class Planner:
         Raises:
             BudgetExhausted, ProviderError: not all could be asked; what was answered is known the next time.
         """
-        new = [report for report in dict.fromkeys(reports) if (room, report) not in self._known]
-        first, self._number = self._number + 1, self._number + len(new)
-        self.asker.together(lambda item: self._ask(room, *item), list(enumerate(new, start=first)))
-        plans = [self._known[room, report] for report in reports]
-        self.fallback_uses += sum(plan is None for plan in plans)
+        plans = [said.plan for said in self._answers[room].to(reports)]
+        self.counts.fallback_uses += sum(plan is None for plan in plans)
         return [FALLBACK if plan is None else plan for plan in plans]
-
-    def _ask(self, room: str, number: int, report: Report) -> None:
-        questions, repairs = self.rooms[room], 0
-        prompt = questions.prompt(report)
-        reply = self.asker.ask(number, 0, prompt).reply
-        said = read_plan(reply, report)
-        if said.plan is None:
-            repairs = 1
-            again = self.asker.ask(number, 1, questions.repair(prompt, reply.text, said.problem)).reply
-            said = read_plan(again, report)
-        with self._lock:
-            self.asked += 1
-            self.repairs += repairs
-            self.fallbacks += said.plan is None
-            self._known[room, report] = said.plan
 
 
 # --- when to ask -----------------------------------------------------------------------------------------------------

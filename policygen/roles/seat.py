@@ -1,16 +1,22 @@
-"""What a model needs in any seat beside the loop: who it is, a folder that one process holds, questions on record."""
+"""What a model needs in any seat beside the loop: who it is, a folder that one process holds, what came of it."""
 
 from __future__ import annotations
 
+import json
+import re
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
-from policygen.errors import PlaceError, UsageError
-from policygen.files import read_json
+from policygen.errors import BudgetExhausted, PlaceError, UsageError
+from policygen.files import mark, read_json, write_atomically
 from policygen.llm import Provider, Several, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
+from policygen.roles.answers import Counts
 from policygen.roles.proposer import LanguageModel
 from policygen.roles.questions import Asker, Record
 from policygen.runs.config import RunConfig
@@ -44,7 +50,146 @@ def one_model(config: RunConfig, does: str) -> Provider:
     return provider
 
 
-def folder_held(folder: Path, file: str, kind: str, told: Mapping[str, Any]) -> RunLock:
+def check_price(provider: Provider, config: RunConfig, task: Task) -> None:
+    """Refuse a limit of cost that cannot be held.
+
+    Raises:
+        UsageError: the model's price is unknown.
+    """
+    if provider.is_language_model:
+        LanguageModel(provider, config).check(task)
+
+
+def default_folder(name: str, config: RunConfig) -> Path:
+    """A new name under results/ for what is called `name`."""
+    provider = re.sub(r"\W+", "-", read_spec(config.llm).name)
+    return Path("results") / f"{name}-{provider}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a seat and what it took. A kind of seat adds its own; the saved form has all of it side by side.
+
+    Attributes:
+        is_language_model: whether one was asked; what stands in for it makes no `llm_calls`.
+        counts: what came of asking.
+        requests: sent, repeated ones included; `cached` answers were paid for before.
+        stopped: why it ended early; empty where it did not.
+    """
+
+    llm: str
+    is_language_model: bool
+    seed: int
+    counts: Counts = field(default_factory=Counts)
+    llm_calls: int = 0
+    requests: int = 0
+    cached: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = 0.0
+    stopped: str = ""
+    finished: bool = False
+
+
+Found = TypeVar("Found", bound=Outcome)
+
+
+class Seat(ABC, Generic[Found]):
+    """A model in a seat, in a folder that this process holds; `carry_out` lets it work.
+
+    Args:
+        folder: where its files go; one that holds the same already goes on from the answers kept there.
+        begun: what is known before anything is asked.
+        concurrency: questions under way at a time.
+        tell: told of the waits that servers ask for.
+
+    Raises:
+        UsageError: the folder holds something else.
+        LogbookError: it cannot be written, or another process works in it.
+    """
+
+    file: ClassVar[str]  # of what came of it
+    kind: ClassVar[str]
+    same: ClassVar[tuple[str, ...]]  # what a folder must say of the one that goes on in it
+
+    def __init__(
+        self,
+        folder: Path,
+        config: RunConfig,
+        provider: Provider,
+        begun: Found,
+        *,
+        concurrency: int,
+        tell: Callable[[Wait], None],
+    ) -> None:
+        self.folder, self.config, self.provider, self._begun = folder, config, provider, begun
+        self._lock = _held(folder, self.file, self.kind, {name: getattr(begun, name) for name in self.same})
+        try:
+            self._write(begun)  # says what it is before anything is asked
+            self.asker = _asker(folder, provider, config, concurrency=concurrency, tell=tell)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def carry_out(self) -> Found:
+        """Work until all is done or a budget is spent, and write everything down; also what an interruption leaves.
+
+        Raises:
+            ProviderError: the model cannot be asked.
+            EnvironmentFault: the environment failed.
+        """
+        stopped = "interrupted"
+        try:
+            try:
+                self._work()
+                stopped = ""
+            except BudgetExhausted as error:
+                stopped = str(error)
+            finally:
+                self._keep()
+                self._write(self._outcome(stopped))
+            self._finish()
+            outcome = self._outcome(stopped, finished=True)
+            self._write(outcome)
+            return outcome
+        finally:
+            self._lock.release()
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Do all that asks the model."""
+
+    def _keep(self) -> None:
+        """Write files beside what was found, whatever ended the work."""
+
+    def _finish(self) -> None:
+        """What is left to do when the work was not interrupted."""
+
+    @abstractmethod
+    def _found(self) -> Found:
+        """What there is by now; what asking took is added to it."""
+
+    def _outcome(self, stopped: str, *, finished: bool = False) -> Found:
+        ledger = self.asker.ledger
+        return replace(
+            self._found(),
+            llm_calls=ledger.calls if self.provider.is_language_model else 0,
+            requests=ledger.calls,
+            cached=ledger.cached,
+            tokens_in=ledger.tokens_in,
+            tokens_out=ledger.tokens_out,
+            usd=ledger.usd,
+            stopped=stopped,
+            finished=finished,
+        )
+
+    def _write(self, outcome: Found) -> None:
+        record = asdict(outcome)
+        record |= record.pop("counts")
+        write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **record}, indent=1))
+
+
+def _held(folder: Path, file: str, kind: str, told: Mapping[str, Any]) -> RunLock:
     """A folder for what `kind` names, held by this process; one that holds the same already is gone on with.
 
     Args:
@@ -78,7 +223,7 @@ def folder_held(folder: Path, file: str, kind: str, told: Mapping[str, Any]) -> 
     return lock
 
 
-def asker_in(
+def _asker(
     folder: Path,
     provider: Provider,
     config: RunConfig,
@@ -102,13 +247,3 @@ def asker_in(
         record=Record(transcript.record_sent, transcript.record) if asked else Record(exchanged=said),
         tell=tell,
     )
-
-
-def check_price(provider: Provider, config: RunConfig, task: Task) -> None:
-    """Refuse a limit of cost that cannot be held.
-
-    Raises:
-        UsageError: the model's price is unknown.
-    """
-    if provider.is_language_model:
-        LanguageModel(provider, config).check(task)

@@ -71,9 +71,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome, ChatS
 def test_every_situation_is_asked_once_and_what_it_says_is_played(lake: tuple[Path, Outcome, ChatServer]) -> None:
     _, outcome, server = lake
     now = [text for text in asked(server) if text.startswith("Now:")]
-    assert len(now) == len(set(now)) == outcome.counts.situations
+    assert len(now) == len(set(now)) == outcome.counts.asked
     assert now[0] == "Now:\n- row: 0\n- column: 0\n\nWhich action?\n"
-    assert outcome.counts.steps == outcome.counts.situations + outcome.counts.hits
+    assert outcome.counts.steps == outcome.counts.asked + outcome.counts.hits
     assert (outcome.episodes, outcome.finished, outcome.stopped) == (2, True, "")
 
 
@@ -82,7 +82,7 @@ def test_an_answer_without_an_action_gets_one_repair_and_then_falls_back_and_is_
 ) -> None:
     _, outcome, server = lake
     assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
-    assert outcome.requests == outcome.llm_calls == outcome.counts.situations + outcome.counts.repairs
+    assert outcome.requests == outcome.llm_calls == outcome.counts.asked + outcome.counts.repairs
     repair = server.chats[2].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert repair[2]["content"] == "Hm."
@@ -90,8 +90,8 @@ def test_an_answer_without_an_action_gets_one_repair_and_then_falls_back_and_is_
     # What the model did not choose is no decision of the table.
     chosen = {tuple(one["bins"].values()): one["chosen"] for one in outcome.decisions}
     counts = outcome.counts
-    assert sum(sum(times.values()) for times in chosen.values()) == counts.steps - counts.fallback_steps
-    assert len(chosen) == counts.situations - counts.fallbacks
+    assert sum(sum(times.values()) for times in chosen.values()) == counts.steps - counts.fallback_uses
+    assert len(chosen) == counts.asked - counts.fallbacks
 
 
 def test_decisions_become_a_table_that_is_a_policy_like_any_other(lake: tuple[Path, Outcome, ChatServer]) -> None:
@@ -127,7 +127,7 @@ def test_the_steps_before_belong_to_the_situation() -> None:
     questions = asked(server)
     assert questions[0].startswith("The episode begins.\n\nNow:\n- row: 0\n- column: 0\n")
     assert questions[1].startswith("The last step:\n- row 0, column 0: you chose down, reward 0\n\nNow:\n")
-    assert len(set(questions)) == len(questions) == outcome.counts.situations
+    assert len(set(questions)) == len(questions) == outcome.counts.asked
 
 
 def test_continuous_observations_are_shown_as_bins_with_units() -> None:
@@ -147,7 +147,7 @@ def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
     assert "bin" not in asked(server)[0]
     assert outcome.table is None
     assert not Path("out/best.json").exists()
-    assert outcome.requests == 5 == outcome.counts.situations
+    assert outcome.requests == 5 == outcome.counts.asked
     assert outcome.stopped == "all 5 calls (--max-calls) are used"
     assert outcome.episodes == 0
 
@@ -238,8 +238,8 @@ def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None
         outcome = driven(server).carry_out()
         again = driven(server, plan=Plan(3, concurrency=1, table_episodes=2)).carry_out()
     assert outcome.finished
-    assert (outcome.cached, outcome.requests) == (2, outcome.counts.situations - 2)
-    assert again.cached >= outcome.counts.situations
+    assert (outcome.cached, outcome.requests) == (2, outcome.counts.asked - 2)
+    assert again.cached >= outcome.counts.asked
     assert again.returns[:2] == outcome.returns
 
 
@@ -297,7 +297,7 @@ def test_a_broken_or_endless_template_is_a_sentence() -> None:
 def test_what_several_actuators_are_asked_for_is_told_in_order() -> None:
     questions = Questions(PAIR, memory=1)
     speed = Quantity("total", "", "0 and above", 1, labelled=True)
-    prompt = questions.prompt(Situation((speed,), (Step((speed,), "high, 0", -1.5),)), None)  # type: ignore[arg-type]
+    prompt = questions.prompt(Situation((speed,), (Step((speed,), "high, 0", -1.5),)))
     assert "gear, horn, in this order" in prompt.messages[0].content
     assert prompt.messages[0].content.endswith("Action: low, 0\n")
     assert "- total 0 and above: you chose high, 0, reward -1.5\n" in prompt.messages[1].content
@@ -343,7 +343,7 @@ def test_mistakes_are_one_sentence(line: Line) -> None:
         return said
 
     assert (
-        "--set episodes: makes no difference to a drive"
+        "--set episodes: makes no difference here"
         in refused("frozenlake", "--llm", "policy:x", "--set", "episodes=3").err
     )
     assert "Missing option '--llm'" in refused("frozenlake").err
@@ -386,5 +386,5 @@ def test_texts_are_shown_as_they_are_read_and_what_was_done_becomes_a_table_of_w
     assert first.startswith('Now:\ntext:\n"""\nYou are in the hall. North: ')
     assert first.endswith('.\nCarried: nothing. Score: 0 of 50.\n"""\n\nWhich action?\n')
     assert outcome.returns == (41.0,)
-    assert outcome.counts.situations == outcome.cells_seen == len(script) == 9
+    assert outcome.counts.asked == outcome.cells_seen == len(script) == 9
     assert "contains(" in Path("out", "best.json").read_text()

@@ -104,11 +104,11 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome, Chat
 def test_the_same_report_is_asked_about_once_whoever_asks_again(asked: tuple[Path, Outcome, ChatServer]) -> None:
     folder, outcome, server = asked
     reports = [one.body["messages"][1]["content"] for one in server.chats if len(one.body["messages"]) == 2]
-    assert len(reports) == len(set(reports)) == outcome.plans
+    assert len(reports) == len(set(reports)) == outcome.counts.asked
     assert reports[0] == "Seen so far: nothing but walls and floor.\nIn hand: nothing.\n\nWhat is the plan?\n"
-    assert sum(sum(row.questions) for row in outcome.rows) > 10 * outcome.plans
-    assert [json.loads((folder / "mediate.json").read_text())[key] for key in ("plans", "finished")] == [
-        outcome.plans,
+    assert sum(sum(row.questions) for row in outcome.rows) > 10 * outcome.counts.asked
+    assert [json.loads((folder / "mediate.json").read_text())[key] for key in ("asked", "finished")] == [
+        outcome.counts.asked,
         True,
     ]
     assert sum("sent" in line for line in lines_of(folder / "transcript.jsonl")) == outcome.requests
@@ -118,9 +118,9 @@ def test_an_answer_without_a_plan_gets_one_repair_and_then_the_robot_explores(
     asked: tuple[Path, Outcome, ChatServer],
 ) -> None:
     _, outcome, server = asked
-    assert (outcome.repairs, outcome.fallbacks) == (2, 1)
-    assert outcome.fallback_uses >= 1
-    assert outcome.requests == outcome.plans + outcome.repairs
+    assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
+    assert outcome.counts.fallback_uses >= 1
+    assert outcome.requests == outcome.counts.asked + outcome.counts.repairs
     repair = server.chats[1].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert "`Hm` is no option; options are explore" in repair[3]["content"]
@@ -234,7 +234,9 @@ def test_the_page_says_what_was_missed() -> None:
         Row("KeyInBox", "always", (True, True), (0.9, 0.9), (9, 9), (9, 9)),
         Row("KeyInBox", "learned", (True, False), (0.9, 0.0), (9, 100), (2, 2)),
     )
-    outcome = Outcome("planner", False, 0, 2, rows, (("KeyInBox", "a table"),))
+    outcome = Outcome(
+        llm="planner", is_language_model=False, seed=0, episodes=2, rows=rows, tables=(("KeyInBox", "a table"),)
+    )
     missed = "KeyInBox: missed; learned opens 1 of 2 doors, 1 fewer than always, with 22% of its questions"
     assert aim(outcome, "KeyInBox") == missed
     assert f"- {missed}." in page(outcome, "again")

@@ -1,0 +1,89 @@
+"""What the commands share that put a model into a seat beside the loop: options, and going on from answers kept."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from policygen.cli.options import BASE_URL, PATH, assignment, say
+from policygen.errors import PolicygenError, UsageError
+
+if TYPE_CHECKING:
+    from policygen.llm import Provider
+    from policygen.roles.seat import Outcome, Seat
+
+    Found = TypeVar("Found", bound=Outcome)
+
+
+def seat_options(asked: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of a seat.
+
+    Args:
+        asked: the help of `--template`, `seed` that of `--seed`.
+    """
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option("--out", type=PATH, help="The folder of what comes of it (default: a new one in results/)."),
+            assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
+            click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
+            click.option("--max-tokens", type=int, help="Most tokens, in and out."),
+            click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
+            BASE_URL,
+            click.option("--seed", type=click.IntRange(0), help=seed),
+            click.option("--template", help=asked),
+            click.option(
+                "--concurrency",
+                type=click.IntRange(1, 64),
+                default=4,
+                help="Questions under way at a time (default 4).",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) -> None:
+    """Refuse settings that make no difference to a seat, or to this one.
+
+    Raises:
+        UsageError: there is one.
+    """
+    from policygen.roles.seat import SETTINGS
+
+    known = [name for name in SETTINGS if name not in without]
+    for text in assignments:
+        if (name := text.partition("=")[0].strip()) not in known:
+            raise UsageError(f"--set {name}: makes no difference here; what does is {', '.join(known)}")
+
+
+def tell_key(provider: Provider) -> None:
+    """Say which server gets a key, where one does."""
+    from policygen.llm.base import Keyed
+
+    if isinstance(provider, Keyed) and provider.key_goes_to:
+        say(f"  {provider.key_goes_to}")
+
+
+def carried_out(seat: Seat[Found]) -> Found:
+    """Let it work; where that fails or is interrupted, say how to go on."""
+    try:
+        return seat.carry_out()
+    except (KeyboardInterrupt, PolicygenError):
+        say(
+            f"No answer is lost: the same command with --out {shlex.quote(str(seat.folder))} goes on from them",
+            err=True,
+        )
+        raise
+
+
+def requests_in_words(outcome: Outcome) -> str:
+    """How many requests were sent, whether to a language model, and how many answers were there before."""
+    who = "requests" if outcome.is_language_model else "requests, none to a language model"
+    kept = f", {outcome.cached} answers kept from before" if outcome.cached else ""
+    return f"{outcome.requests:,} {who}{kept}"
