@@ -26,8 +26,8 @@ class Replay:
     def __init__(self, run: str, options: LLMOptions) -> None:
         self.spec = f"replay:{run}"
         self.folder = find_run(run).expanduser()
-        self._path = self.folder / _TRANSCRIPT
-        self._replies = _recorded(self._path)
+        self.path = self.folder / _TRANSCRIPT
+        self._replies = _recorded(self.path)
         self._next = 0
         self.model = self._replies[0].model
         self.is_language_model = any(reply.model != "builtin" for reply in self._replies)
@@ -36,7 +36,7 @@ class Replay:
         """The next recorded reply, whatever the prompt. Raises ProviderError after the last one."""
         if self._next == len(self._replies):
             raise ProviderError(
-                f"{self._path} holds {_count(len(self._replies))}, and all have been replayed: "
+                f"{self.path} holds {_count(len(self._replies))}, and all have been replayed: "
                 "the run asks for more than the recorded one did"
             )
         self._next += 1
@@ -48,7 +48,7 @@ class Replay:
 
     def diagnose(self) -> Diagnosis:
         """Say how many replies are recorded, and of which model."""
-        return Diagnosis(True, (f"{self._path} holds {_count(len(self._replies))} of {self.model}",))
+        return Diagnosis(True, (f"{self.path} holds {_count(len(self._replies))} of {self.model}",))
 
 
 def _recorded(path: Path) -> tuple[Reply, ...]:

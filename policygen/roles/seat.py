@@ -15,10 +15,12 @@ from policygen.errors import BudgetExhausted, PlaceError, UsageError
 from policygen.files import mark, read_json, write_atomically
 from policygen.llm import Provider, Several, connect, read_spec
 from policygen.llm.cache import Cache
+from policygen.llm.replay import Replay
 from policygen.llm.retry import Wait
 from policygen.roles.answers import Counts
 from policygen.roles.proposer import LanguageModel
 from policygen.roles.questions import Asker, Record
+from policygen.roles.recorded import Recorded
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange, llm_options
 from policygen.runs.lock import RunLock
@@ -40,14 +42,12 @@ def one_model(config: RunConfig, does: str) -> Provider:
         does: what it does, for the sentence that refuses several: `drives`, `plans`.
 
     Raises:
-        UsageError: it is several models, or the replies of a run.
+        UsageError: it is several models, or a folder without recorded answers.
     """
     provider = connect(config.llm, llm_options(config))
     if isinstance(provider, Several):
         raise UsageError(f"one model {does}; name one of {config.llm}")
-    if read_spec(config.llm).name == "replay":
-        raise UsageError(f"a replay has the replies of a run to its own prompts; no replay {does}")
-    return provider
+    return Recorded(provider) if isinstance(provider, Replay) else provider
 
 
 def check_price(provider: Provider, config: RunConfig, task: Task) -> None:

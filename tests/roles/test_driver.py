@@ -121,6 +121,15 @@ def test_requests_are_on_record_before_they_are_sent(lake: tuple[Path, Outcome, 
     assert lines[0]["sent"] == {"attempt": 1, "request": 0}
 
 
+def test_a_drive_is_replayed_from_its_transcript_by_what_was_asked(lake: tuple[Path, Outcome, ChatServer]) -> None:
+    folder, outcome, server = lake
+    again = driven(server, llm=f"replay:{folder}").carry_out()
+    assert (again.returns, again.decisions, again.table) == (outcome.returns, outcome.decisions, outcome.table)
+    assert (again.llm_calls, again.usd, again.is_language_model) == (outcome.llm_calls, 0.0, True)
+    with pytest.raises(ProviderError, match="holds no answer to this question"):
+        driven(server, "taxi", llm=f"replay:{folder}", out="other").carry_out()
+
+
 def test_the_steps_before_belong_to_the_situation() -> None:
     with ChatServer(["Action: down", "Action: right"] * 30) as server:
         outcome = driven(server, "frozenlake", Plan(1, memory=1, concurrency=1, table_episodes=2)).carry_out()
@@ -269,7 +278,7 @@ def test_another_drive_or_other_files_are_not_written_over() -> None:
         ("builtin", "builtin proposes policies and decides no single step; let a policy found before drive"),
         ("policy:", "write which policy drives"),
         ("policy:lean.json", "is a policy for cartpole: it observes or does something else than frozenlake"),
-        ("replay:results/x", "replay"),
+        ("replay:results/x", r"there is no results/x"),
         ("openai:a + gemini:b", "KEY"),
     ],
 )
