@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task")
-@click.option("--llm", required=True, metavar="SPEC", help="Who drives: provider and model, policy:RUN|best.json, or replay:DRIVE.")
+@click.option(
+    "--llm",
+    required=True,
+    metavar="SPEC",
+    help="Who drives: provider and model, policy:RUN|best.json, or replay:DRIVE.",
+)
 @click.option("--episodes", type=click.IntRange(1), default=10, help="Episodes to play (default 10).")
 @click.option(
     "--memory",
