@@ -1,79 +1,93 @@
-"""`coordinate`: one table entry at a time, exactly where the MDP is known, else on paired seeds."""
+"""`coordinate`: one entry of a table at a time; a change is kept that does better on the same episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from policygen.episodes.exact import FiniteMDP, exact_score
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import SEEDS_PER_GENERATION
-from policygen.search.refine.tunable import Refined, Trials, Vector
+from policygen.search.refine.tunable import Refined, Trials
 
 SWEEPS = 2  # over all entries of a table, where the episodes suffice ...
 ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # ... for so many seeds a comparison
+SIDE_BY_SIDE = 8  # changes drawn at a time, where they do not
+
+Entries = npt.NDArray[np.int64]  # of a table, shape (cells, actuators): indices of labels
+Change = tuple[int, int, int]  # a cell, an actuator, and the label that it gets
 
 
-def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int, mdp: FiniteMDP | None) -> Refined | None:
-    """Change one entry at a time and keep what helps; exact scores cost no episodes."""
-    dense = np.asarray(policy.actions, np.float64).reshape(policy.grid.size, -1)
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Changes that are compared with the table as it is, each by itself, on `count` seeds from number `first` on."""
+
+    first: int
+    count: int
+    changes: Sequence[Change]
+
+
+def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | None:
+    """Change one entry at a time and keep what does better; None where nothing can be changed, or too little played.
+
+    Where the episodes suffice, all changes of all entries are tried one after the other, twice, the second time on
+    other seeds. Elsewhere some are drawn, and the best of them is taken.
+    """
+    entries = np.array(policy.actions, np.int64).reshape(policy.grid.size, -1)
     counts = [len(actuator.labels) for actuator in policy.task.actuators]
-    if 0 in counts:
+    changes = policy.grid.size * sum(count - 1 for count in counts)
+    if 0 in counts or not changes:
         return None
-    rng = np.random.default_rng(rng_seed)
-    current, played, number = policy, 0, 0
-    exact = exact_score(policy, mdp) if mdp is not None else None
-    if mdp is not None and exact is not None:
-        best = exact.mean
-        improved = True
-        while improved:
-            improved = False
-            for cell in range(policy.grid.size):
-                for changed in _changed_entries(dense, cell, counts):
-                    candidate = TablePolicy.from_actions(policy.task, changed, policy.grid, policy.lets)
-                    score = exact_score(candidate, mdp)
-                    if score is not None and score.mean > best + 1e-12:
-                        current, dense, best, improved = candidate, changed, score.mean, True
-        return Refined(current, 0, "coordinate", policy.grid.size)
-    entries = policy.grid.size * sum(count - 1 for count in counts)
-    if (seeds := trials.episodes // (SWEEPS * (entries + 1))) >= ENOUGH_SEEDS:
-        return _swept(policy, dense, counts, trials, seeds)
-    tested = 8  # candidates side by side, each one entry away from the current table, on the same seeds as it
-    while played + (tested + 1) * SEEDS_PER_GENERATION <= trials.episodes:
-        cells = rng.integers(policy.grid.size, size=tested)
-        tables = [rng.permutation(list(_changed_entries(dense, int(c), counts)))[0] for c in cells]
+    seeds = trials.episodes // (SWEEPS * (changes + 1))
+    if seeds >= ENOUGH_SEEDS:
+        rounds = _sweeps(entries, counts, seeds)
+    else:
+        rounds = _draws(entries, counts, trials.episodes, np.random.default_rng(rng_seed))
+    current, standing, shared, played = policy, 0.0, -1, 0
+    for one in rounds:
+        tables = [_changed(entries, change) for change in one.changes]
         candidates = [TablePolicy.from_actions(policy.task, table, policy.grid, policy.lets) for table in tables]
-        shared = trials.seeds(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION)
-        scores = trials.climbed([current, *candidates], shared)
-        played += (tested + 1) * SEEDS_PER_GENERATION
-        number += 1
-        winner = int(np.argmax(scores))
-        if winner > 0 and scores[winner] > scores[0]:
-            current, dense = candidates[winner - 1], tables[winner - 1]
+        known = one.first == shared
+        contenders = candidates if known else [current, *candidates]
+        scores = trials.climbed(contenders, trials.seeds(one.first, one.count)).tolist()
+        played, shared = played + len(contenders) * one.count, one.first
+        standing, *scores = [standing, *scores] if known else scores
+        if (best := max(scores)) > standing:
+            at = scores.index(best)
+            current, standing = candidates[at], best
+            entries[:] = tables[at]
     return Refined(current, played, "coordinate", policy.grid.size) if played else None
 
 
-def _swept(policy: TablePolicy, dense: Vector, counts: Sequence[int], trials: Trials, seeds: int) -> Refined:
-    """Try every change of every entry on many seeds and keep what does better on the same; each sweep takes others."""
-    current, played = policy, 0
+def _sweeps(entries: Entries, counts: Sequence[int], seeds: int) -> Iterator[_Round]:
+    """Every change of every entry, one a round, of the `entries` as they are by then."""
     for sweep in range(SWEEPS):
-        shared = trials.seeds(sweep * seeds, seeds)
-        best, played = float(trials.climbed([current], shared)[0]), played + seeds
-        for cell in range(policy.grid.size):
-            for changed in _changed_entries(dense.copy(), cell, counts):
-                candidate = TablePolicy.from_actions(policy.task, changed, policy.grid, policy.lets)
-                score, played = float(trials.climbed([candidate], shared)[0]), played + seeds
-                if score > best:
-                    current, dense, best = candidate, changed, score
-    return Refined(current, played, "coordinate", policy.grid.size)
+        for cell in range(len(entries)):
+            for change in _changes(entries, counts, cell):
+                yield _Round(sweep * seeds, seeds, [change])
 
 
-def _changed_entries(dense: Vector, cell: int, counts: Sequence[int]) -> Iterator[Vector]:
-    """Every table that differs from `dense` in one entry of one cell."""
-    for actuator, count in enumerate(counts):
-        for action in range(count):
-            if action != dense[cell, actuator]:
-                changed = dense.copy()
-                changed[cell, actuator] = action
-                yield changed
+def _draws(entries: Entries, counts: Sequence[int], episodes: int, rng: np.random.Generator) -> Iterator[_Round]:
+    """Changes of random cells, on other seeds each round, as long as the episodes suffice."""
+    for number in range(episodes // ((SIDE_BY_SIDE + 1) * SEEDS_PER_GENERATION)):
+        found = [_changes(entries, counts, int(cell)) for cell in rng.integers(len(entries), size=SIDE_BY_SIDE)]
+        drawn = [changes[rng.permutation(len(changes))[0]] for changes in found]
+        yield _Round(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION, drawn)
+
+
+def _changes(entries: Entries, counts: Sequence[int], cell: int) -> list[Change]:
+    return [
+        (cell, actuator, label)
+        for actuator, count in enumerate(counts)
+        for label in range(count)
+        if label != entries[cell, actuator]
+    ]
+
+
+def _changed(entries: Entries, change: Change) -> Entries:
+    cell, actuator, label = change
+    table = entries.copy()
+    table[cell, actuator] = label
+    return table

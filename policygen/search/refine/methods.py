@@ -51,19 +51,15 @@ def refine(
     """
     if method == "q" or method == "sarsa":
         return q_learning(policy, method, trials, rng_seed, mdp)
-    paying = mdp
-    if mdp is not None and trials.measure is not None and trials.measure.objective is not None:
-        paying = _paying(trials.measure, mdp)
     tunable = Tunable(policy, state.floor if state is not None else floor)
     table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
-    # The entries of a table over features and bins of its own are structure: its numbers are those of the features.
-    entries = table and (mdp is not None or tunable.size == 0)
+    # The entries of a table over features and bins of its own are structure, unless they can be improved exactly.
     exact = mdp is not None and not policy.remembers
-    chosen = method_for(method, choices=entries, exact=exact, constants=tunable.size)
+    chosen = method_for(method, choices=table and (exact or tunable.size == 0), exact=exact, constants=tunable.size)
     if chosen == "policy-iteration":
-        return policy_iteration(policy, paying)
+        return policy_iteration(policy, _paying(trials.measure, mdp) if mdp is not None else None)
     if chosen == "coordinate":
-        return coordinate(policy, trials, rng_seed, paying) if isinstance(policy, TablePolicy) else None
+        return coordinate(policy, trials, rng_seed) if isinstance(policy, TablePolicy) else None
     if tunable.size == 0:
         return None
     if chosen == "cma":
@@ -71,12 +67,14 @@ def refine(
     return ars(tunable, trials, rng_seed)
 
 
-def _paying(measure: Measure, mdp: FiniteMDP) -> FiniteMDP:
-    """The MDP with the objective in the place of its rewards.
+def _paying(measure: Measure | None, mdp: FiniteMDP) -> FiniteMDP:
+    """The MDP with the objective, where there is one, in the place of its rewards.
 
     Raises:
         PolicyError: the objective remembers.
     """
+    if measure is None or measure.objective is None:
+        return mdp
     check_forgetful(measure, "exact improvement")
     states, actions, _ = (index.ravel() for index in np.indices(mdp.rewards.shape))
     objectives = measure.objectives(states[:, None], actions, mdp.rewards.ravel())
