@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -50,7 +51,9 @@ class Planner:
     def __init__(self, asker: Asker, rooms: Mapping[str, PlanQuestions]) -> None:
         self.counts = Counts()
         self._answers = {
-            room: Answers(asker, self.counts, questions.prompt, repair=questions.repair, read=read_plan)
+            room: Answers(
+                asker, self.counts, questions.prompt, repair=questions.repair, read=partial(read_plan, room=room)
+            )
             for room, questions in rooms.items()
         }
 

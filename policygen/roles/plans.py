@@ -9,7 +9,7 @@ from policygen.llm.messages import Reply
 from policygen.roles.decisions import MOST_READ
 from policygen.tasks.worlds.locked.options import EXPLORE, GO_TO, OPEN, PUT, TAKE, Option, Plan
 from policygen.tasks.worlds.locked.planner import Report
-from policygen.tasks.worlds.locked.view import COLOURS, KINDS
+from policygen.tasks.worlds.locked.view import COLOURED, COLOURS, KINDS, KINDS_IN
 
 MOST_OPTIONS = 12
 _SHOWN = 60  # characters of an answer that a sentence repeats
@@ -38,10 +38,14 @@ class Said:
     problem: str = ""
 
 
-def read_plan(reply: Reply, report: Report) -> Said:
+def read_plan(reply: Reply, report: Report, room: str) -> Said:
     """The plan that an answer states last: behind `Plan:`, in its line or in the lines below it, or as its last line.
 
-    What it goes to must have been seen; of keys of several colours it must say which.
+    What it goes to must have been seen, or may come to light before: by exploring, or out of a box. What it picks up or
+    opens then is gone to first, if the plan does not say so. Of keys of several colours it must say which.
+
+    Args:
+        room: one of `ROOM_NAMES`; they differ in what there is.
     """
     if reply.truncated:
         return Said(None, "it was cut off by its length limit")
@@ -54,10 +58,10 @@ def read_plan(reply: Reply, report: Report) -> Said:
         said = _NUMBERING.sub("", said, count=1).strip(_MARKS) if _NUMBERING.match(said) else said.strip(_MARKS)
         if not said:
             continue
-        option = _option(said, report)
-        if isinstance(option, str):
-            return Said(None, option)
-        options.append(option)
+        found = _options(said, report, room, options)
+        if isinstance(found, str):
+            return Said(None, found)
+        options += found
     if not options:
         return Said(None, "behind `Plan:` there is no option")
     if len(options) > MOST_OPTIONS:
@@ -75,8 +79,8 @@ def _stated(text: str) -> str:
     return line if line.strip(_MARKS) else rest.strip(_MARKS + "\n").partition("\n\n")[0]
 
 
-def _option(said: str, report: Report) -> Option | str:
-    """The option that some words mean, or what is wrong with them."""
+def _options(said: str, report: Report, room: str, before: list[Option]) -> list[Option] | str:
+    """The option that some words mean, and what goes without saying before it; or what is wrong with them."""
     verb, match = next(((verb, match) for verb, pattern in _VERBS if (match := pattern.match(said))), (None, None))
     if verb is None or match is None:
         return (
@@ -84,22 +88,26 @@ def _option(said: str, report: Report) -> Option | str:
             "and commas stand between them"
         )
     if verb in (EXPLORE, PUT):
-        return Option(verb)
+        return [Option(verb)]
     thing = _THING.search(said, match.end())
     if thing is None:
         return f"`{_short(said)}` names no key, box or door"
     colour, kind = (thing[1] or "").lower(), thing[2].lower()
-    coloured = any(" " in name for name in report.seen)
-    name = f"{colour} {kind}".strip() if coloured else kind
-    if verb != GO_TO:
-        return Option(verb, name)
-    fitting = [seen for seen in report.seen if seen == name or (not colour and seen.endswith(kind))]
-    if not fitting:
-        seen = f"seen were {', '.join(report.seen)}" if report.seen else "nothing was seen yet"
-        return f"`{_short(said)}` goes to what was not seen; {seen}"
-    if len(fitting) > 1:
-        return f"`{_short(said)}` does not say which: {' or '.join(fitting)}"
-    return Option(GO_TO, fitting[0])
+    name = f"{colour} {kind}".strip() if room == COLOURED else kind
+    fitting = [seen for seen in report.seen if seen == name or (seen.endswith(kind) and name == kind)]
+    if fitting or not any(option.verb in (EXPLORE, OPEN) for option in before):
+        if verb != GO_TO:
+            return [Option(verb, name)]
+        if not fitting:
+            seen = f"seen were {', '.join(report.seen)}" if report.seen else "nothing was seen yet"
+            return f"`{_short(said)}` goes to what was not seen; {seen}"
+        if len(fitting) > 1:
+            return f"`{_short(said)}` does not say which: {' or '.join(fitting)}"
+        return [Option(GO_TO, fitting[0])]
+    if kind not in KINDS_IN[room]:
+        return f"`{_short(said)}` names what this room does not have; it has {' and '.join(KINDS_IN[room])}"
+    going = Option(GO_TO, name)
+    return [going] if verb == GO_TO else [Option(verb, name)] if going in before else [going, Option(verb, name)]
 
 
 def _short(text: str) -> str:

@@ -137,11 +137,10 @@ def carried_out(env: SimpleDoorKeyEnv, *plan: Option, most: int = 30) -> list[in
     view = View(env.gen_obs()["image"])
     executor = Executor(np.random.default_rng(0))
     executor.follow(plan, view)
-    actions, over = [], False
-    while not over and len(actions) < most:
-        action, over = executor.act(view)
-        actions.append(action)
-        view = View(env.step(action)[0]["image"])
+    actions = []
+    while not actions or (not executor.is_over(view) and len(actions) < most):
+        actions.append(executor.act(view))
+        view = View(env.step(actions[-1])[0]["image"])
     return actions
 
 
@@ -198,6 +197,22 @@ def test_what_is_carried_is_dropped_on_request():
 )
 def test_a_plan_of_which_nothing_can_be_done_does_nothing(plan):
     assert carried_out(room_with({}), *plan) == [NOTHING]
+
+
+def test_a_plan_goes_on_to_what_it_finds_and_is_over_where_it_does_not_find_it():
+    fetch = Option("explore"), Option("go to", "key"), Option("pick up", "key")
+    done = {}
+    for seed in range(20):
+        env = SimpleDoorKeyEnv()
+        errand = Errand(env, "SimpleDoorKey", seed)
+        errand.follow((*fetch, Option("go to", "door"), Option("open", "door")))
+        errand.act()
+        while not errand.over and not errand.signs.ended:
+            errand.act()
+        done[seed] = (errand.opened, errand.report.carried, "door" in errand.report.seen, errand.over)
+    assert all(opened or (carried == "key" and not door) or over for opened, carried, door, over in done.values())
+    assert sum(opened for opened, *_ in done.values()) >= 5
+    assert any(carried == "key" and not over for _, carried, _, over in done.values())
 
 
 def test_exploring_pushes_against_a_key_for_ever():

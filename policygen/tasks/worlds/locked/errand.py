@@ -69,9 +69,10 @@ class Errand:
 
     def act(self) -> float:
         """One step of the plan: its reward. Where the plan is over, nothing is done for a step."""
-        action, self._ended = self._executor.act(self._view)
+        action = self._executor.act(self._view)
         observation, reward, self.opened, truncated, _ = self._env.step(action)
         self._view = View(observation["image"])
+        self._ended = self._executor.is_over(self._view)
         self.over = self.opened or truncated
         self.steps += 1
         self._since += 1

@@ -3,6 +3,9 @@
 They behave as those of When2Ask (arXiv 2306.03604), shortcomings included: exploring is a regular sweep that takes keys
 and boxes for free cells and pushes against them for ever, and a way is planned once. What rescues a robot that pushes
 is to ask for another plan, which is the point of asking.
+
+A plan may go on to things that were not seen when it was made. Exploring then ends as soon as the next of them is in
+sight; where it is not in sight by its turn, the plan is over.
 """
 
 from __future__ import annotations
@@ -77,18 +80,33 @@ class Executor:
         self.doing = self._control = None
         self._waiting = deque((option, place_of(option.thing, view)) for option in plan)
 
-    def act(self, view: View) -> tuple[int, bool]:
-        """The next action, and whether the plan is over with it. A plan of which nothing is left does nothing."""
-        while self._control is None and self._waiting:
+    def act(self, view: View) -> int:
+        """The next action. A plan of which nothing is left does nothing."""
+        if isinstance(self._control, _Exploring) and self._awaited and place_of(self._awaited, view):
+            self._control = None
+        while self._control is None and not self.is_over(view):
             self.doing, place = self._waiting.popleft()
-            self._control = self._begun(self.doing, place, view)
+            self._control = self._begun(self.doing, place or place_of(self.doing.thing, view), view)
         if self._control is None:
+            self._waiting.clear()
             self.doing = None
-            return NOTHING, True
+            return NOTHING
         action, over = self._control.act(view)
         if over:
             self._control = None
-        return action, over and not self._waiting
+        return action
+
+    def is_over(self, view: View) -> bool:
+        """Whether nothing is under way, and nothing is left or what is to be gone to next is not in sight."""
+        if self._control is not None:
+            return False
+        return not self._waiting or (self._awaited is not None and place_of(self._awaited, view) is None)
+
+    @property
+    def _awaited(self) -> str | None:
+        """What is to be gone to next, where it was not seen when the plan was made."""
+        option, place = self._waiting[0] if self._waiting else (None, None)
+        return option.thing if option is not None and option.verb == GO_TO and place is None else None
 
     def _begun(self, option: Option, place: Cell | None, view: View) -> _Control | None:
         """What carries out an option; None where there is nothing to do, or no way to do it."""

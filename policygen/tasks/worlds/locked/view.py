@@ -15,6 +15,7 @@ MISSION = "open the door"
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, NOTHING = range(7)
 UNSEEN, EMPTY, WALL, DOOR, KEY, BOX = 0, 1, 2, 4, 5, 7
 KINDS = {KEY: "key", BOX: "box", DOOR: "door"}  # in the order in which they are told
+KINDS_IN = {room: ("key", "box", "door") if "Box" in room else ("key", "door") for room in ROOM_NAMES}
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # of the directions right, down, left, up
 _EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # 1 for what a room ends at
