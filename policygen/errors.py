@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -72,13 +73,20 @@ class RejectedParameter(ProviderError):
         self.parameter = parameter
 
 
-def explain(error: ValidationError) -> str:
-    """All problems of a validated mapping in one line each, keys first."""
-    parts = []
+def explain(error: ValidationError, known: Iterable[str] = ()) -> str:
+    """All problems of a validated mapping in one line each, keys first.
+
+    Args:
+        known: keys of the mapping, of which a mistyped one may mean the nearest.
+    """
+    from difflib import get_close_matches
+
+    known, parts = list(known), []
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"] if not re.match(r"(list|dict)\[|int$", str(part)))
         if problem["type"] == "extra_forbidden":
-            parts.append(f"unknown key `{where}`")
+            near = get_close_matches(where, known, n=1)
+            parts.append(f"unknown key `{where}`{f' (did you mean `{near[0]}`?)' if near else ''}")
         elif problem["type"] == "missing":
             parts.append(f"the key `{where}` is missing")
         else:

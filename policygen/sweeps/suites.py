@@ -147,7 +147,7 @@ def suite_from_file(path: Path) -> Suite:
     except UsageError as error:
         raise UsageError(f"suite {error}") from None
     except ValidationError as error:
-        raise UsageError(f"suite {path.name}: {explain(error)}") from None
+        raise UsageError(f"suite {path.name}: {explain(error, _SuiteFile.model_fields)}") from None
     _check(stated, path)
     published = tuple(
         Published(e.name, e.source, e.runs, {task: (score.mean, score.std) for task, score in e.scores.items()})

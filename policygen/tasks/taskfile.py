@@ -90,7 +90,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
     except UsageError as error:
         raise TaskError(str(error)) from None
     except ValidationError as error:
-        raise TaskError(f"{path.name}: {explain(error)}") from None
+        raise TaskError(f"{path.name}: {explain(error, _TaskFile.model_fields)}") from None
     if not (trust or is_shipped(path)):
         check_names(stated.gym_id, stated.kwargs, path.name, path.parent)
     env = make(stated.gym_id, stated.kwargs)

@@ -111,6 +111,7 @@ def changed(text: str, *pairs: tuple[str, str]) -> str:
 
 MALFORMED = {
     "unknown key": (changed(LAKE, ('name = "lake"', "name = 'lake'\ncolour = 1")), "unknown key `colour`"),
+    "mistyped key": (changed(LAKE, ("[features]", "[feature]")), "unknown key `feature` .did you mean `features`.*"),
     "unknown key inside": (
         changed(LAKE, ('name = "square"', 'name = "square"\nunits = "m"')),
         r"unknown key `observations.0.units`",
