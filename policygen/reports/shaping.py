@@ -58,16 +58,6 @@ TAUGHT = (
 )
 TUNED = (
     Tuned(
-        "mountaincar-continuous",
-        500,
-        (
-            "let energy = 0.5*velocity^2 + 0.0025*(sin(3*position) + 1)/3",
-            "force = 2*velocity - 0.2*position - 0.1",
-        ),
-        ("", "reward + 100*energy"),
-        5,
-    ),
-    Tuned(
         "bipedalwalker",
         500,
         (
