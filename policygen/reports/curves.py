@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.errors import PlaceError, UsageError
+from policygen.reports.extended import without_extensions
 from policygen.reports.groups import Group, Member, average, centre_name, each_once, grouped, read_member
 from policygen.reports.style import OKABE_ITO, check_suffix, save, style
 from policygen.runs.listeners import Listener, Watched
@@ -133,7 +134,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
             figure = Figure(figsize=(8.0, 5.0), layout="constrained")
             _draw_run(figure.add_subplot(), curves[0], x)
             return figure
-        groups = grouped(curves)
+        groups = grouped(without_extensions(curves)[0])
         panels: dict[str, list[Group[Curve]]] = {}
         for group in groups:
             panels.setdefault(group.task, []).append(group)
@@ -281,6 +282,7 @@ def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
     parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
     if group.without_policy and n > 1:
         parts.append(f"{group.without_policy} without a policy, at the level of random actions")
+    parts += group.extended
     if begun:
         parts.append(f"{begun} unfinished, not averaged")
     words = "; ".join(parts)

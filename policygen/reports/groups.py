@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -63,6 +64,7 @@ class Member:
             where they changed half way, and a digest of what a user had them say; `not recorded` where none are, and
             empty where the provider reads no prompts.
         summary: what the run reported when it ended; None while it is unfinished.
+        extended: what its sweep did not give it and it was given since, in words, where `config` leaves that out.
     """
 
     folder: Path
@@ -70,6 +72,7 @@ class Member:
     task: Task
     templates: str
     summary: Summary | None
+    extended: str = field(default="", kw_only=True)
 
     @property
     def finished(self) -> bool:
@@ -122,6 +125,12 @@ class Group(Generic[M]):
     def without_policy(self) -> int:
         """How many finished runs found no policy."""
         return sum(run.final is None for run in self.averaged)
+
+    @property
+    def extended(self) -> tuple[str, ...]:
+        """How many finished runs were extended beyond what their sweep gave them, in words."""
+        counts = Counter(run.extended for run in self.averaged if run.extended)
+        return tuple(f"{count} extended to {words}" for words, count in counts.items())
 
 
 def read_member(folder: Path) -> Member:
@@ -247,9 +256,9 @@ def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> tupl
         among: the runs of the same task it is compared with: what any of them has otherwise tells it apart.
     """
     words = []
-    for name, field in RunConfig.model_fields.items():
+    for name, known in RunConfig.model_fields.items():
         value = getattr(config, name)
-        if name in _SAID | _SILENT or value == field.default:
+        if name in _SAID | _SILENT or value == known.default:
             continue
         if name in _TELLING or any(getattr(other, name) != value for other in among):
             words.append(name if value is True else f"{name} {value}")

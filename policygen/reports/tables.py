@@ -11,6 +11,7 @@ import numpy as np
 
 from policygen.errors import PlaceError
 from policygen.files import write_atomically
+from policygen.reports.extended import without_extensions
 from policygen.reports.groups import Group, Member, each_once, grouped, read_member
 from policygen.reports.style import check_suffix
 
@@ -67,7 +68,7 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     runs = [read_member(folder) for folder in each_once(folders)]
     if not any(run.finished for run in runs):
         raise PlaceError(f"{folders[0]} is not a finished run; finish it with: policygen resume {folders[0]}")
-    groups = sorted(grouped(runs), key=lambda group: (group.task, group.proposals, group.policy))
+    groups = sorted(grouped(without_extensions(runs)[0]), key=lambda group: (group.task, group.proposals, group.policy))
     rows = []
     for group in groups:
         members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
@@ -103,7 +104,7 @@ def _of_group(group: Group[Member]) -> dict[str, Any]:
     low, high = score.ci95 if score is not None and score.ci95 is not None else (None, None)
     left_out = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
     words = [f"mean of {len(group.averaged) - group.without_policy} runs"]
-    words += [f"{count} {why} left out" for why, count in left_out.items() if count]
+    words += [*group.extended, *(f"{count} {why} left out" for why, count in left_out.items() if count)]
 
     def mean(name: str) -> float | None:
         known = [getattr(run.summary, name) for run in group.averaged if run.summary is not None]

@@ -7,14 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from policygen.errors import LogbookError, PlaceError, UsageError
 from policygen.llm import reads_prompts
-from policygen.reports.compare.extended import budgets_asked, without_extensions
 from policygen.reports.compare.foreign import read_foreign
+from policygen.reports.extended import without_extensions
 from policygen.reports.groups import Member, each_once, proposals_label, read_member
 from policygen.reports.style import Numbers
 from policygen.runs.config import RunConfig
@@ -119,7 +118,6 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     if by is not None and by not in BY:
         raise UsageError(f"--by {by}: compare by one of {', '.join(BY)}")
     folders: list[Path] = []
-    planned: dict[Path, dict[str, Any]] = {}
     foreign: list[tuple[str, str, Path]] = []
     suites = [suite] if suite else []
     for source in sources:
@@ -128,10 +126,8 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
         if named is not None:
             foreign.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
         elif is_sweep(path):
-            plan = read_plan(path)
             folders += cell_folders(path)
-            planned |= {(path / cell.key).resolve(): budgets_asked(plan, cell) for cell in cells_of(plan)}
-            suites += [] if suite else [cell.entry.suite for cell in cells_of(plan) if cell.entry.suite]
+            suites += [] if suite else [cell.entry.suite for cell in cells_of(read_plan(path)) if cell.entry.suite]
         elif (path / "config.toml").is_file():
             folders.append(path)
         elif path.is_dir() and any((one / "config.toml").is_file() or is_sweep(one) for one in path.iterdir()):
@@ -141,7 +137,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     members = [read_member(folder) for folder in each_once(folders)]
     notes = _left_out(members)
     finished = [member for member in members if member.finished]
-    as_asked, longer = without_extensions(finished, planned)
+    as_asked, longer = without_extensions(finished)
     results = [_result(member, name) for member, name in zip(finished, _names(as_asked, by), strict=True)]
     results += [_foreign_result(*one, results) for one in foreign]
     if not results:

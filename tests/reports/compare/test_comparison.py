@@ -22,8 +22,10 @@ from policygen.reports.compare.contenders import Field, Result, read_field
 from policygen.reports.compare.figure import comparison_figure
 from policygen.reports.compare.tables import as_markdown, report_of, write_report
 from policygen.reports.compare.words import number, verdict
+from policygen.reports.curves import runs_figure
+from policygen.reports.tables import comparison
 from policygen.sweeps.conduct import conduct, open_sweep
-from policygen.sweeps.plan import Plan, product_of
+from policygen.sweeps.plan import Plan, cell_folders, product_of
 from policygen.sweeps.suites import Published
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -297,6 +299,12 @@ def test_an_extended_run_of_a_sweep_stays_where_the_sweep_put_it(line: Line) -> 
     assert field.contenders == fresh.contenders
     assert "1 of 2 runs was extended to 2 iterations" in field.notes
     assert not any("iterations 1" in note for note in field.notes)
+    for picture_or_table in (
+        read_field(["swept/nim-builtin-s100", "swept/nim-builtin-s101"]).notes,
+        [text.get_text() for text in runs_figure(cell_folders(Path("swept"))).axes[0].get_legend().get_texts()],
+        comparison(cell_folders(Path("swept")))["what"],
+    ):
+        assert any("extended to 2 iterations" in str(words) for words in picture_or_table)
     # To the byte: numbers that were read back are written as they were before.
     after = json.loads(Path("swept/nim-builtin-s100/best.json").read_text())["task"]
     assert json.dumps(after) == json.dumps(before)

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from policygen.reports.groups import Member
 from policygen.runs.config import BUDGETS
-from policygen.sweeps.plan import Cell, Plan
+from policygen.sweeps.plan import cells_of, is_sweep, read_plan
+
+M = TypeVar("M", bound=Member)
 
 
-def budgets_asked(plan: Plan, cell: Cell) -> dict[str, Any]:
-    """The budgets of a cell's run, as far as the sweep or its suite stated them."""
-    stated = {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in plan.settings)}
-    return {name: value for name, value in {**cell.entry.run, **stated}.items() if name in BUDGETS}
-
-
-def without_extensions(
-    members: Sequence[Member], asked: Mapping[Path, Mapping[str, Any]]
-) -> tuple[list[Member], list[str]]:
+def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     """The runs with the budgets that their sweep gave them, and sentences on which have been given more since.
 
     A run that goes on with a larger budget is what it would have been with it from the start, so that the settings of
     its sweep no longer tell how long it was. What neither the sweep nor its suite stated was the same for all runs of
-    a task: a budget only grows, and the smallest is taken for it.
+    a task: a budget only grows, and the smallest is taken for it. Runs of no sweep are as they are.
 
-    Args:
-        asked: by the folders of sweeps' runs, resolved, what `budgets_asked` says; other runs are as they are.
+    Raises:
+        LogbookError: the manifest of a sweep is damaged.
     """
+    asked = _asked([member.folder for member in members])
     own = [asked.get(member.folder.resolve()) for member in members]
     smallest: dict[tuple[Path, str, str], Any] = {}
     for member, stated in zip(members, own, strict=True):
@@ -38,7 +33,7 @@ def without_extensions(
             place, now = (member.folder.parent, member.task.name, name), getattr(member.config, name)
             if now is not None:
                 smallest[place] = min(now, smallest.get(place, now))
-    found, extended = [], Counter[str]()
+    found = []
     for member, stated in zip(members, own, strict=True):
         less = {}
         for name in BUDGETS if stated is not None else ():
@@ -47,15 +42,27 @@ def without_extensions(
             before = _number(stated[name]) if stated and name in stated else least
             if now is not None and before is not None and now > before:
                 less[name] = type(now)(before)
-        found.append(replace(member, config=member.config.model_copy(update=less)) if less else member)
-        if less:
-            words = [f"{getattr(member.config, name):g} {name}" for name in less]
-            extended[" and ".join(words)] += 1
+        words = " and ".join(f"{getattr(member.config, name):g} {name}" for name in less)
+        config = member.config.model_copy(update=less)
+        found.append(replace(member, config=config, extended=words) if less else member)
+    extended = Counter(member.extended for member in found if member.extended)
     notes = [
         f"{count} of {len(members)} runs {'was' if count == 1 else 'were'} extended to {words}"
         for words, count in extended.items()
     ]
     return found, notes
+
+
+def _asked(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+    """The budgets of sweeps' runs, by their folders, resolved, as far as the sweep or its suite stated them."""
+    found = {}
+    for sweep in filter(is_sweep, dict.fromkeys(folder.parent for folder in folders)):
+        plan = read_plan(sweep)
+        stated = {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in plan.settings)}
+        for cell in cells_of(plan):
+            asked = {**cell.entry.run, **stated}
+            found[(sweep / cell.key).resolve()] = {name: asked[name] for name in BUDGETS if name in asked}
+    return found
 
 
 def _number(value: Any) -> float | None:
