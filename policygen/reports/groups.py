@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from policygen.episodes.score import Score, score_of_returns
 from policygen.llm import read_spec, reads_prompts
+from policygen.reports.compare.statistics import interval_over_seeds
 from policygen.reports.style import Numbers
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
@@ -117,9 +118,11 @@ class Group(Generic[M]):
 
     @property
     def final_score(self) -> Score | None:
-        """Mean of the final scores with Student's t interval over runs; runs that found no policy have none."""
+        """Mean of the final scores with a bootstrap interval over runs; runs that found no policy have none."""
         finals = np.array([run.final.mean for run in self.averaged if run.final is not None])
-        return score_of_returns(finals, (), "runs") if len(finals) else None
+        if not len(finals):
+            return None
+        return replace(score_of_returns(finals, (), "runs"), ci95=interval_over_seeds(finals))
 
     @property
     def without_policy(self) -> int:

@@ -53,7 +53,7 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     """One row per run, by group and seed, then one for each group in which several finished runs found a policy.
 
     An unfinished run has a row, but no score, and enters no mean. A run's interval is that of its final score over
-    episodes; a group's is Student's t over its runs. Numbers are not rounded; what there is not is missing.
+    episodes; a group's is a bootstrap over its runs. Numbers are not rounded; what there is not is missing.
 
     Returns:
         The columns `task`, `proposals`, `policy`, `what` (`run`, `unfinished run`, or what the mean is of, in words),
