@@ -35,14 +35,15 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
     """Like `window`, but steps that hardly differ make one row: its `steps` are `7` or `7-12`, `total` their reward.
 
     Those of a table do not differ while cell and action are the same, those of a linear policy while no
-    observation moves by more than `still` has for it. Values are those at the first of the steps.
+    observation moves by more than `still` has for it. Values are those at the first of the steps. After the last step
+    of the episode comes a row `end`: what it led to.
     """
     groups = _groups(episode)
     first = 0 if where == "start" else _window(episode, min(rows, episode.length), where)[0]["step"]
     start = max(i for i, (a, _) in enumerate(groups) if a <= first)
     start = max(0, min(start, len(groups) - rows)) if where != "end" else max(0, len(groups) - rows)
     rewards = episode.columns["reward"]
-    return [
+    found = [
         {
             **{name: column[a] for name, column in episode.columns.items()},
             "steps": f"{a}" if a == b else f"{a}-{b}",
@@ -53,6 +54,18 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
         }
         for a, b in groups[start : start + rows]
     ]
+    if found and found[-1]["last"] == episode.length - 1:
+        found.append(
+            {
+                **episode.final,
+                "steps": "end",
+                "count": 0,
+                "first": episode.length,
+                "last": found[-1]["last"],
+                "total": None,
+            }
+        )
+    return found
 
 
 def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
@@ -151,16 +164,19 @@ def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int 
     columns = []
     for name in names:
         values = [row[name] for row in rows]
-        finite = [abs(value) for value in values if isinstance(value, float) and np.isfinite(value)]
-        if len(finite) == len(values) and any(finite):
+        known = [value for value in values if value is not None]
+        finite = [abs(value) for value in known if isinstance(value, float) and np.isfinite(value)]
+        if len(finite) == len(known) and any(finite):
             places = digits - 1 - math.floor(math.log10(max(finite)))
-            values = [round(value, places) for value in values]
+            values = [None if value is None else round(value, places) for value in values]
         columns.append([_brief(value, digits) for value in values])
     return "\n".join(map(" ".join, zip(*columns, strict=True)))
 
 
 def _brief(value: Any, digits: int = 3) -> str:
     """A value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
+    if value is None:
+        return "-"
     if type(value) is float and math.isfinite(value):
         return format_number(float(f"{value:.{digits}g}"))
     if isinstance(value, str):

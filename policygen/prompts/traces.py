@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,8 @@ class EpisodeView:
     `traced` names the observations and features worth a look, and `unobserved` those of them that no policy can
     read, `outputs` the columns of the actions. `signals` has the range of each quantity, and for linear policies
     its rhythm; `reference` is the signal that lags refer to. `terms` splits the return, where the environment does.
-    `texts` names the columns of what was read.
+    `texts` names the columns of what was read. `final` is what the last action led to: a value for every column, and
+    None for those that have none then.
     `failed`: ended early, and not at its goal. `still` says how far each observation may move and count as
     unchanged.
     """
@@ -71,6 +72,7 @@ class EpisodeView:
     anomaly: Anomaly | None
     terms: Mapping[str, float]
     texts: tuple[str, ...] = ()
+    final: Mapping[str, Any] = field(default_factory=dict)
 
 
 def episode_view(
@@ -93,11 +95,7 @@ def episode_view(
     unobserved = {name: values for name, values in unobserved.items() if name not in arrays and np.ptp(values) > 0}
     columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
     columns.update((name, values.tolist()) for name, values in (arrays | unobserved).items())
-    if isinstance(reader, CellReader):
-        # An episode meets few different cells: one tuple for each of them, not one a step.
-        cells, which = np.unique(reader.cells_along((t.observations[:-1], t.actions)), return_inverse=True)
-        bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
-        columns["cell"] = list(map(bins.__getitem__, which.tolist()))
+    columns.update(_cells(t, reader))
     columns.update(_texts(t, task))
     columns["action"] = _actions_in_words(task, t)
     columns["reward"] = t.rewards.tolist()
@@ -130,7 +128,33 @@ def episode_view(
         anomaly=anomaly,
         terms=dict(t.terms),
         texts=task.text_names,
+        final=dict.fromkeys(columns) | _final(t, task, reader, beside),
     )
+
+
+def _final(t: Trajectory, task: Task, reader: Reader, beside: Heights | None) -> dict[str, Any]:
+    """What the last action led to: observations and, where nothing is remembered, features and the cell."""
+    rows = np.repeat(t.observations[-1:], 2, axis=0)
+    last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
+    columns: dict[str, Sequence[Any]] = {n: v.tolist() for n, v in _quantities(last, task, reader).items()}
+    if reader.remembered:
+        columns = {o.name: columns[o.name] for o in task.observations if o.name in columns}
+    else:
+        columns.update(_cells(last, reader))
+    columns.update(_texts(last, task))
+    columns.update((n, v.tolist()) for n, v in (beside(rows[:1]) if beside is not None else {}).items())
+    actions = {actuator.name for actuator in task.actuators}
+    return {name: column[0] for name, column in columns.items() if name not in actions}
+
+
+def _cells(t: Trajectory, reader: Reader) -> dict[str, Sequence[Any]]:
+    """The column `cell`, where there are some."""
+    if not isinstance(reader, CellReader):
+        return {}
+    # An episode meets few different cells: one tuple for each of them, not one a step.
+    cells, which = np.unique(reader.cells_along((t.observations[:-1], t.actions)), return_inverse=True)
+    bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
+    return {"cell": list(map(bins.__getitem__, which.tolist()))}
 
 
 def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDArray[np.float64]]:

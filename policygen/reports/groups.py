@@ -122,7 +122,10 @@ class Group(Generic[M]):
         finals = np.array([run.final.mean for run in self.averaged if run.final is not None])
         if not len(finals):
             return None
-        return replace(score_of_returns(finals, (), "runs"), ci95=interval_over_seeds(finals))
+        score, interval = score_of_returns(finals, (), "runs"), interval_over_seeds(finals)
+        if interval is not None:  # equal scores and their mean may differ by rounding
+            interval = min(interval[0], score.mean), max(interval[1], score.mean)
+        return replace(score, ci95=interval)
 
     @property
     def without_policy(self) -> int:

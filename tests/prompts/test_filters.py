@@ -138,7 +138,7 @@ def test_tables_and_lines_hold_the_named_columns(swing: EpisodeView) -> None:
         ((1, 2.5), "1,2.5"),
         (np.float32(0.1), "0.1"),
         (np.int64(3), "3"),
-        (None, "None"),
+        (None, "-"),
     ],
 )
 def test_brief_is_a_value_in_few_characters(value: Any, said: str) -> None:

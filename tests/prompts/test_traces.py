@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from searched import searched, texts
-from support import Written, fenced
+from support import ALWAYS_RIGHT, Written, fenced
 
 import policygen
 from policygen.prompts.filters import FILTERS
@@ -57,6 +57,19 @@ def test_features_named_like_a_column_of_the_trace_do_not_take_its_place() -> No
     assert not {"step", "reward"} & set(episode.traced)
 
 
+def test_a_trace_that_reaches_the_end_shows_where_it_ended() -> None:
+    context, config = searched("frozenlake", "table", Written([ALWAYS_RIGHT]), iterations=1)
+    episode = template_variables(context, config)["worst_episodes"][0]
+    trajectory = next(
+        e.trajectory for e in context.buffer.of_attempt(1) if e.trajectory.episode_return == episode.episode_return
+    )
+    *_, last, end = FILTERS["condensed"](episode, 9)
+    assert end["cell"] == divmod(int(trajectory.observations[-1, 0]), 4) != last["cell"]
+    assert (end["action"], end["reward"], end["total"]) == (None, None, None)
+    _, request = texts(render_prompt(context, config))
+    assert f"\nend {int(trajectory.observations[-1, 0])} {end['cell'][0]},{end['cell'][1]} - -\n" in request
+
+
 def test_what_stands_still_is_one_row_and_no_column_is_there_twice() -> None:
     reply = "let copy = spin\nlet still = 2\nleft = 0\nright = copy + angle + still - 2"
     context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
@@ -67,8 +80,8 @@ def test_what_stands_still_is_one_row_and_no_column_is_there_twice() -> None:
     resting = {name: [*values[:5], *[values[4]] * 100] for name, values in view.columns.items()}
     resting["step"] = list(range(105))
     rows = FILTERS["condensed"](dataclasses.replace(view, columns=resting, length=105), 50, "start")
-    assert rows[-1]["steps"] == "4-104"
-    assert rows[-1]["total"] == 101
+    assert [row["steps"] for row in rows[-2:]] == ["4-104", "end"]
+    assert rows[-2]["total"] == 101
     assert sum(row["count"] for row in rows) == 105
     assert [row["step"] for row in FILTERS["coarse"](view, 5)][::4] == [0, view.length - 1]
 
