@@ -36,7 +36,7 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
 
     Those of a table do not differ while cell and action are the same, those of a linear policy while no
     observation moves by more than `still` has for it. Values are those at the first of the steps. After the last step
-    of the episode comes a row `end`: what it led to.
+    of an episode that the environment ended comes a row `end`: what it led to.
     """
     groups = _groups(episode)
     first = 0 if where == "start" else _window(episode, min(rows, episode.length), where)[0]["step"]
@@ -54,17 +54,9 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
         }
         for a, b in groups[start : start + rows]
     ]
-    if found and found[-1]["last"] == episode.length - 1:
-        found.append(
-            {
-                **episode.final,
-                "steps": "end",
-                "count": 0,
-                "first": episode.length,
-                "last": found[-1]["last"],
-                "total": None,
-            }
-        )
+    if episode.final and found[-1]["last"] == episode.length - 1:
+        end = {"steps": "end", "count": 0, "first": episode.length, "last": episode.length - 1, "total": None}
+        found = [*found, {**episode.final, **end}][-max(rows, 2) :]
     return found
 
 

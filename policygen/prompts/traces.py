@@ -51,8 +51,8 @@ class EpisodeView:
     `traced` names the observations and features worth a look, and `unobserved` those of them that no policy can
     read, `outputs` the columns of the actions. `signals` has the range of each quantity, and for linear policies
     its rhythm; `reference` is the signal that lags refer to. `terms` splits the return, where the environment does.
-    `texts` names the columns of what was read. `final` is what the last action led to: a value for every column, and
-    None for those that have none then.
+    `texts` names the columns of what was read. `final` is what the last action led to, a value for every column, None
+    for those that have none then; it is empty where the time limit cut the episode.
     `failed`: ended early, and not at its goal. `still` says how far each observation may move and count as
     unchanged.
     """
@@ -128,7 +128,7 @@ def episode_view(
         anomaly=anomaly,
         terms=dict(t.terms),
         texts=task.text_names,
-        final=dict.fromkeys(columns) | _final(t, task, reader, beside),
+        final=dict.fromkeys(columns) | _final(t, task, reader, beside) if t.terminated else {},
     )
 
 
