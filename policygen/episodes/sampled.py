@@ -11,7 +11,7 @@ import numpy.typing as npt
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.trajectory import Actor, Learning
 
-LANES = 256  # episodes under way at a time
+LANES = 2_048  # episodes under way at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +66,11 @@ class Sampler:
             ended = fallen | (lengths[rows] >= self._limit)
             if not ended.any():
                 continue
-            places = np.flatnonzero(ended)
+            if begun == n:
+                going = ~ended
+                rows, states = rows[going], states[going]
+                continue
+            places = ended.nonzero()[0]
             new = min(len(places), n - begun)
             rows = rows.copy()  # the actor may have kept it
             rows[places[:new]] = np.arange(begun, begun + new)

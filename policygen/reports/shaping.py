@@ -86,7 +86,7 @@ TUNED = (
 
 def learnt_rows(case: Taught) -> Iterator[str]:
     """A row of Markdown for each potential: mean returns of the tables after so many episodes."""
-    place = Field(Case(case.task, case.task, "", case.episodes, ""))
+    place = Field(Case(case.task, "", case.episodes))
     for potential in case.potentials:
         started = time.process_time()
         measure = Measure(place.task, Shaping(potential=potential)) if potential else None

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
 from policygen.episodes.exact import finite_mdp
 from policygen.episodes.sampled import Sampler
-from policygen.episodes.score import episode_seeds
+from policygen.episodes.trajectory import Actor
 from policygen.policies.table import TablePolicy
 from policygen.reports.speed.rows import Missing, Row, compared, faster, scaled
-from policygen.search.refine.learner import Learner, Start
-from policygen.search.refine.lessons import Pupil, board_of
+from policygen.search.refine.lessons import board_of
+from policygen.search.refine.q import Course, discount_of, learnt
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -48,21 +48,25 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
     assert mdp is not None
     assert task.grid is not None
     board = board_of(TablePolicy.from_actions(task, np.zeros(task.grid.size)), len(mdp.start))
-    sampler, episodes = Sampler(mdp, task.max_steps), 512 if quick else 2_048
-    seeds, played = episode_seeds(0, "bench", episodes), list[int]()
+    sampler, episodes = Sampler(mdp, task.max_steps), 1_024 if quick else 32_768
+    played = list[int]()
+
+    def practice(actor: Actor, seeds: Sequence[int]) -> None:
+        played.append(int(sampler.play(actor, seeds).lengths.sum()))
 
     def ours() -> None:
-        start = Start(np.zeros((board.cells, board.actions)))
-        learner = Learner(start, 0.99, np.random.default_rng(0))
-        played.append(int(sampler.play(Pupil(learner, board), seeds, len(seeds)).lengths.sum()))
+        played.clear()
+        course = Course(practice, lambda first, count: range(first, first + count), episodes, discount_of(task))
+        for _ in learnt(board, course, np.random.default_rng(0)):
+            pass
 
     few = 2_000 if quick else 20_000
     row = compared(
-        f"Q-learning, {name}, {episodes:,} episodes side by side",
+        f"Q-learning, {name}, {episodes:,} episodes, replays included",
         ours,
         partial(plain_q_learning, task, few),
         "plain Python",
         repeats=repeats,
         bar=faster(20),
     )
-    return scaled(row, played[-1] / few, f"{few:,} steps, per step")
+    return scaled(row, sum(played) / few, f"{few:,} steps, per step")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Indices, Rows
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.learner import Cells, Start, Step, Vector
+from policygen.search.refine.learner import Cells, Step, Vector
 from policygen.tasks.task import Task
 
 
@@ -167,7 +167,6 @@ class Witness:
 
     Attributes:
         steps: of all episodes side by side, as a learner is told of them.
-        rows: which episodes each of them is a step of.
         returns: undiscounted sums of what the environment paid in each episode, shape (episodes,).
     """
 
@@ -176,7 +175,6 @@ class Witness:
     rng: np.random.Generator
     praise: Praise | None = None
     steps: list[Step] = field(default_factory=list)
-    rows: list[Indices] = field(default_factory=list)
     returns: Vector = field(default_factory=lambda: np.zeros(0))
 
     def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
@@ -198,44 +196,18 @@ class Witness:
 
 
 class _Witnessing(Lesson):
-    """A lesson of which is noted which episodes each step belongs to."""
+    """A lesson of which the returns are noted."""
 
     def __init__(self, witness: Witness, episodes: int) -> None:
         super().__init__(witness, witness.board, episodes, witness.praise)
-        self._rows, self._returns = witness.rows, witness.returns
+        self._returns = witness.returns
 
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
-        self._rows.append(np.array(rows))
         self._returns[rows] += rewards
         super().learn(rows, observations, rewards, terminated)
 
 
-def appraised(advised: Witness, random: Witness, episodes: int, discount: float) -> Start:
-    """What a learner starts from after so many episodes of the advice, and as many of random actions.
-
-    Advice that did no better than random actions, by more than the standard error of the difference, is put aside.
-    Otherwise every action of a cell starts from the mean return that followed in it, and what the advice names from
-    one standard error more.
-    """
-    returns = (advised.returns, random.returns)
-    error = np.sqrt(sum(one.var(ddof=1) / episodes for one in returns))
-    cells, actions = advised.board.cells, advised.board.actions
-    assert advised.table is not None
-    if not returns[0].mean() - returns[1].mean() > error:
-        return Start(np.zeros((cells, actions)))
-    sums, squares, counts = np.zeros((3, cells))
-    ahead = np.zeros(episodes)
-    for rows, step in zip(reversed(advised.rows), reversed(advised.steps), strict=True):
-        ahead[rows] = step.rewards + discount * ahead[rows]
-        np.add.at(sums, step.cells, ahead[rows])
-        np.add.at(squares, step.cells, ahead[rows] ** 2)
-        np.add.at(counts, step.cells, 1.0)
-    mean = sums.sum() / counts.sum()
-    spread = float(np.sqrt(max(0.0, squares.sum() / counts.sum() - mean**2)))
-    seen = counts > 0
-    value = sums / np.maximum(counts, 1)
-    value[~seen] = value[seen].min()  # a guess that is too high would attract
-    own = np.sqrt(np.maximum(0.0, squares / np.maximum(counts, 1) - value**2))
-    values = np.repeat(value[:, None], actions, axis=1)
-    values[np.arange(cells), advised.table] += np.where(seen, own / np.sqrt(np.maximum(counts, 1)), spread)
-    return Start(values, advised.table, spread, counts)
+def is_better(returns: Vector, others: Vector) -> bool:
+    """Whether the mean return is better by more than the standard error of the difference."""
+    error = np.sqrt(returns.var(ddof=1) / len(returns) + others.var(ddof=1) / len(others))
+    return bool(returns.mean() - others.mean() > error)

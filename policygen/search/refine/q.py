@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,15 +16,19 @@ from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import VALIDATION_SHARE
 from policygen.search.refine.cma import best_of
-from policygen.search.refine.learner import Cells, Learner, Start, Step
-from policygen.search.refine.lessons import Board, Praise, Pupil, Witness, appraised, board_of, entries_of, with_entries
+from policygen.search.refine.learner import Learner
+from policygen.search.refine.lessons import Board, Praise, Pupil, Witness, board_of, entries_of, is_better, with_entries
 from policygen.search.refine.tunable import Practice, Refined, Trials
 from policygen.tasks.task import Task
 
 TRIAL_SHARE = 0.05  # of the episodes, for what the advice is worth, and as much for random actions
 TRIED = (4, 32)  # episodes of each, at least and at most
-SIDE_BY_SIDE = (8, 128)  # episodes, at least and at most: the fewer, the sooner each gains by the others
-BATCHES = 100  # that the episodes are played in, where there are enough of them
+SIDE_BY_SIDE = (
+    8,
+    128,
+)  # episodes between replays, at least and at most: the fewer, the sooner each gains by the others
+BATCHES = 100  # that the episodes are played in, where there are enough of them ...
+GROWTH = 16  # ... and fewer of more than so many times the smallest: a batch adds at least this part of what was seen
 LEAST_EPISODES = 40
 COMPARED = 8  # tables of the last half of the learning, on episodes that it has not seen; and the proposed one
 
@@ -43,32 +47,13 @@ class Course:
     measure: Measure | None = None
 
 
-@dataclass(slots=True)
-class _Diary:
-    """A learner that keeps what it saw."""
-
-    learner: Learner
-    steps: list[Step] = field(default_factory=list)
-
-    def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
-        return self.learner.choose(cells)
-
-    def learn(self, step: Step, /) -> None:
-        self.learner.learn(step)
-        self.steps.append(step)
-
-    def repeat(self) -> None:
-        """Learn the same again, the last first: what an end is worth spreads over all steps that led there."""
-        for step in reversed(self.steps):
-            self.learner.learn(step)
-
-
 def discount_of(task: Task) -> float:
-    """What a reward is worth a step later: the task's discount, unless the step limit looks further ahead.
+    """What a reward is worth a step later.
 
-    What is scored is the undiscounted return within the limit.
+    What is scored is the undiscounted return within the step limit, and the learner does not know how much of the limit
+    is left: half of it on average, which is as far as this discount looks ahead.
     """
-    return max(task.discount, 1.0 - 1.0 / task.max_steps)
+    return 1.0 - 1.0 / (2.0 * task.max_steps)
 
 
 def learnt(
@@ -85,7 +70,7 @@ def learnt(
         advice: the adviser's action for every cell, shape (cells,).
         expected: by expected SARSA instead of Q-learning.
     """
-    played, start = 0, Start(np.zeros((board.cells, board.actions)))
+    played = 0
     witnesses: list[Witness] = []
     praise = Praise(course.measure, course.discount) if course.measure is not None else None
     if advice is not None:
@@ -94,19 +79,20 @@ def learnt(
             witnesses.append(Witness(board, table, rng, praise))
             course.practice(witnesses[-1], course.seeds(played, count))
             played += count
-        start = appraised(witnesses[0], witnesses[1], count, course.discount)
-    learner = Learner(start, course.discount, rng, expected=expected)
-    # What following the advice returned, the start knows, if it was worth following.
-    for witness in witnesses if start.advice is None else witnesses[1:]:
-        _Diary(learner, witness.steps).repeat()
+        if not is_better(witnesses[0].returns, witnesses[1].returns):
+            advice = None  # no better than random actions
+    learner = Learner(board.cells, board.actions, course.discount, rng, advice=advice, expected=expected)
+    for witness in witnesses:
+        for step in witness.steps:
+            learner.learn(step)
+        learner.replay()
     if witnesses:
         yield played, learner.best()
     size = int(np.clip(course.episodes // BATCHES, *SIDE_BY_SIDE))
     while played < course.episodes:
-        count = min(size, course.episodes - played)
-        diary = _Diary(learner)
-        course.practice(Pupil(diary, board, praise), course.seeds(played, count))
-        diary.repeat()
+        count = min(max(size, played // GROWTH), course.episodes - played)
+        course.practice(Pupil(learner, board, praise), course.seeds(played, count))
+        learner.replay()
         played += count
         yield played, learner.best()
 
