@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check notebooks attack adviser shaping first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test check notebooks attack adviser shaping learning first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -38,6 +38,11 @@ adviser: $(CORE)
 # What a potential is worth to Q-learning, and an objective to CMA-ES: results/benchmarks/shaping.md.
 shaping: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.reports.shaping
+
+# Steps and CPU time until a task's threshold, here and by Stable-Baselines3: results/benchmarks/learning.md. Takes hours,
+# and PyTorch: .venv/bin/pip install -e '.[bench]' before.
+learning: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/learning.py --anew
 
 # The published table and pictures of results/benchmarks/first_runs*: five seeds of each task, proposals from builtin.
 FIRST := build/first_runs
