@@ -240,7 +240,7 @@ def peer(task: str, method: str, seed: int, most: int, minutes: float) -> dict[s
             if self.num_timesteps >= most:
                 raise Ended(f"{FACTOR} times our steps")
             if watch.seconds > 60 * minutes:
-                raise Ended(f"{minutes:g} minutes")
+                raise Ended(f"{minutes:g} min of CPU")
             return True
 
     watch.since = time.process_time()
@@ -322,7 +322,7 @@ def lines() -> Iterator[str]:
             yield (
                 (
                     f"| {task} | {case.threshold:g} | {method} | {sum(map(at, rows))} of {len(rows)} "
-                    f"| {median(rows, 'steps'):,.0f} | {', '.join(each)} | {median(rows, 'seconds'):,.1f} s | {ends} |"
+                    f"| {median(rows, 'steps'):,.0f} | {' / '.join(each)} | {median(rows, 'seconds'):,.1f} s | {ends} |"
                 )
                 .replace(" inf s |", " - |")
                 .replace(" inf |", " - |")
