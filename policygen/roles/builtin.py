@@ -11,8 +11,9 @@ sampling; Osband, Russo and Van Roy 2013, arXiv 1306.0940). Even attempts use wh
 
 Linear: an evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) on
 weights over observations scaled to unit spread, with the mirror image of every failed step tried next. Where proposals
-are tuned (`--refine`), it proposes the plain structure once, and then the best policy for tuning to go on with. Where
-memory is asked for (`--memory`), a clock and integrals are weighed, too.
+are tuned (`--refine`), it proposes the plain structure, and then what tuning made of it for tuning to go on with; a
+search that stalls is followed by another from the plain structure (`starts`). Where memory is asked for (`--memory`), a
+clock and integrals are weighed, too.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ from policygen.llm.retry import ask
 from policygen.policies.features import CellReader, Lets, cell_reader
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
+from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number, to_text
 from policygen.quantities.tree import Name
 from policygen.roles import memory
 from policygen.roles.proposer import Proposal, read
+from policygen.roles.starts import goes_on_with
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Correspondence, llm_options
@@ -271,10 +274,10 @@ def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     rate, faster = memory.rate_of(best), 0.0
     if context.tuning is not None:
         # The numbers are the refinement's business: it gets the plain structure, and then goes on where it stopped.
-        if isinstance(best, LinearPolicy):
-            return "The best policy once more, for the numerical search to tune on.", best.to_text()
+        if (tuned := _to_tune_on(context)) is not None:
+            return "A policy once more, for the numerical search to tune on.", tuned.to_text()
         matrix = np.zeros(shape)
-        note = "A linear map over standardised quantities, for the numerical search to tune."
+        note = "A linear map over standardised quantities, for a numerical search to tune from the start."
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
         matrix, faster = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
@@ -294,6 +297,15 @@ def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     if context.memory:
         remembered = memory.lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
     return note, _standardised_policy(context, inputs, remembered, terms, matrix)
+
+
+def _to_tune_on(context: Context) -> Policy | None:
+    """What tuning goes on with: somebody else's policy where that is the best, or one of its own; None to begin anew."""
+    own = ("", NAME)  # nobody is asked for what is only tuned on
+    best = context.best.policy if context.best is not None else None
+    if context.best is not None and context.best.model not in own and isinstance(best, LinearPolicy):
+        return best
+    return goes_on_with([one for one in context.attempts if one.model in own])
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
