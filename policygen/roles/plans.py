@@ -41,8 +41,8 @@ class Said:
 def read_plan(reply: Reply, report: Report, room: str) -> Said:
     """The plan that an answer states last: behind `Plan:`, in its line or in the lines below it, or as its last line.
 
-    What it goes to must have been seen, or may come to light before: by exploring, or out of a box. What it picks up or
-    opens then is gone to first, if the plan does not say so. Of keys of several colours it must say which.
+    What was not seen yet is explored for, and what is then picked up or opened is gone to first, whether the plan says so
+    or not. Of several keys in sight it must say which.
 
     Args:
         room: one of `ROOM_NAMES`; they differ in what there is.
@@ -95,19 +95,21 @@ def _options(said: str, report: Report, room: str, before: list[Option]) -> list
     colour, kind = (thing[1] or "").lower(), thing[2].lower()
     name = f"{colour} {kind}".strip() if room == COLOURED else kind
     fitting = [seen for seen in report.seen if seen == name or (seen.endswith(kind) and name == kind)]
-    if fitting or not any(option.verb in (EXPLORE, OPEN) for option in before):
+    if fitting:
         if verb != GO_TO:
             return [Option(verb, name)]
-        if not fitting:
-            seen = f"seen were {', '.join(report.seen)}" if report.seen else "nothing was seen yet"
-            return f"`{_short(said)}` goes to what was not seen; {seen}"
         if len(fitting) > 1:
             return f"`{_short(said)}` does not say which: {' or '.join(fitting)}"
         return [Option(GO_TO, fitting[0])]
     if kind not in KINDS_IN[room]:
         return f"`{_short(said)}` names what this room does not have; it has {' and '.join(KINDS_IN[room])}"
+    if report.carried == name:  # what is in hand need not be fetched
+        return []
     going = Option(GO_TO, name)
-    return [going] if verb == GO_TO else [Option(verb, name)] if going in before else [going, Option(verb, name)]
+    then = [] if verb == GO_TO else [Option(verb, name)]
+    if going in before:
+        return then or [going]
+    return [going, *then] if before and before[-1].verb == EXPLORE else [Option(EXPLORE), going, *then]
 
 
 def _short(text: str) -> str:

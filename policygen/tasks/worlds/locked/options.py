@@ -111,7 +111,7 @@ class Executor:
     def _begun(self, option: Option, place: Cell | None, view: View) -> _Control | None:
         """What carries out an option; None where there is nothing to do, or no way to do it."""
         if option.verb == EXPLORE:
-            if view.is_complete():
+            if view.is_complete() or (self._awaited and place_of(self._awaited, view)):
                 return None
             if self._sweep is None:
                 self._sweep = Sweep(deque(([LEFT, LEFT], [RIGHT], [], [LEFT])[view.direction]))
