@@ -41,8 +41,8 @@ class Said:
 def read_plan(reply: Reply, report: Report, room: str) -> Said:
     """The plan that an answer states last: behind `Plan:`, in its line or in the lines below it, or as its last line.
 
-    What was not seen yet is explored for, and what is then picked up or opened is gone to first, whether the plan says so
-    or not. Of several keys in sight it must say which.
+    What was not seen yet is explored for, and what is then picked up or opened is gone to first, whether the plan says
+    so or not. Of several keys in sight it must say which.
 
     Args:
         room: one of `ROOM_NAMES`; they differ in what there is.

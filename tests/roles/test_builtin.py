@@ -18,7 +18,6 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.roles.builtin import Builtin
 from policygen.roles.memory import rate_of
-from policygen.runs.state import text_digest
 from policygen.search.refine.tunable import Tunable
 from policygen.search.resume import load_run
 
