@@ -300,7 +300,7 @@ def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 
 def _to_tune_on(context: Context) -> Policy | None:
-    """What tuning goes on with: somebody else's policy where that is the best, or one of its own; None to begin anew."""
+    """What tuning goes on with: the best policy where it is another's, else one of its own; None to begin anew."""
     own = ("", NAME)  # nobody is asked for what is only tuned on
     best = context.best.policy if context.best is not None else None
     if context.best is not None and context.best.model not in own and isinstance(best, LinearPolicy):
