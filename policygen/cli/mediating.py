@@ -21,7 +21,12 @@ DEFAULT = ("always", "never", "random", "hard-coded", "learned")
 
 @click.command()
 @click.argument("rooms", metavar="[TASK]...", nargs=-1)
-@click.option("--llm", required=True, metavar="SPEC", help="Who plans: provider and model, or planner (rules, no key).")
+@click.option(
+    "--llm",
+    required=True,
+    metavar="SPEC",
+    help="Who plans: provider and model, planner (rules, no key), or replay:DIR.",
+)
 @click.option(
     "--mediator",
     "names",

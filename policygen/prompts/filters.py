@@ -36,7 +36,8 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
 
     Those of a table do not differ while cell and action are the same, those of a linear policy while no
     observation moves by more than `still` has for it. Values are those at the first of the steps. After the last step
-    of an episode that the environment ended comes a row `end`: what it led to.
+    of an episode that the environment ended comes a row `end`, in the place of the first one where not all are shown:
+    what it led to.
     """
     groups = _groups(episode)
     first = 0 if where == "start" else _window(episode, min(rows, episode.length), where)[0]["step"]
@@ -54,9 +55,9 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
         }
         for a, b in groups[start : start + rows]
     ]
-    if episode.final and found[-1]["last"] == episode.length - 1:
+    if where != "start" and episode.final and found and found[-1]["last"] == episode.length - 1:
         end = {"steps": "end", "count": 0, "first": episode.length, "last": episode.length - 1, "total": None}
-        found = [*found, {**episode.final, **end}][-max(rows, 2) :]
+        found = [*found[len(groups) > rows > 1 :], {**episode.final, **end}]
     return found
 
 

@@ -67,9 +67,15 @@ def aim(outcome: Outcome, room: str) -> str:
     opened, before = sum(learned.opened), sum(always.opened)
     reached = opened >= before and share <= SHARE_OF_QUESTIONS
     more = "as many as" if opened == before else f"{abs(opened - before)} {'more' if opened > before else 'fewer'} than"
+    fewer = [
+        f"{row.mediator} with {with_interval(row.questions)[0]:.2f} questions an episode"
+        for row in outcome.rows
+        if row.room == room and sum(row.opened) >= opened and sum(row.questions) < sum(learned.questions)
+    ]
+    others = f"; no fewer are opened by {' and '.join(fewer)}" if fewer else ""
     return (
         f"{room}: {'reached' if reached else 'missed'}; {LEARNED} opens {opened} of {len(learned.opened)} doors, "
-        f"{more} always, with {share:.0%} of its questions"
+        f"{more} always, with {share:.0%} of its questions{others}"
     )
 
 
@@ -106,7 +112,8 @@ def page(outcome: Outcome, command: str) -> str:
         "language model; in the row of `learned` it is that of a rule: ask where a thing is new or the plan is over. "
         "The paper's own results were not at hand. `random` tosses a coin in every step and asks where a plan is over; "
         "`never` asks once. Options behave as published: exploring pushes against keys and boxes for ever, and "
-        "`always` interrupts the exchange of two keys (ColoredDoorKey) over and over."
+        "`always` interrupts the exchange of two keys (ColoredDoorKey) over and over; but a plan may go to what "
+        "was not seen yet, which is then explored for, and the published ones may not."
     )
     lines = ["# On call: when to ask a planner", "", *wrap(first, 120), "", *table(outcome), "", *wrap(last, 120)]
     aims = [sentence for room, _ in outcome.tables if (sentence := aim(outcome, room))]

@@ -276,7 +276,7 @@ def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         # The numbers are the refinement's business: it gets the plain structure, and then goes on where it stopped.
         if (tuned := _to_tune_on(context)) is not None:
             return "A policy once more, for the numerical search to tune on.", tuned.to_text()
-        matrix = np.zeros(shape)
+        matrix, rate = np.zeros(shape), memory.RATE
         note = "A linear map over standardised quantities, for a numerical search to tune from the start."
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
         matrix, faster = rng.normal(size=shape), 1.0

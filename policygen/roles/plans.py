@@ -63,7 +63,8 @@ def read_plan(reply: Reply, report: Report, room: str) -> Said:
             return Said(None, found)
         options += found
     if not options:
-        return Said(None, "behind `Plan:` there is no option")
+        held = f"; {report.carried} is in hand already" if report.carried else ""
+        return Said(None, f"behind `Plan:` there is no option that is left to do{held}")
     if len(options) > MOST_OPTIONS:
         return Said(None, f"it has {len(options)} options, and {MOST_OPTIONS} are the most")
     return Said(tuple(options))
@@ -103,7 +104,7 @@ def _options(said: str, report: Report, room: str, before: list[Option]) -> list
         return [Option(GO_TO, fitting[0])]
     if kind not in KINDS_IN[room]:
         return f"`{_short(said)}` names what this room does not have; it has {' and '.join(KINDS_IN[room])}"
-    if report.carried == name:  # what is in hand need not be fetched
+    if report.carried == name and Option(PUT) not in before:  # what is in hand need not be fetched
         return []
     going = Option(GO_TO, name)
     then = [] if verb == GO_TO else [Option(verb, name)]

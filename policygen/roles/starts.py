@@ -32,9 +32,15 @@ def goes_on_with(attempts: Sequence[Attempt]) -> Policy | None:
     else:
         present = next(search for search in searches if search[-1] is tuned[-1])
     random = attempts[0].score.mean if attempts[0].score is not None else 0.0
-    if len(present) > OVER and _best(present) - _best(present[:-OVER]) < STALLED * abs(_best(present) - random):
+    if len(present) > OVER and _best(present) - _best(present[:-OVER]) <= STALLED * abs(_best(present) - random):
         return None
     return max(present, key=_mean).policy
+
+
+def begins(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
+    """Whether a proposal is what all searches of its proposer begin with, and not what tuning made of it."""
+    first = next((one for one in attempts if one.number > 0 and one.model == attempt.model), attempt)
+    return attempt.digests[0] == first.digests[0]
 
 
 def _searches(attempts: Sequence[Attempt]) -> list[list[Attempt]]:

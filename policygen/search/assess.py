@@ -13,6 +13,7 @@ from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.roles.proposer import Proposal
+from policygen.roles.starts import begins
 from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
@@ -197,7 +198,7 @@ def _tuned(
             arena.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
-            state=_left_off(policy, attempt.shaping, search),
+            state=None if floor and begins(attempt, search.attempts) else _left_off(policy, attempt.shaping, search),
         )
         if refined is None:
             return attempt, performance

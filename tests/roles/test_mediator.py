@@ -94,7 +94,7 @@ def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: Report
         ("", PLAIN, "it is empty"),
         ("Plan:", PLAIN, "there is no option"),
         ("I would look around.", PLAIN, "`I would look around` is no option; options are explore, go to THING"),
-        ("Plan: pick up key", Report((), "key"), "there is no option"),
+        ("Plan: pick up key", Report((), "key"), "there is no option that is left to do; key is in hand already"),
         ("Plan: go to key", COLOURS, "does not say which: blue key or red key"),
         ("Plan: explore, open box", COLOURS, "`open box` names what this room does not have; it has key and door"),
         ("Plan: open it", PLAIN, "`open it` names no key, box or door"),

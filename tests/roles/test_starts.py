@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import policygen
 from policygen.episodes.score import Score
-from policygen.roles.starts import goes_on_with
+from policygen.roles.starts import begins, goes_on_with
 from policygen.runs.state import Attempt
 
 RANDOM = -10.0
@@ -62,3 +62,10 @@ def test_where_tuning_moves_nothing_it_begins_again_and_again() -> None:
     still = (0.0, None, RANDOM)
     assert push(tuned(still)) is None
     assert push(tuned(still, still, still, still)) == "force = 0*velocity"
+
+
+def test_what_a_search_begins_with_is_known_though_tuning_left_it_as_it_was() -> None:
+    _, first, again, tuned_on = tuned((0.0, None, RANDOM), (0.0, 1.0, 5.0), (1.0, 2.0, 6.0))
+    assert begins(first, ())
+    assert begins(again, (first,))
+    assert not begins(tuned_on, (first, again))
