@@ -155,7 +155,7 @@ def test_a_learner_in_a_run_is_told_the_potential(tmp_path: Path) -> None:
     reply = lake("| * | * | up |").replace("| * | * | up |", "| * | * | up |\npotential = (row + column)/6")
     results = {
         name: policygen.run(
-            "frozenlake", llm=Written([text]), out=tmp_path, iterations=1, episodes=2, warmup_episodes=2, refine="q:60"
+            "frozenlake", llm=Written([text]), out=tmp_path, iterations=1, episodes=2, warmup_episodes=2, refine="q:120"
         )
         for name, text in (("told", reply), ("untold", reply.replace("potential", "let unused")))
     }
@@ -167,4 +167,4 @@ def test_a_learner_in_a_run_is_told_the_potential(tmp_path: Path) -> None:
     mdp = finite_mdp(LAKE)
     assert mdp is not None
     assert told.score == exact_score(told.policy, mdp)
-    assert told.episodes == untold.episodes == 2 + 2 + 60 + 2
+    assert told.episodes == untold.episodes == 2 + 2 + 120 + 2
