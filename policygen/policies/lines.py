@@ -22,8 +22,7 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 MAX_CHARACTERS = 400_000
 MAX_LINE = 16_000
 MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
-MOST_FEATURES = 100
-FOR_ALL = 10  # beside two for each observation: where there are many, all can be standardised and summed, with a clock
+MOST_FEATURES = 100  # or two for each observation, where that is more: all can be standardised and summed
 NOTHING_FOUND = "no policy was found"
 
 
@@ -91,7 +90,7 @@ def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
 
 def most_features(task: Task) -> int:
     """How many features a policy may define."""
-    return max(MOST_FEATURES, 2 * len(task.observations) + FOR_ALL)
+    return max(MOST_FEATURES, 2 * len(task.observations))
 
 
 def with_names(text: str, task: Task) -> str:

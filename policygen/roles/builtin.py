@@ -36,7 +36,7 @@ from policygen.policies.normalise import PREFIX, definitions
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
-from policygen.quantities.text import format_number, to_text
+from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
 from policygen.quantities.tree import Name
 from policygen.roles import memory
 from policygen.roles.proposer import Proposal, read
@@ -103,13 +103,20 @@ class PlainSearch:
         """Refuse to plan where there is nothing to plan on.
 
         Raises:
-            UsageError: a table is asked for, and the task has no grid; or objectives are.
+            UsageError: a table is asked for, and the task has no grid; or objectives are; or a linear policy would
+                weigh more than can be read.
         """
         if self._config.policy == "table" and task.grid is None:
             raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
         if self._config.shape:
             raise UsageError(
                 "--shape is for language models: builtin proposes no objectives; add --llm, or leave it out"
+            )
+        terms = _terms(task, self._config.memory) if self._config.policy == "linear" else []
+        if len(terms) * _NODES > MAX_NODES or sum(len(f"{name} + {_WEIGHT}") for name in terms) > MAX_CHARACTERS:
+            raise UsageError(
+                f"builtin would weigh {len(terms)} quantities in each equation, more than can be read; name those that "
+                "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
             )
         if self._config.memory and (taken := {*memory.names(_inputs(task))} & {*task.quantity_names}):
             raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
@@ -256,6 +263,7 @@ def _nearest(choices: npt.NDArray[np.float64], actions: npt.NDArray[Any]) -> npt
 
 _FIRST_STEP = 1.0
 _RANDOM_STARTS = 4
+_NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
 _FASTER = 0.5  # change of the logarithm of a clock's rate, beside a weight's of 1
 
 
@@ -263,11 +271,15 @@ def _inputs(task: Task) -> Sequence[str]:
     return task.inputs or task.observation_names or task.quantity_names
 
 
+def _terms(task: Task, remembering: bool) -> list[str]:
+    """What a linear policy weighs: the standardised inputs, and with memory a clock's waves and integrals."""
+    inputs = _inputs(task)
+    return [PREFIX + name for name in inputs] + list(memory.terms(inputs) if remembering else ())
+
+
 def _next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     inputs = _inputs(context.task)
-    terms = [PREFIX + name for name in inputs]
-    if context.memory:
-        terms += memory.terms(inputs)
+    terms = _terms(context.task, context.memory)
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
     best = context.best.policy if context.best is not None else None
     shape = (len(terms) + 1, len(output_names(context.task)))

@@ -15,7 +15,7 @@ from support import Written, fenced
 
 import policygen
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.lines import FOR_ALL, MOST_FEATURES
+from policygen.policies.lines import MOST_FEATURES
 from policygen.policies.normalise import Definition, definitions, is_definition, normalisable
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
@@ -189,12 +189,11 @@ def test_an_unknown_name_is_answered_with_the_nearest_of_them() -> None:
 
 def test_the_text_of_a_policy_always_reads_back_so_that_it_may_not_use_too_many() -> None:
     names = [f"q{i}" for i in range(MOST_FEATURES + 1)]
-    many = 2 * len(names) + FOR_ALL  # as many as there may be
-    summed = [*names, *[names[0]] * FOR_ALL]
+    many = 2 * len(names)  # as many as there may be
     wide = Task("wide", "Wide-v0", tuple(map(Observation, names)), (Actuator("go", (), -1.0, 1.0),), "box", 5)
     offered = {d.name: d.node for d in definitions(wide, [], names)}
-    sums = "".join(f"let s{i} = prev(s{i}) + n_{name}\n" for i, name in enumerate(summed))
-    all_of_them = sums + "go = " + " + ".join(f"s{i}" for i in range(len(summed)))
+    sums = "".join(f"let s_{name} = prev(s_{name}) + n_{name}\n" for name in names)
+    all_of_them = sums + "go = " + " + ".join(f"s_{name}" for name in names)
     most = parse(all_of_them, wide, definitions=offered).policy
     assert most is not None
     assert parse(most.to_text(), wide).policy == most

@@ -178,6 +178,17 @@ def test_names_that_memory_needs_must_be_free(tmp_path: Path) -> None:
         policygen.run(str(tmp_path / "envs" / "clocked.toml"), memory=True, **SHORT)
 
 
+def test_more_quantities_than_an_equation_may_have_are_refused_beforehand(tmp_path: Path) -> None:
+    seen = "".join(f'[[observations]]\nname = "seen{i}"\n' for i in range(4))
+    (tmp_path / "few.toml").write_text(f'name = "few"\ngym_id = "CartPole-v1"\n{seen}')
+    lets = "[features]\n" + "".join(f'much_of_{i} = "{i + 1}*seen0"\n' for i in range(98))
+    inputs = ", ".join(f'"much_of_{i}"' for i in range(98))
+    (tmp_path / "many.toml").write_text(f'name = "many"\ngym_id = "CartPole-v1"\ninputs = [{inputs}]\n{seen}{lets}')
+    assert policygen.run(str(tmp_path / "few.toml"), policy="linear", iterations=1, episodes=2).policy is not None
+    with pytest.raises(UsageError, match="builtin would weigh 98 quantities in each equation, more than can be read"):
+        policygen.run(str(tmp_path / "many.toml"), policy="linear", iterations=1, episodes=2)
+
+
 def test_a_table_over_features_of_its_own_is_planned_on() -> None:
     reply = fenced("let lean = angle + 0.3*spin", "bins lean: 0", "| lean | action |", "| 0 | left |", "| * | right |")
     context, config = searched("cartpole", "table", Written([reply]), iterations=1)
