@@ -130,6 +130,16 @@ def test_a_drive_is_replayed_from_its_transcript_by_what_was_asked(lake: tuple[P
         driven(server, "taxi", llm=f"replay:{folder}", out="other").carry_out()
 
 
+@pytest.mark.parametrize(("recorded", "task"), [("driving-taxi", "taxi"), ("driving-cartpole", "cartpole-coarse.toml")])
+def test_published_drives_were_asked_what_is_asked_today(recorded: str, task: str) -> None:
+    folder = Path(__file__).parents[2] / "results" / "transcripts" / recorded
+    loaded = load_task(str(folder / task) if task.endswith(".toml") else task)
+    config = effective_config(loaded, loaded.name, options={"llm": f"replay:{folder}", "seed": 100})
+    outcome = Drive(loaded, config, replace(QUICK, episodes=1), Path("again")).carry_out()
+    assert outcome.finished
+    assert outcome.counts.repairs == outcome.counts.fallbacks == 0
+
+
 def test_the_steps_before_belong_to_the_situation() -> None:
     with ChatServer(["Action: down", "Action: right"] * 30) as server:
         outcome = driven(server, "frozenlake", Plan(1, memory=1, concurrency=1, table_episodes=2)).carry_out()
