@@ -1,0 +1,140 @@
+"""The tables that `builtin` proposes, which is plain search and no language model: planned on the replay buffer.
+
+Certainty-equivalence planning on the replay buffer. Cells are taken as the states of a Markov decision process,
+whose transitions and rewards are counted; value iteration gives the next table. Odd attempts explore: they plan on a
+process drawn from the posterior of the counts, in which an untried action may turn out as good as possible (posterior
+sampling; Osband, Russo and Van Roy 2013, arXiv 1306.0940). Even attempts use what is known: the mean of the counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import ProviderError
+from policygen.policies.features import CellReader, Lets, cell_reader
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Grid
+from policygen.runs.state import Context, text_digest
+from policygen.runs.tried import tried
+
+# Weight of an imagined first try among the counted ones: how slowly evidence replaces optimism or pessimism.
+IMAGINED_VISITS = 0.3
+SWEEPS = 3_000
+TOLERANCE = 1e-7
+
+
+def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
+    """A note, and the next table as text.
+
+    Raises:
+        ProviderError: the task has no grid.
+    """
+    incumbent = context.incumbent
+    grid, lets = (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (context.task.grid, ())
+    if grid is None:
+        raise ProviderError(
+            f"task {context.task.name} has no grid, which a table needs; use --policy linear or add one"
+        )
+    if context.number % 2 == 0:
+        table = _planned_table(context, grid, lets, rng, explore=False)
+        if text_digest(table) not in tried(context):  # playing the same table again would teach nothing
+            return f"Planned from {len(context.buffer)} episodes, on the mean of what they show.", table.to_text()
+    table = _planned_table(context, grid, lets, rng, explore=True)
+    note = f"Planned from {len(context.buffer)} episodes, on one model that they allow, to explore."
+    return note, table.to_text()
+
+
+def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
+    """The table that is best in the counted process, or in a drawn one; unvisited cells do as their neighbours do."""
+    from scipy.ndimage import distance_transform_edt
+
+    choices = _joint_choices(context)
+    visits, values = _plan(context, cell_reader(context.task, grid, lets), choices, rng if explore else None)
+    # Equally good actions are drawn at random, or an untouched corner would always see the same one.
+    best = np.argmax(values + 1e-9 * rng.random(values.shape), axis=1)
+    seen = visits.sum(axis=1).reshape(grid.shape) > 0
+    if seen.any() and not seen.all():
+        nearest = distance_transform_edt(~seen, return_distances=False, return_indices=True)
+        best = best.reshape(grid.shape)[tuple(nearest)].reshape(-1)
+    return TablePolicy.from_actions(context.task, choices[best], grid, lets)
+
+
+def _joint_choices(context: Context) -> npt.NDArray[np.float64]:
+    """The actions a table cell may hold: all labels, or three to five levels of each number; shape (choices, m)."""
+    options = []
+    for actuator in context.task.actuators:
+        if actuator.is_choice:
+            options.append(np.arange(len(actuator.labels), dtype=np.float64))
+        elif actuator.levels:
+            options.append(np.array([value for _, value in actuator.levels]))
+        else:
+            options.append(np.linspace(actuator.low, actuator.high, 3 if len(context.task.actuators) > 1 else 5))
+    return np.stack(np.meshgrid(*options, indexing="ij"), axis=-1).reshape(-1, len(options))
+
+
+def _plan(
+    context: Context, reader: CellReader, choices: npt.NDArray[np.float64], posterior: np.random.Generator | None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Visits and action values of the counted decision process, or of one drawn from its `posterior`.
+
+    Both have shape (cells, choices).
+    """
+    from scipy.sparse import csr_matrix
+
+    task, grid = context.task, reader.grid
+    end = grid.size
+    froms, picks, rewards, afters = [], [], [], []
+    highest, lowest = 0.0, 0.0
+    for episode in context.buffer:
+        t = episode.trajectory
+        cells = reader.cells_along((t.observations, t.actions))
+        after = cells[1:].copy()
+        if t.terminated:
+            after[-1] = end
+        froms.append(cells[:-1])
+        picks.append(_nearest(choices, t.actions.reshape(t.length, -1)))
+        rewards.append(t.rewards)
+        afters.append(after)
+        highest = max(highest, float(t.rewards.max(initial=0.0)))
+        lowest = min(lowest, float(t.rewards.min(initial=0.0)))
+    shape = (grid.size, len(choices))
+    if not froms:
+        return np.zeros(shape), np.zeros(shape)
+    pairs = np.concatenate(froms).astype(np.int64) * len(choices) + np.concatenate(picks)
+    visits = np.bincount(pairs, minlength=grid.size * len(choices)).reshape(shape).astype(np.float64)
+    reward = np.bincount(pairs, np.concatenate(rewards), minlength=visits.size).reshape(shape)
+    counts = csr_matrix((np.ones(len(pairs)), (pairs, np.concatenate(afters))), shape=(visits.size, end + 1))
+    discount = min(task.discount, 0.9999)
+    total = visits + IMAGINED_VISITS
+    imagined = np.zeros(shape)
+    if posterior is not None:
+        # A Dirichlet draw is a set of gamma draws over their sum. What was never tried is taken for a return that
+        # nothing can exceed: the highest reward seen, forever; where no reward was seen at all, there may yet be one.
+        if highest == lowest == 0.0:
+            highest = 1.0
+        counts.sum_duplicates()
+        counts.data = posterior.gamma(counts.data)
+        drawn = np.asarray(counts.sum(axis=1)).reshape(shape)
+        reward = reward / np.maximum(visits, 1.0) * drawn
+        weight = posterior.gamma(IMAGINED_VISITS, size=shape)
+        imagined = weight * highest / (1 - discount)
+        total = drawn + weight + 1e-12
+    value = np.zeros(end + 1)
+    values = np.zeros(shape)
+    for _ in range(SWEEPS):
+        later = (counts @ value).reshape(shape)
+        values = (reward + discount * later + imagined) / total
+        new = np.append(values.max(axis=1), 0.0)
+        if np.abs(new - value).max() <= TOLERANCE * max(1.0, np.abs(new).max()):
+            break
+        value = new
+    return visits, values
+
+
+def _nearest(choices: npt.NDArray[np.float64], actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Index of the choice closest to each action, shape (T,)."""
+    distance = ((actions[:, None, :].astype(np.float64) - choices[None]) ** 2).sum(axis=2)
+    return np.asarray(distance.argmin(axis=1), np.int64)
