@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from policygen.api import RunResult, compare, export, film, parse, report, resume, run, score, simplify
+    from policygen.api import RunResult, compare, export, film, make_env, parse, report, resume, run, score, simplify
     from policygen.episodes.score import Score
     from policygen.errors import PolicygenError
     from policygen.policies.linear import LinearPolicy
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from policygen.reports.frames import Look
     from policygen.reports.portraits import plot_policy
     from policygen.runs.state import Attempt
-    from policygen.tasks.environments import make_env
     from policygen.tasks.load import load_task
     from policygen.tasks.task import Task
 
@@ -49,7 +48,7 @@ _HOMES = {
     "export": "api",
     "film": "api",
     "load_task": "tasks.load",
-    "make_env": "tasks.environments",
+    "make_env": "api",
     "parse": "api",
     "plot_policy": "reports.portraits",
     "plot_runs": "reports.curves",

@@ -27,6 +27,7 @@ from policygen.runs.settings import Settings
 from policygen.runs.state import Attempt
 from policygen.search.resume import resume as resume_run
 from policygen.search.run import Run, carry_out, start
+from policygen.tasks import environments
 from policygen.tasks.discovery import task_of
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.given import handed_over
@@ -119,6 +120,19 @@ def run(
     begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
     begun.cache = answers
     return _carried_out(begun, listeners, on_attempt)
+
+
+def make_env(task: Any) -> gym.Env[Any, Any]:
+    """A fresh Gymnasium environment of a task, cut at its step limit.
+
+    Args:
+        task: a task's name, a task file, a Gymnasium id, a `Task`, an environment, or what makes one.
+
+    Raises:
+        TaskError: there is no such task, a package that the environment needs is missing, or only a saved task asks for
+            it, which nobody has vouched for.
+    """
+    return environments.make_env(_task(task))
 
 
 def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False) -> Task:

@@ -107,6 +107,15 @@ def test_a_task_may_be_a_value_a_name_a_file_or_an_id(tmp_path: Path) -> None:
     assert names[3].lower().startswith("cliffwalking")
 
 
+def test_an_environment_is_made_of_whatever_names_a_task() -> None:
+    for named in ("cartpole", "CartPole-v1", policygen.load_task("cartpole")):
+        env = policygen.make_env(named)
+        assert env.reset(seed=3)[0].shape == (4,)
+        env.close()
+    with pytest.raises(PolicygenError, match="did you mean cartpole"):
+        policygen.make_env("cartpol")
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

@@ -74,7 +74,7 @@ def main() -> None:
     if "playing" in chosen:
         for on in ("local", "ray"):
             for size in (1, 2):
-                print(f"| {on} | {size} | {measured(8, on, size)[0]:.1f} s |", file=real, flush=True)
+                print(f"| {on} | {size} | {measured(32, on, size)[0]:.1f} s |", file=real, flush=True)
 
 
 if __name__ == "__main__":
