@@ -21,10 +21,11 @@ from policygen.policies.policy import Policy
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
 from policygen.quantities.tree import Name
 from policygen.roles import memory
-from policygen.roles.starts import goes_on_with
-from policygen.runs.state import Context
+from policygen.roles.starts import goes_on_with, with_labels_exchanged
+from policygen.runs.state import Attempt, Context
 from policygen.tasks.task import Task, output_names
 
+OWN = ("", NO_MODEL)  # nobody is asked for what is only tuned on
 _FIRST_STEP = 1.0
 _RANDOM_STARTS = 4
 _NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
@@ -61,6 +62,8 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         # The numbers are the refinement's business: it gets the plain structure, and then goes on where it stopped.
         if (tuned := _to_tune_on(context)) is not None:
             return "A policy once more, for the numerical search to tune on.", tuned.to_text()
+        if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
+            return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
         matrix, rate = np.zeros(shape), memory.RATE
         note = "A linear map over standardised quantities, for a numerical search to tune from the start."
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
@@ -86,11 +89,14 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 def _to_tune_on(context: Context) -> Policy | None:
     """What tuning goes on with: the best policy where it is another's, else one of its own; None to begin anew."""
-    own = ("", NO_MODEL)  # nobody is asked for what is only tuned on
     best = context.best.policy if context.best is not None else None
-    if context.best is not None and context.best.model not in own and isinstance(best, LinearPolicy):
+    if context.best is not None and context.best.model not in OWN and isinstance(best, LinearPolicy):
         return best
-    return goes_on_with([one for one in context.attempts if one.model in own])
+    return goes_on_with(_own(context))
+
+
+def _own(context: Context) -> list[Attempt]:
+    return [one for one in context.attempts if one.model in OWN]
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pytest
+
 import policygen
 from policygen.episodes.score import Score
-from policygen.roles.starts import begins, goes_on_with
+from policygen.roles.starts import EXCHANGES, begins, goes_on_with, with_labels_exchanged
 from policygen.runs.state import Attempt
 
 RANDOM = -10.0
@@ -69,3 +72,73 @@ def test_what_a_search_begins_with_is_known_though_tuning_left_it_as_it_was() ->
     assert begins(first, ())
     assert begins(again, (first,))
     assert not begins(tuned_on, (first, again))
+
+
+STEEPEST = "left = {0}*velocity\nnone = 0\nright = {1}*velocity"
+
+
+def chosen(*steps: tuple[str, str, float]) -> list[Attempt]:
+    """Attempts of a choice among three: the policy as proposed, as tuned, and its score."""
+    attempts = [Attempt(0, None, Score(-200.0, 0.0, (-200.0, -200.0), False, "copies"))]
+    for number, (before, after, mean) in enumerate(steps, start=1):
+        proposed, tuned = (policygen.parse(text, "mountaincar") for text in (before, after))
+        attempts.append(Attempt(number, tuned, Score(mean, 0.0, (mean, mean), False, "copies"), proposed=proposed))
+    return attempts
+
+
+def of_right(rise: float) -> str:
+    return STEEPEST.format(-rise, rise)
+
+
+NOTHING = "left = 0\nnone = 0\nright = 0"
+STALLED = (
+    (NOTHING, of_right(1), -180.0),
+    (NOTHING, of_right(2), -150.0),
+    *((of_right(rise), of_right(rise + 1), -149.0) for rise in (2, 3, 4)),
+)
+
+
+def exchanges_of(attempts: list[Attempt], best: policygen.Policy | None) -> str | None:
+    policy = with_labels_exchanged(attempts, best, np.random.default_rng(0))
+    return None if policy is None else policy.to_text()
+
+
+def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> None:
+    steps = list(STALLED)
+    best = chosen(*steps)[-1].policy
+    assert best is not None
+    tried = []
+    for _ in range(EXCHANGES):
+        attempts = chosen(*steps)
+        assert goes_on_with(attempts) is None
+        exchanged = exchanges_of(attempts, best)
+        assert exchanged is not None
+        tried.append(exchanged)
+        steps.append((exchanged, exchanged.replace("5", "6"), -190.0))
+    assert len({*tried, best.to_text()}) == EXCHANGES + 1
+    assert sorted(policygen.parse(text, "mountaincar").act(np.array([-0.5, 0.05])) for text in tried) == [0, 1, 2]
+    # Then another search begins from nothing.
+    assert goes_on_with(chosen(*steps)) is None
+    assert exchanges_of(chosen(*steps), best) is None
+
+
+def test_an_exchange_goes_on_where_it_is_better_at_once_and_else_not() -> None:
+    exchanged = exchanges_of(chosen(*STALLED), chosen(*STALLED)[-1].policy)
+    assert exchanged is not None
+    after = exchanged.replace("5", "6")
+    assert goes_on_with(chosen(*STALLED, (exchanged, after, -149.0))) is None
+    on = goes_on_with(chosen(*STALLED, (exchanged, after, -148.0)))
+    assert on is not None
+    assert on.to_text() == policygen.parse(after, "mountaincar").to_text()
+
+
+@pytest.mark.parametrize(
+    ("task", "text"), [("mountaincar-continuous", "force = 5*velocity"), ("cartpole", "left = -angle\nright = angle")]
+)
+def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text: str) -> None:
+    stalled = tuned(FIRST, SECOND, (2.0, 3.0, 30.2), (3.0, 4.0, 30.4), (4.0, 5.0, 30.6))
+    assert exchanges_of(stalled, policygen.parse(text, task)) is None
+
+
+def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:
+    assert exchanges_of(chosen(STALLED[0]), chosen(STALLED[0])[-1].policy) is None
