@@ -122,17 +122,21 @@ def run(
     return _carried_out(begun, listeners, on_attempt)
 
 
-def make_env(task: Any) -> gym.Env[Any, Any]:
+def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
     """A fresh Gymnasium environment of a task, cut at its step limit.
 
     Args:
-        task: a task's name, a task file, a Gymnasium id, a `Task`, an environment, or what makes one.
+        task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`.
+        trust: the task file may name modules to import and paths to read.
 
     Raises:
+        UsageError: it is none of these.
         TaskError: there is no such task, a package that the environment needs is missing, or only a saved task asks for
             it, which nobody has vouched for.
     """
-    return environments.make_env(_task(task))
+    if not isinstance(task, str | Task):
+        raise UsageError(f"say a task's name, its file, a Gymnasium id or a `Task`, not {type(task).__name__}")
+    return environments.make_env(_task(task, trust=trust))
 
 
 def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False) -> Task:

@@ -107,13 +107,19 @@ def test_a_task_may_be_a_value_a_name_a_file_or_an_id(tmp_path: Path) -> None:
     assert names[3].lower().startswith("cliffwalking")
 
 
-def test_an_environment_is_made_of_whatever_names_a_task() -> None:
-    for named in ("cartpole", "CartPole-v1", policygen.load_task("cartpole")):
+def test_an_environment_is_made_of_whatever_names_a_task(tmp_path: Path) -> None:
+    file = tmp_path / "short.toml"
+    file.write_text('name = "short"\ngym_id = "CartPole-v1"\nmax_steps = 3\n')
+    for named in ("cartpole", "CartPole-v1", str(file), policygen.load_task("cartpole")):
         env = policygen.make_env(named)
         assert env.reset(seed=3)[0].shape == (4,)
+        ends = [env.step(0)[3] for _ in range(3)]
+        assert ends == [False, False, named == str(file)]
         env.close()
     with pytest.raises(PolicygenError, match="did you mean cartpole"):
         policygen.make_env("cartpol")
+    with pytest.raises(UsageError, match="not PosixPath"):
+        policygen.make_env(file)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) on
 weights over observations scaled to unit spread, with the mirror image of every failed step tried next. Where proposals
 are tuned (`--refine`), it proposes the plain structure, and then what tuning made of it for tuning to go on with; a
-search that stalls is followed by another from the plain structure (`starts`). Where memory is asked for (`--memory`), a
-clock and integrals are weighed, too.
+search that stalls is followed by another, from the best policy with two labels exchanged or from the plain structure
+(`starts`). Where memory is asked for (`--memory`), a clock and integrals are weighed, too.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
             return "A policy once more, for the numerical search to tune on.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
+        if (first := _first_proposed(context)) is not None:
+            return "The plain structure once more, for another numerical search.", first.to_text()
         matrix, rate = np.zeros(shape), memory.RATE
         note = "A linear map over standardised quantities, for a numerical search to tune from the start."
     elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
@@ -93,6 +95,15 @@ def _to_tune_on(context: Context) -> Policy | None:
     if context.best is not None and context.best.model not in OWN and isinstance(best, LinearPolicy):
         return best
     return goes_on_with(_own(context))
+
+
+def _first_proposed(context: Context) -> Policy | None:
+    """The plain structure as it was first proposed: the buffer may have forgotten the episodes that scaled it."""
+    proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
+    return next(
+        (one for one in proposed if isinstance(one, LinearPolicy) and not one.weights.any() and not one.bias.any()),
+        None,
+    )
 
 
 def _own(context: Context) -> list[Attempt]:

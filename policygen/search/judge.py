@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -111,7 +112,9 @@ def flattered(best: Score | None, unbiased: Score | None, target: float | None, 
         return True
     from scipy.stats import ttest_ind
 
-    worse = ttest_ind(first.returns, unbiased.returns, equal_var=False, alternative="greater")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # returns that are all alike, of which the p-value is 0
+        worse = ttest_ind(first.returns, unbiased.returns, equal_var=False, alternative="greater")
     return bool(worse.pvalue <= LAST_SIGNIFICANCE)
 
 

@@ -147,6 +147,30 @@ def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_b
         tuned = attempt.digests[1]
 
 
+def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_one_that_goes_on() -> None:
+    stalling: dict[str, Any] = {"policy": "linear", "refine": "cma:60", "episodes": 4, "final_episodes": 4, "seed": 1}
+    whole = policygen.run("mountaincar", jobs=1, iterations=9, **stalling)
+    exchanged = [attempt for attempt in whole.attempts if "two labels exchanged" in attempt.idea]
+    assert exchanged
+    best = next(one for one in reversed(whole.attempts) if one.accepted and one.number < exchanged[0].number).policy
+    assert isinstance(best, policygen.LinearPolicy)
+    for attempt in exchanged:
+        proposed = attempt.proposed or attempt.policy
+        assert isinstance(proposed, policygen.LinearPolicy)
+        theirs, ours = ([str(node) for _, node in one.equations] for one in (proposed, best))
+        assert theirs != ours
+        assert sorted(theirs) == sorted(ours)
+    part = policygen.run("mountaincar", jobs=1, iterations=exchanged[0].number - 1, **stalling)
+    gone_on = policygen.resume(part.folder, iterations=9)
+    assert [attempt.digests for attempt in gone_on.attempts] == [attempt.digests for attempt in whole.attempts]
+
+
+def test_it_begins_anew_with_what_it_began_with_though_the_episodes_that_scaled_it_are_gone() -> None:
+    result = policygen.run("cartpole", **{**SHORT, "policy": "linear", "refine": "cma:60", "warmup_episodes": 0})
+    first, second = result.attempts[1:3]
+    assert first.digests[0] == second.digests[0]
+
+
 def test_tuning_moves_the_rate_of_the_clock_by_its_own_size() -> None:
     result = policygen.run("cartpole", memory=True, **{**SHORT, "iterations": 1})
     assert result.policy is not None

@@ -82,7 +82,9 @@ def chosen(*steps: tuple[str, str, float]) -> list[Attempt]:
     attempts = [Attempt(0, None, Score(-200.0, 0.0, (-200.0, -200.0), False, "copies"))]
     for number, (before, after, mean) in enumerate(steps, start=1):
         proposed, tuned = (policygen.parse(text, "mountaincar") for text in (before, after))
-        attempts.append(Attempt(number, tuned, Score(mean, 0.0, (mean, mean), False, "copies"), proposed=proposed))
+        best = mean > max((one.score.mean for one in attempts if one.score is not None), default=-np.inf)
+        score = Score(mean, 0.0, (mean, mean), False, "copies")
+        attempts.append(Attempt(number, tuned, score, proposed=proposed, accepted=best))
     return attempts
 
 
@@ -98,38 +100,50 @@ STALLED = (
 )
 
 
-def exchanges_of(attempts: list[Attempt], best: policygen.Policy | None) -> str | None:
+def exchanged_in(attempts: list[Attempt]) -> str | None:
+    """What is proposed for the best policy, as in a run: the one accepted last."""
+    best = next((one.policy for one in reversed(attempts) if one.accepted), None)
     policy = with_labels_exchanged(attempts, best, np.random.default_rng(0))
     return None if policy is None else policy.to_text()
 
 
 def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> None:
     steps = list(STALLED)
-    best = chosen(*steps)[-1].policy
-    assert best is not None
     tried = []
     for _ in range(EXCHANGES):
         attempts = chosen(*steps)
         assert goes_on_with(attempts) is None
-        exchanged = exchanges_of(attempts, best)
+        exchanged = exchanged_in(attempts)
         assert exchanged is not None
         tried.append(exchanged)
-        steps.append((exchanged, exchanged.replace("5", "6"), -190.0))
-    assert len({*tried, best.to_text()}) == EXCHANGES + 1
+        steps.append((exchanged, exchanged.replace("3", "6"), -190.0))
+    assert len({*tried, policygen.parse(of_right(3), "mountaincar").to_text()}) == EXCHANGES + 1
     assert sorted(policygen.parse(text, "mountaincar").act(np.array([-0.5, 0.05])) for text in tried) == [0, 1, 2]
     # Then another search begins from nothing.
     assert goes_on_with(chosen(*steps)) is None
-    assert exchanges_of(chosen(*steps), best) is None
+    assert exchanged_in(chosen(*steps)) is None
 
 
-def test_an_exchange_goes_on_where_it_is_better_at_once_and_else_not() -> None:
-    exchanged = exchanges_of(chosen(*STALLED), chosen(*STALLED)[-1].policy)
+def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
+    exchanged = exchanged_in(chosen(*STALLED))
     assert exchanged is not None
-    after = exchanged.replace("5", "6")
+    after = exchanged.replace("3", "6")
     assert goes_on_with(chosen(*STALLED, (exchanged, after, -149.0))) is None
-    on = goes_on_with(chosen(*STALLED, (exchanged, after, -148.0)))
+    # What was proposed beside it does not matter.
+    for beside in ((), ((of_right(-3), of_right(-6), -190.0),)):
+        on = goes_on_with(chosen(*STALLED, (exchanged, after, -148.0), *beside))
+        assert on is not None
+        assert on.to_text() == policygen.parse(after, "mountaincar").to_text()
+
+
+def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_before_it() -> None:
+    exchanged = exchanged_in(chosen(*STALLED))
+    assert exchanged is not None
+    on = goes_on_with(
+        chosen(*STALLED, (exchanged, exchanged.replace("3", "6"), -190.0), (NOTHING, of_right(7), -170.0))
+    )
     assert on is not None
-    assert on.to_text() == policygen.parse(after, "mountaincar").to_text()
+    assert on.to_text() == policygen.parse(of_right(7), "mountaincar").to_text()
 
 
 @pytest.mark.parametrize(
@@ -137,8 +151,28 @@ def test_an_exchange_goes_on_where_it_is_better_at_once_and_else_not() -> None:
 )
 def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text: str) -> None:
     stalled = tuned(FIRST, SECOND, (2.0, 3.0, 30.2), (3.0, 4.0, 30.4), (4.0, 5.0, 30.6))
-    assert exchanges_of(stalled, policygen.parse(text, task)) is None
+    assert with_labels_exchanged(stalled, policygen.parse(text, task), np.random.default_rng(0)) is None
+
+
+def test_of_many_labels_only_a_few_are_exchanged_before_a_search_begins_from_nothing() -> None:
+    def attempt(number: int, proposed: str, mean: float, accepted: bool = False) -> Attempt:
+        before, after = (policygen.parse(text, "lunarlander") for text in (proposed, proposed.replace("= 0", "= x")))
+        return Attempt(
+            number, after, Score(mean, 0.0, (mean, mean), False, "copies"), proposed=before, accepted=accepted
+        )
+
+    lines = "none = {}\nleft = {}\nmain = {}\nright = {}"
+    attempts = [Attempt(0, None, Score(-200.0, 0.0, (-200.0, -200.0), False, "copies"))]
+    attempts += [
+        attempt(1, lines.format(0, 0, 0, 0), -150.0),
+        attempt(2, lines.format(1, "2*x", "3*x", "4*x"), -100.0, True),
+    ]
+    for number in range(3, 3 + EXCHANGES):
+        exchanged = exchanged_in(attempts)
+        assert exchanged is not None
+        attempts.append(attempt(number, exchanged, -190.0))
+    assert exchanged_in(attempts) is None
 
 
 def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:
-    assert exchanges_of(chosen(STALLED[0]), chosen(STALLED[0])[-1].policy) is None
+    assert exchanged_in(chosen(STALLED[0])) is None
