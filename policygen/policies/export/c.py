@@ -83,7 +83,7 @@ def _prototype(program: Program) -> str:
 def _heading(file: _File) -> Iterator[str]:
     program, task = file.program, file.program.policy.task
     yield "/*"
-    words = [f"A {program.policy.kind} policy for {task.name} ({task.gym_id}), written by policygen.", ""]
+    words = ["Written by policygen.", "", f"A {program.policy.kind} policy for {task.name} ({task.gym_id}):", ""]
     words += [f"    {_prototype(program)};"]
     if program.policy.remembers:
         words.append(f"    void {program.name}_reset(struct {program.name}_memory *memory);")

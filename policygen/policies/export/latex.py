@@ -37,8 +37,8 @@ def as_latex(program: Program) -> str:
 
 def _lines(program: Program) -> Iterator[str]:
     policy = program.policy
-    yield f"% A {policy.kind} policy for {_text(policy.task.name)}, written by policygen."
-    yield r"% Needs \usepackage{amsmath,booktabs,longtable}."
+    yield r"% Written by policygen; needs \usepackage{amsmath,booktabs,longtable}."
+    yield f"% A {policy.kind} policy for {_text(policy.task.name)}."
     if program.definitions:
         yield from _aligned([(_name(name), node) for name, node in program.definitions])
     if isinstance(policy, TablePolicy):

@@ -135,7 +135,9 @@ def as_python(program: Program) -> str:
 def _heading(file: _File) -> Iterator[str]:
     program, task = file.program, file.program.policy.task
     memory = bool(program.policy.remembers)
-    words = [f"A {program.policy.kind} policy for {task.name} ({task.gym_id}), written by policygen.", ""]
+    # A name in the first two lines could declare an encoding (PEP 263) in which a later comment ends.
+    words = ["Written by policygen: plain Python that needs nothing but its standard library.", ""]
+    words += [f"A {program.policy.kind} policy for {task.name} ({task.gym_id}):", ""]
     if memory:
         words += ["    memory = start()  # whenever the system starts anew", "    action = act(observation, memory)"]
     else:
