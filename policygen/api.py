@@ -11,7 +11,7 @@ from policygen.episodes.evaluate import evaluate
 from policygen.episodes.guests import score_guest
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
-from policygen.files import find_run, write_atomically
+from policygen.files import find_run, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.policies.parse import parse as parse_text
@@ -348,5 +348,5 @@ def export(
 
     text = exported(_policy(source), to)
     if path is not None:
-        write_atomically(Path(path), text)
+        write_named(Path(path), text)
     return text

@@ -123,6 +123,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     made = False
     try:
+        if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
+            raise OSError(errno.EPERM, "it is a device")
         with open(temporary, "xb") as file:
             made = True
             file.write(data)
@@ -133,6 +135,39 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
         raise _not_written(path, error) from None
+
+
+def write_named(path: Path, content: str | bytes) -> None:
+    """Write a file that the user named: whole or not at all, but straight into a pipe or a device.
+
+    Raises:
+        LogbookError: it cannot be written, or is a disk; an old file is kept.
+    """
+    try:
+        there: os.stat_result | None = path.stat()
+    except (OSError, ValueError):
+        there = None
+    own = next((descriptor for descriptor in (1, 2) if there is not None and _is_open(descriptor, there)), None)
+    if own is None and (there is None or stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
+        write_atomically(path, content)
+        return
+    try:
+        if there is not None and stat.S_ISBLK(there.st_mode):
+            raise OSError(errno.EPERM, "it is a disk")
+        # `/dev/stdout` may lead to a plain file, in which this comes after what was printed.
+        print(end="", flush=True)
+        descriptor = os.dup(own) if own is not None else os.open(path, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_bytes(redacted(content)) if isinstance(content, str) else content)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def _is_open(descriptor: int, file: os.stat_result) -> bool:
+    """Whether a descriptor of ours leads to a file."""
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), file)
+    return False
 
 
 _PART = re.compile(r"\.([0-9a-f]{16}|.+\.\w+)\.part")

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support import reading
 
 from policygen import files
 from policygen.errors import LogbookError
-from policygen.files import append_line, read_lines, read_plain, remove_parts, write_atomically
+from policygen.files import append_line, read_lines, read_plain, remove_parts, write_atomically, write_named
 
 WRITERS = (lambda path: write_atomically(path, "x"), lambda path: append_line(path, {}))
 
@@ -188,3 +190,40 @@ def test_a_line_without_end_is_damage_and_is_not_read_whole(tmp_path: Path, monk
     log.write_text('{"a": 1}\n' + "x" * 5_000)
     with pytest.raises(LogbookError, match=r"attempts\.jsonl is damaged: line 2 has 1,000 bytes or more; restore it"):
         list(files.read_lines(log, "restore it"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes")
+def test_what_a_user_names_is_written_into_a_pipe_and_into_standard_output(tmp_path):
+    read = reading(tmp_path / "pipe")
+    write_named(tmp_path / "pipe", "x" * 100_000)
+    assert (tmp_path / "pipe").is_fifo()
+    assert read.get(timeout=60) == b"x" * 100_000
+    (tmp_path / "out").symlink_to("/proc/self/fd/1")
+    body = "print('before'); write_named(Path('out'), 'written\\n'); print('after')"
+    with open(tmp_path / "printed", "wb") as file:
+        code = f"from pathlib import Path\nfrom policygen.files import write_named\n{body}"
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, stdout=file, check=True, timeout=60)
+    assert (tmp_path / "printed").read_text() == "before\nwritten\nafter\n"
+    assert (tmp_path / "out").is_symlink()
+    write_named(tmp_path / "new", "plain")
+    write_named(tmp_path / "new", b"again")
+    assert (tmp_path / "new").read_text() == "again"
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root makes devices")
+def test_no_device_is_replaced(tmp_path):
+    for kind, number in ((stat.S_IFCHR, os.makedev(1, 3)), (stat.S_IFBLK, os.makedev(7, 255))):
+        node = tmp_path / "node"
+        try:
+            os.mknod(node, kind | 0o600, number)
+        except PermissionError:
+            pytest.skip("this root makes no devices")
+        if kind == stat.S_IFCHR:
+            write_named(node, "x")
+        else:
+            with pytest.raises(LogbookError, match="it is a disk"):
+                write_named(node, "x")
+        with pytest.raises(LogbookError, match="it is a device"):
+            write_atomically(node, "x")
+        assert stat.S_IFMT(node.lstat().st_mode) == kind
+        node.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def export(source: Path, to: str, output: Path | None, task_name: str | None, tr
     if to == "minari":
         _export_episodes(source, output, trust)
         return
-    from policygen.files import write_atomically
+    from policygen.files import write_named
     from policygen.policies.export.formats import exported
     from policygen.runs.reading import read_policy
 
@@ -39,7 +40,7 @@ def export(source: Path, to: str, output: Path | None, task_name: str | None, tr
     if output is None:
         say(text.rstrip("\n"))
         return
-    write_atomically(output, text)
+    write_named(output, text)
     say(output)
 
 
@@ -79,6 +80,7 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     significant (p > 0.05); nothing of an exact score is lost. What is left is checked on twice as many episodes that
     simplifying never used; if it fails, up to three larger ones are, each on others.
     """
+    from policygen.files import write_named
     from policygen.policies.policy import Policy
     from policygen.runs.reading import read_policy
     from policygen.search.simplify.simplify import simplify as simplified
@@ -98,5 +100,5 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     found = simplified(policy, **options, on_accepted=tell)
     for line in words_of(found, options["margin"]):
         say(line)
-    found.policy.save(output)
+    write_named(output, json.dumps(found.policy.to_record(), indent=1))
     say(f"\n{found.policy.to_text(whole=True)}\n\n{output}")

@@ -62,7 +62,7 @@ def mediate(
     planner of rules; TASK.json in the folder is its file, which `show` prints. The same command with the same --out
     goes on from the answers kept there; budgets are those of one command.
     """
-    from policygen.files import write_atomically
+    from policygen.files import write_named
     from policygen.reports.mediating import page
     from policygen.roles.mediate import Mediation, Plan
     from policygen.roles.mediator import LEARNED, mediator_of
@@ -105,7 +105,7 @@ def mediate(
         words = ["policygen", "mediate", *rooms, "--llm", config.llm, "--seed", str(config.seed)]
         words += [] if names == DEFAULT else [word for name in names for word in ("--mediator", name)]
         command = shlex.join([*words, "--episodes", str(episodes), "-o", str(output)])
-        write_atomically(output, page(outcome, command))
+        write_named(output, page(outcome, command))
         say(f"table: {output}")
     say(f"results: {begun.folder}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.errors import PlaceError, UsageError
+from policygen.files import write_atomically
 from policygen.reports.extended import without_extensions
 from policygen.reports.groups import Group, Member, average, centre_name, each_once, grouped, read_member
 from policygen.reports.style import OKABE_ITO, check_suffix, save, style
@@ -114,7 +115,16 @@ class LearningCurve(Listener):
     def finished(self, summary: Summary) -> None:
         """Draw it, if there is a point to draw."""
         if self._run.search.attempts:
-            plot_runs([self._run.folder], self._run.folder / "learning_curve.png")
+            draw_within(self._run.folder)
+
+
+def draw_within(folder: Path) -> None:
+    """Draw the learning curve of a run into its folder.
+
+    Raises:
+        LogbookError: it is not a run, is damaged or has no attempts yet, or the picture cannot be written.
+    """
+    save(runs_figure([folder]), folder / "learning_curve.png", write_atomically)
 
 
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:

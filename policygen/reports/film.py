@@ -21,7 +21,7 @@ from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
-from policygen.files import write_atomically
+from policygen.files import write_named
 from policygen.policies.policy import Policy
 from policygen.reports.frames import Frame, Look, Take, frames
 from policygen.reports.style import OKABE_ITO, check_suffix
@@ -106,7 +106,7 @@ class Film:
             LogbookError: it cannot be written.
         """
         check_suffix(Path(path), ("gif",))
-        write_atomically(Path(path), self.gif)
+        write_named(Path(path), self.gif)
         return Path(path)
 
 
@@ -203,9 +203,9 @@ def film(policy: Policy, shown: Sequence[Take], path: str | Path, look: Look | N
     path = Path(path)
     check_suffix(path, FORMATS)
     if path.suffix.lower() == ".gif":
-        write_atomically(path, gif(policy, shown, look or Look()))
+        write_named(path, gif(policy, shown, look or Look()))
     else:
-        write_atomically(path, _mp4(policy, shown, look or Look(width=640, most=None)))
+        write_named(path, _mp4(policy, shown, look or Look(width=640, most=None)))
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from policygen.files import remove_parts
-from policygen.reports.curves import plot_runs
+from policygen.reports.curves import draw_within
 from policygen.runs.logbook import Logbook
 
 
@@ -32,7 +32,7 @@ def make_missing(folder: Path) -> list[str]:
             logbook.write_curve(attempts)
             made.append("learning_curve.csv")
         if attempts and not (folder / "learning_curve.png").exists():
-            plot_runs([folder], folder / "learning_curve.png")
+            draw_within(folder)
             made.append("learning_curve.png")
         return made
     finally:

@@ -7,7 +7,7 @@ libraries are imported where they are used, so that importing a module of pictur
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import UsageError
-from policygen.files import write_atomically
+from policygen.files import write_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,8 +48,11 @@ def check_suffix(path: Path, formats: Sequence[str] = FORMATS) -> None:
         raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + f for f in formats)}")
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure whole or not at all, in the format that the name says; returns the path.
+def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = write_named) -> Path:
+    """Write a figure in the format that the name says; returns the path.
+
+    Args:
+        write: `write_atomically` in a run folder, where no pipe and no device is written into.
 
     Raises:
         LogbookError: it cannot be written.
@@ -59,7 +62,7 @@ def save(figure: Figure, path: Path) -> Path:
     undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     with style():
         figure.savefig(content, format=kind, metadata=undated)
-    write_atomically(path, content.getvalue())
+    write(path, content.getvalue())
     return path
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.errors import PlaceError
-from policygen.files import write_atomically
+from policygen.files import write_named
 from policygen.reports.extended import without_extensions
 from policygen.reports.groups import Group, Member, each_once, grouped, read_member
 from policygen.reports.style import check_suffix
@@ -45,7 +45,7 @@ def write_table(folders: Sequence[str | Path], path: str | Path) -> Path:
     path = Path(path)
     check_suffix(path, FORMATS)
     frame = comparison([Path(folder) for folder in folders])
-    write_atomically(path, _WRITERS[path.suffix.lower().removeprefix(".")](frame))
+    write_named(path, _WRITERS[path.suffix.lower().removeprefix(".")](frame))
     return path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from policygen.errors import UsageError
-from policygen.files import write_atomically
+from policygen.files import write_named
 from policygen.reports.compare.comparison import ALL_TASKS, Pair, Row, aggregates, pairs_of, rows_of
 from policygen.reports.compare.contenders import Field
 from policygen.reports.compare.words import best_published, in_brackets, more_seeds, number, verdict
@@ -165,13 +165,13 @@ def write_report(field: Field, path: Path) -> list[Path]:
         raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + name for name in FORMATS)}")
     if kind == "csv":
         pairs = pairs_of(field)
-        write_atomically(path, frame_of(field).to_csv(index=False))
+        write_named(path, frame_of(field).to_csv(index=False))
         if not pairs:
             return [path]
         second = path.with_name(f"{path.stem}-pairs.csv")
-        write_atomically(second, _pair_frame(pairs).to_csv(index=False))
+        write_named(second, _pair_frame(pairs).to_csv(index=False))
         return [path, second]
-    write_atomically(path, _WRITERS[kind](report_of(field)))
+    write_named(path, _WRITERS[kind](report_of(field)))
     return [path]
 
 

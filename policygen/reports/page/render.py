@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from policygen import __version__
 from policygen.errors import PlaceError, UsageError
-from policygen.files import write_atomically
+from policygen.files import write_named
 from policygen.outgoing import shown
 from policygen.reports.page.content import RunContent, read_run
 from policygen.reports.page.pictures import curve_picture, decision_map, own_episodes, playing, portrait
@@ -41,7 +41,7 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser prints it as a PDF)")
     run = _run_in(folder)
-    write_atomically(output, _page(folder, run, film=film, trust=trust))
+    write_named(output, _page(folder, run, film=film, trust=trust))
     policy = run.policy if run is not None and not trust else None
     if policy is not None and (lack := unplayed(policy, output.name, page=True, film=film)):
         warnings.warn(lack, stacklevel=2)
