@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from policygen.tasks.faults import close
 from policygen.tasks.spaces import Layout, Words
 from policygen.tasks.task import Task
 
-MOST_NUMBERS = 50_000_000  # of one episode
+MOST_NUMBERS = 50_000_000  # of a dataset, and as many more as its file can hold
+_MOST_IN_A_BYTE = 16  # numbers, compressed ones too
 MOST_EPISODES = 100_000
 _ID = re.compile(r"[A-Za-z0-9_][-\w]*(/[A-Za-z0-9_][-\w]*)*-v\d+", re.ASCII)
 _INSTALL = 'reading and writing Minari datasets needs h5py and minari; pip install "policygen[minari]"'
@@ -59,7 +61,8 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
     try:
         with h5py.File(file, "r") as content:
             names = sorted((key for key in content if key.startswith("episode_")), key=lambda key: (len(key), key))
-            return [_episode(content, key, task) for key in names[:MOST_EPISODES]]
+            room = _Room(MOST_NUMBERS + _MOST_IN_A_BYTE * file.stat().st_size)
+            return [_episode(content, key, task, room) for key in names[:MOST_EPISODES]]
     except UsageError as error:
         raise UsageError(f"the Minari dataset {name}: {error}") from None
     except Exception as error:  # whatever a damaged file makes of HDF5
@@ -73,13 +76,20 @@ def _form(folder: Path) -> str:
     return ""
 
 
-def _episode(content: Any, key: str, task: Task) -> Trajectory:
+@dataclass
+class _Room:
+    """How many more numbers are read: a small file can claim many, and one array under many names."""
+
+    left: int
+
+
+def _episode(content: Any, key: str, task: Task, room: _Room) -> Trajectory:
     """One episode of an open file."""
     group = _own(content, key)
-    observations = _rows(_own(group, "observations"), task.layout)
-    actions = _numbers(_own(group, "actions"))
-    rewards = np.ravel(_numbers(_own(group, "rewards")))
-    ends = [bool(flags[-1]) if len(flags := _numbers(_own(group, name))) else False for name in _ENDS]
+    observations = _rows(_own(group, "observations"), task.layout, room)
+    actions = _numbers(_own(group, "actions"), room)
+    rewards = np.ravel(_numbers(_own(group, "rewards"), room))
+    ends = [bool(flags[-1]) if len(flags := _numbers(_own(group, name), room)) else False for name in _ENDS]
     steps = len(rewards)
     if observations.shape[1] != task.width or len(observations) != steps + 1 or len(actions) != steps:
         raise UsageError(
@@ -88,7 +98,10 @@ def _episode(content: Any, key: str, task: Task) -> Trajectory:
         )
     seed = group.attrs.get("seed")
     seed = int(seed) if isinstance(seed, int | np.integer) else -1
-    return checked_trajectory(task, observations, actions, rewards, ends=(ends[0], ends[1]), seed=seed)
+    try:
+        return checked_trajectory(task, observations, actions, rewards, ends=(ends[0], ends[1]), seed=seed)
+    except UsageError as error:
+        raise UsageError(f"{key}: {error}") from None
 
 
 _ENDS = ("terminations", "truncations")
@@ -109,22 +122,28 @@ def checked_trajectory(
         ends: whether the environment ended it, and whether a limit did.
 
     Raises:
-        UsageError: its actions or rewards are none of the task's.
+        UsageError: its numbers are none of the task's, or it has no steps.
     """
     many = len(task.actuators)
+    if not len(rewards):
+        raise UsageError("it has no steps")
+    with np.errstate(over="ignore"):
+        seen, earned = observations.astype(np.float32), rewards.astype(np.float32)
+    if not np.isfinite(seen).all():
+        raise UsageError("its observations hold what is no finite number")
     if task.action_space == "discrete":
         actions = np.ravel(actions)
     flat = np.reshape(actions, (len(rewards), many)) if np.size(actions) == many * len(rewards) else None
-    if flat is None or not (np.isfinite(flat).all() and np.isfinite(rewards).all()):
+    if flat is None or not (np.isfinite(flat).all() and np.isfinite(earned).all()):
         raise UsageError(f"its actions or rewards are none of {task.gym_id}")
     if not are_choices(flat, task):
         most = max(len(actuator.labels) for actuator in task.actuators)
         raise UsageError(f"its actions are none of {task.gym_id}: choices are 0 to {most - 1}")
     kept = flat.astype(np.float32 if task.has_numbers else np.int16)
     return Trajectory(
-        observations.astype(np.float32),
+        seen,
         kept[:, 0] if task.action_space == "discrete" else kept,
-        rewards.astype(np.float32),
+        earned,
         float(np.sum(rewards, dtype=np.float64)),
         seed,
         ends[0],
@@ -153,25 +172,28 @@ def _own(group: Any, key: str) -> Any:
     return group[key]
 
 
-def _numbers(data: Any) -> npt.NDArray[Any]:
+def _numbers(data: Any, room: _Room) -> npt.NDArray[Any]:
     import h5py
 
-    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "iufb" or data.size > MOST_NUMBERS:
-        raise UsageError("it holds what are no numbers, or too many of them")
+    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "iufb" or data.size is None:
+        raise UsageError("it holds what are no numbers")
     if data.is_virtual or data.external:
         raise UsageError("it keeps its numbers in other files")
+    room.left -= data.size
+    if room.left < 0:
+        raise UsageError("its episodes claim more numbers than a file of its size holds")
     return np.asarray(data[()])
 
 
-def _rows(data: Any, layout: Layout | Words | None) -> npt.NDArray[Any]:
+def _rows(data: Any, layout: Layout | Words | None, room: _Room) -> npt.NDArray[Any]:
     """Observations, nested as the task's are or rows of numbers already, as rows."""
     import h5py
 
     if not isinstance(layout, Layout) or isinstance(data, h5py.Dataset):
-        numbers = _numbers(data)
+        numbers = _numbers(data, room)
         return numbers.reshape(len(numbers), -1)
     keys = [f"_index_{i}" for i in range(len(layout.parts))] if layout.keys is None else map(str, layout.keys)
-    parts = [_rows(_own(data, key), part) for key, part in zip(keys, layout.parts, strict=True)]
+    parts = [_rows(_own(data, key), part, room) for key, part in zip(keys, layout.parts, strict=True)]
     return np.concatenate(parts, axis=1)
 
 

@@ -122,8 +122,6 @@ def _of_own(path: Path, arrays: Mapping[str, npt.NDArray[Any]], task: Task) -> l
             f"{path} holds episodes of another task than {task.gym_id}: `observations` has rows of "
             f"{observations.shape[1]} numbers, not {len(task.observations)} ({', '.join(task.observation_names[:8])})"
         )
-    if not np.isfinite(observations).all():
-        raise UsageError(f"{path}: `observations` holds what is no number")
     after = np.cumsum(lengths)
     episodes = []
     for i, (end, length) in enumerate(zip(after.tolist(), lengths.tolist(), strict=True)):
@@ -147,7 +145,7 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
     """Refuse episodes of another environment.
 
     Raises:
-        UsageError: their observations or actions have another shape.
+        UsageError: their observations or actions have another shape, they are empty, or hold what is no number.
     """
     wanted = () if task.action_space == "discrete" else (len(task.actuators),)
     for episode in episodes:
@@ -156,6 +154,9 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
             raise UsageError(f"{path} holds episodes of another task than {task.gym_id}")
         if not are_choices(episode.actions.reshape(episode.length, len(task.actuators)), task):
             raise UsageError(f"{path} holds actions that {task.gym_id} does not have")
+        numbers = (episode.observations, episode.actions, episode.rewards, episode.episode_return)
+        if not episode.length or not all(np.isfinite(values).all() for values in numbers):
+            raise UsageError(f"{path} holds an episode without steps, or what is no finite number")
 
 
 def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:

@@ -173,7 +173,8 @@ def test_reading_a_dataset_imports_and_makes_nothing_that_it_names(
 def test_links_into_other_files_and_what_are_no_numbers_are_refused(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     good = write_minari(episodes_of(CARTPOLE), CARTPOLE, "good-v0") / "data" / "main_data.hdf5"
-    for number, damage in enumerate(("link", "text", "shape", "choice", "missing")):
+    damages = ("link", "text", "shape", "choice", "missing", "nan", "inf", "empty", "no reward")
+    for number, damage in enumerate(damages):
         folder = dataset_folder(f"bad{number}-v0") / "data"
         folder.mkdir(parents=True)
         shutil.copy(good, folder / "main_data.hdf5")
@@ -190,15 +191,47 @@ def test_links_into_other_files_and_what_are_no_numbers_are_refused(tmp_path: Pa
                 group["observations"] = np.zeros((3, 7))
             elif damage == "choice":
                 group["actions"][0] = 7
+            elif damage in ("nan", "inf"):
+                group["observations"][1, 2] = float(damage)
+            elif damage == "no reward":
+                del group["rewards"]
+                group["rewards"] = np.full(len(group["actions"]), 1e300)
+            elif damage == "empty":
+                for name in ("actions", "rewards", "terminations", "truncations"):
+                    del group[name]
+                    group[name] = np.zeros(0)
+                first = group["observations"][:1]
+                del group["observations"]
+                group["observations"] = first
             else:
                 del group["actions"]
         with pytest.raises(UsageError, match="bad"):
             read_minari(f"bad{number}-v0", CARTPOLE)
     (folder / "main_data.hdf5").write_bytes(b"nonsense")
     with pytest.raises(UsageError, match="damaged"):
-        read_minari("bad4-v0", CARTPOLE)
+        read_minari(f"bad{number}-v0", CARTPOLE)
     with pytest.raises(UsageError, match="there is none"):
         read_minari("none-v0", CARTPOLE)
+
+
+def test_a_small_file_that_claims_many_numbers_is_refused() -> None:
+    h5py = pytest.importorskip("h5py")
+    resource = pytest.importorskip("resource")
+    folder = dataset_folder("large-v0") / "data"
+    folder.mkdir(parents=True)
+    steps = 1_000_000
+    with h5py.File(folder / "main_data.hdf5", "w") as file:
+        group = file.create_group("episode_0")
+        group.create_dataset("observations", (steps + 1, 4), "f4", chunks=(10_000, 4))  # chunks that nobody wrote
+        for name in ("actions", "rewards", "terminations", "truncations"):
+            group.create_dataset(name, (steps,), "i1", chunks=(10_000,))
+        for number in range(1, 399):
+            file[f"episode_{number}"] = group
+    assert (folder / "main_data.hdf5").stat().st_size < 100_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UsageError, match="large-v0: its episodes claim more numbers than a file of its size holds"):
+        read_minari("large-v0", CARTPOLE)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # kB
 
 
 def test_numbers_that_are_no_actions_are_refused() -> None:
@@ -252,6 +285,15 @@ def test_actions_that_a_task_lacks_are_refused_also_where_it_has_several(tmp_pat
             read_demonstrations(str(path), several)
 
 
+def test_saved_episodes_without_steps_or_numbers_are_refused(tmp_path: Path) -> None:
+    one = episodes_of(CARTPOLE, 1)[0]
+    empty = replace(one, observations=one.observations[:1], actions=one.actions[:0], rewards=one.rewards[:0])
+    for bad in (empty, *(replace(one, observations=one.observations * odd) for odd in (np.nan, np.inf))):
+        path = saved(tmp_path / "episodes.npz", [one, bad])
+        with pytest.raises(UsageError, match="holds an episode without steps, or what is no finite number"):
+            read_demonstrations(str(path), CARTPOLE)
+
+
 def own(path: Path, episodes: list[Trajectory], **more: Any) -> Path:
     """A file as somebody writes it who knows no more than the help says; None in `more` leaves an array out."""
     arrays: dict[str, Any] = {
@@ -282,6 +324,7 @@ NOT_OURS = {
     "`observations` has the shape (5, 4), and 3 episodes of": {"observations": np.zeros((5, 4))},
     "`lengths` are whole numbers from 1 on": {"lengths": [0, 1, 2]},
     "holds what are no numbers": {"rewards": ["a"]},
+    "episode 1: its observations hold what is no finite number": {"observations": "nan"},
     "episode 1: its actions are none of CartPole-v1: choices are 0 to 1": {"actions": "shifted"},
     "cannot be read (actions.npy is not the array that it says)": {"actions": np.array([{}], object)},
 }
@@ -291,6 +334,8 @@ NOT_OURS = {
 def test_what_a_file_of_one_s_own_lacks_is_said_in_a_sentence(words: str, tmp_path: Path) -> None:
     episodes = good_episodes()
     more = NOT_OURS[words]
+    if isinstance(more.get("observations"), str):
+        more = {"observations": np.concatenate([one.observations for one in episodes]) * np.nan}
     if isinstance(more.get("actions"), str):
         more = {"actions": np.concatenate([one.actions for one in episodes]) + 1}
     with pytest.raises(UsageError, match=re.escape(words)) as refusal:
