@@ -107,10 +107,13 @@ def with_names(text: str, task: Task) -> str:
         *output_names(task),
     }
 
+    # Sought once, as a reply may have as many aliases as words; the word after `let` may be another `let`.
+    defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
+
     def named(match: re.Match[str]) -> str:
         names = task.observation_names if match[1] == "obs" else numbers
         index = int(match[2]) if match[2] else 0 if len(names) == 1 else len(names)
-        stays = match[0] in known or index >= len(names) or re.search(rf"\blet\s+{match[0]}\b", text)
+        stays = match[0] in known or index >= len(names) or match[0] in defined
         return match[0] if stays else names[index]
 
     return _ALIAS.sub(named, text)

@@ -7,7 +7,7 @@ writes down which prompt carried which comments, so that a resumed run renders t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -82,6 +82,15 @@ class Said:
     comments: tuple[Comment, ...]
     carried: dict[int, tuple[int, ...]]
     paused: bool
+
+
+def _fitting(numbers: Sequence[int], comments: Sequence[Comment]) -> tuple[int, ...]:
+    """Those of the numbered comments that exist and that one prompt has room for: a file may list many, many times."""
+    kept, room = [], MOST_TOGETHER
+    for number in dict.fromkeys(numbers):
+        if 0 < number <= len(comments) and (room := room - len(comments[number - 1].text)) >= 0:
+            kept.append(number)
+    return tuple(kept)
 
 
 class Steering:
@@ -174,10 +183,12 @@ class Steering:
                 paused = line.pause
             if line.carried is not None:
                 carried[line.carried.attempt] = line.carried.comments
-        found = tuple(
-            replace(comment, carried=tuple(n for n, numbers in sorted(carried.items()) if comment.number in numbers))
-            for comment in comments
-        )
+        carried = {attempt: _fitting(numbers, comments) for attempt, numbers in sorted(carried.items())}
+        told: list[list[int]] = [[] for _ in comments]
+        for attempt, numbers in carried.items():
+            for number in numbers:
+                told[number - 1].append(attempt)
+        found = tuple(replace(comment, carried=tuple(n)) for comment, n in zip(comments, told, strict=True))
         return Said(found, carried, paused)
 
     def standing(self, number: int) -> tuple[Comment, ...]:

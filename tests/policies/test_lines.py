@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from support import ARM, PAIR
 
@@ -173,3 +175,13 @@ def test_a_feature_with_parameters_in_it_is_a_feature_that_cannot_be_read():
     assert problems_of("let lean = angle params[9]: 2\nbins lean: 0") == [
         "line 1: cannot read `angle params[9]: 2` as arithmetic (invalid syntax); correct the expression"
     ]
+
+
+def test_thousands_of_aliases_are_read_at_once():
+    start = time.monotonic()
+    assert draft_of("obs0 " * 40_000).equations == {}
+    assert time.monotonic() - start < 10  # it took minutes
+    assert (
+        equations_of("Now let let stand.\nlet obs0 = 2*obs1\nleft = obs0 + obs1\nright = 0")["left"]
+        == "obs0 + velocity"
+    )

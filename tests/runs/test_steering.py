@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_a_prompt_that_was_answered_is_what_it_was_and_others_carry_what_was_sai
     assert told(steering, 2, answered=True) == ()  # its prompt had been sent without it
     assert told(Steering(tmp_path), 1) == ("second",)  # it had never been sent
     assert told(steering, 1, answered=True) == ("second",)
+
+
+def test_many_comments_in_many_prompts_are_read_at_once(tmp_path: Path) -> None:
+    lines = [{"comment": {"text": f"comment {i}"}} for i in range(1, 1_001)]
+    lines += [{"carried": {"attempt": i, "comments": list(range(1_000, -1, -1)) * 2}} for i in range(1, 1_001)]
+    (tmp_path / FILE).write_text("".join(json.dumps(one) + "\n" for one in lines))
+    start = time.monotonic()
+    said = Steering(tmp_path).read()
+    assert time.monotonic() - start < 10  # it took minutes
+    assert said.comments[999].carried == tuple(range(1, 1_001))
+    assert said.comments[0].carried == ()
+    assert all(sum(len(f"comment {n}") for n in numbers) <= MOST_TOGETHER for numbers in said.carried.values())
 
 
 def test_long_comments_that_stand_no_more_push_out_none_that_does(tmp_path: Path) -> None:

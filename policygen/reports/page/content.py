@@ -138,7 +138,7 @@ def _told(view: AttemptView, user: Said, config: RunConfig) -> AttemptView:
     """The attempt with the comments that its round's prompts carried."""
     first = view.number - (view.number - 1) % config.candidates
     numbers = user.carried.get(first, ()) if view.number else ()
-    return replace(view, comments=tuple(c.text for c in user.comments if c.number in numbers)) if numbers else view
+    return replace(view, comments=tuple(user.comments[n - 1].text for n in sorted(numbers))) if numbers else view
 
 
 def proposals_words(llm: str) -> str:
