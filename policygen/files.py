@@ -232,6 +232,24 @@ def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
         raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
 
 
+def read_named(path: Path, most: int = LARGEST_FILE) -> str:
+    """The text of a plain file that the user named; a link to one is followed.
+
+    Raises:
+        UsageError: it cannot be read, is a pipe or a device, has more than `most` bytes, or is no UTF-8 text.
+    """
+    try:
+        with os.fdopen(_opened(Path(os.path.realpath(path)), os.O_RDONLY), "rb") as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise UsageError(f"cannot read {path}: it has more than {most:,} bytes")
+        return content.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"cannot read {path}: it is not a UTF-8 text file") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {_reason(error)}") from None
+
+
 def read_json(path: Path, kind: str, remedy: str) -> Any:
     """The JSON value in a file of a run folder.
 

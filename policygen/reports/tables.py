@@ -177,7 +177,8 @@ def _markdown(text: str) -> str:
     return re.sub(r"([\\|*`<])", r"\\\1", " ".join(text.split()))
 
 
-def _as_csv(frame: pd.DataFrame) -> str:
+def as_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV, in which a spreadsheet sees no formula."""
     return str(frame.map(_as_cell).to_csv(index=False))
 
 
@@ -206,7 +207,7 @@ def _styled(frame: pd.DataFrame, language: str) -> Styler:
 
 _WRITERS: dict[str, Callable[[pd.DataFrame], str]] = {
     "md": as_markdown,
-    "csv": _as_csv,
+    "csv": as_csv,
     "tex": _as_latex,
     "html": _as_html,
 }

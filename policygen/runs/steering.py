@@ -6,6 +6,7 @@ writes down which prompt carried which comments, so that a resumed run renders t
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -86,11 +87,9 @@ class Said:
 
 def _fitting(numbers: Sequence[int], comments: Sequence[Comment]) -> tuple[int, ...]:
     """Those of the numbered comments that exist and that one prompt has room for: a file may list many, many times."""
-    kept, room = [], MOST_TOGETHER
-    for number in dict.fromkeys(numbers):
-        if 0 < number <= len(comments) and (room := room - len(comments[number - 1].text)) >= 0:
-            kept.append(number)
-    return tuple(kept)
+    known = [number for number in dict.fromkeys(numbers) if 0 < number <= len(comments)]
+    lengths = itertools.accumulate(len(comments[number - 1].text) for number in known)
+    return tuple(number for number, length in zip(known, lengths, strict=True) if length <= MOST_TOGETHER)
 
 
 class Steering:

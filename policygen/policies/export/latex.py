@@ -212,5 +212,10 @@ def _name(name: str) -> str:
 
 
 def _text(text: str) -> str:
+    """`text` in ASCII, with everything that LaTeX would obey escaped."""
+    return escaped(plain_ascii(text))
+
+
+def escaped(text: str) -> str:
     """`text` with everything that LaTeX would obey escaped."""
-    return re.sub(r"[\\^~<>{}$&#_%]", lambda found: _SPECIAL[found[0]], plain_ascii(text))
+    return re.sub(r"[\\^~<>{}$&#_%]", lambda found: _SPECIAL[found[0]], text)

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from policygen.errors import LogbookError, PlaceError, UsageError
+from policygen.files import damaged, read_plain
 from policygen.llm import reads_prompts
-from policygen.reports.compare.foreign import read_foreign
+from policygen.reports.compare.foreign import LARGEST, read_foreign
 from policygen.reports.extended import without_extensions
 from policygen.reports.groups import Member, each_once, proposals_label, read_member
 from policygen.reports.style import Numbers
@@ -261,6 +262,10 @@ def _unread(members: Sequence[Member]) -> list[str]:
 def _result(member: Member, contender: str) -> Result:
     summary = member.summary
     assert summary is not None
+    if summary.final is not None and not abs(summary.final.mean) <= LARGEST:
+        raise LogbookError(
+            f"{member.folder} has a final score beyond {LARGEST:g}, which cannot be compared; leave it out"
+        )
     curve = _curve(member)
     known = ~np.isnan(curve["level"])
     optimum = member.task.optimum
@@ -287,15 +292,26 @@ def _curve(member: Member) -> Mapping[str, Numbers]:
     import pandas as pd
 
     path = member.folder / "learning_curve.csv"
-    text = path.read_text() if path.is_file() else curve_csv(Logbook(member.folder).attempts())
+    try:
+        text = read_plain(path).decode()
+    except FileNotFoundError:
+        text = curve_csv(Logbook(member.folder).attempts())
+    except UnicodeDecodeError as error:
+        raise _damaged(path, error) from None
     try:
         frame = pd.read_csv(io.StringIO(text))
         score = frame["score"].to_numpy(np.float64)
         level = frame["best"].astype(float).fillna(score[0] if len(score) else np.nan).to_numpy(np.float64)
         columns = {name: frame[name].to_numpy(np.float64) for name in ("episodes", "calls")}
     except (KeyError, ValueError, TypeError) as error:
-        raise LogbookError(f"{path} is damaged: {error}; delete it, and `policygen resume` makes it again") from None
+        raise _damaged(path, error) from None
+    if any((np.abs(values[~np.isnan(values)]) > LARGEST).any() for values in (score, level, *columns.values())):
+        raise _damaged(path, f"a number is beyond {LARGEST:g}")
     return {**columns, "level": level, "random": score[:1]}
+
+
+def _damaged(path: Path, fault: object) -> LogbookError:
+    return damaged(path, fault, "delete it, and `policygen resume` makes it again")
 
 
 def _foreign_result(label: str, task: str, path: Path, ours: Sequence[Result]) -> Result:

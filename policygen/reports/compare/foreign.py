@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from policygen.errors import UsageError
+from policygen.files import read_named
 from policygen.reports.style import Numbers
 
 LAST = 100  # training episodes that a monitor file's score and curve are means of
-_LARGEST = 256 * 2**20
+LARGEST = 1e100  # of numbers: sums and squares of larger ones are infinite
 _RETURNS = ("return", "mean return", "reward", "total reward", "true reward", "score", "episode_reward")
 _EPISODES = ("episodes", "total episodes", "episode")
 _CALLS = ("calls", "llm calls", "requests")
@@ -52,21 +53,10 @@ def read_foreign(path: Path) -> ForeignRun:
     files = sorted(path.glob("*monitor.csv")) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"{path} is neither a run, nor a sweep, nor a folder with a monitor.csv")
-    texts = [_text(file) for file in files]
+    texts = [read_named(file) for file in files]
     if texts[0].startswith("#{"):
         return _monitored(texts, files)
     return _table(texts[0], files[0])
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise UsageError(f"cannot read {path}: it has more than {_LARGEST:,} bytes")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"cannot read {path}: it is not a UTF-8 text file") from None
 
 
 def _monitored(texts: Sequence[str], files: Sequence[Path]) -> ForeignRun:
@@ -78,8 +68,8 @@ def _monitored(texts: Sequence[str], files: Sequence[Path]) -> ForeignRun:
         try:
             said = json.loads(first[1:])
             env_id = env_id or str(said.get("env_id") or "")
-            start = float(said.get("t_start", 0.0))
-        except (ValueError, TypeError, AttributeError):
+            (start,) = _numbers([str(said.get("t_start", 0.0))], file, "t_start")
+        except (ValueError, AttributeError, RecursionError):
             raise UsageError(f"{file} does not begin as a monitor file does: a line `#{{...}}` of JSON") from None
         columns = _columns(rest, file)
         if "r" not in columns:
@@ -141,8 +131,8 @@ def _numbers(cells: Sequence[str], file: Path, name: str) -> Numbers:
     except ValueError:
         wrong = next(cell for cell in cells if not _is_number(cell))
         raise UsageError(f"{file}: column `{name}` has {wrong[:40]!r}, which is no number") from None
-    if not np.all(np.isfinite(numbers)):
-        raise UsageError(f"{file}: column `{name}` has a value that is not finite")
+    if not np.all(np.abs(numbers) <= LARGEST):
+        raise UsageError(f"{file}: column `{name}` has a value that is not finite, or beyond {LARGEST:g}")
     return numbers
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from policygen.errors import UsageError
 from policygen.files import write_named
+from policygen.policies.export.latex import escaped
 from policygen.reports.compare.comparison import ALL_TASKS, Pair, Row, aggregates, pairs_of, rows_of
 from policygen.reports.compare.contenders import Field
 from policygen.reports.compare.words import best_published, in_brackets, more_seeds, number, verdict
 from policygen.reports.groups import FEWEST_FOR_IQM
 from policygen.reports.progress import duration
+from policygen.reports.tables import as_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,11 +167,11 @@ def write_report(field: Field, path: Path) -> list[Path]:
         raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + name for name in FORMATS)}")
     if kind == "csv":
         pairs = pairs_of(field)
-        write_named(path, frame_of(field).to_csv(index=False))
+        write_named(path, as_csv(frame_of(field)))
         if not pairs:
             return [path]
         second = path.with_name(f"{path.stem}-pairs.csv")
-        write_named(second, _pair_frame(pairs).to_csv(index=False))
+        write_named(second, as_csv(_pair_frame(pairs)))
         return [path, second]
     write_named(path, _WRITERS[kind](report_of(field)))
     return [path]
@@ -230,7 +232,7 @@ def _as_latex(report: Report) -> str:
     for section in report.sections:
         table = _styled(section, "latex").to_latex(hrules=True, convert_css=True).replace("±", "$\\pm$")
         parts.append(f"% {section.title}\n{table}")
-    return "\n".join([*parts, *(f"% {' '.join(note.split())}" for note in report.notes), f"% {report.sentence}\n"])
+    return "\n".join([*parts, *(f"% {' '.join(note.split())}" for note in (*report.notes, report.sentence)), ""])
 
 
 def _as_html(report: Report) -> str:
@@ -264,7 +266,7 @@ def _escaped(text: str, language: str) -> str:
         from html import escape
 
         return escape(text)
-    return re.sub(r"([&%$#_{}])", r"\\\1", text)
+    return escaped(text)
 
 
 _WRITERS: dict[str, Callable[[Report], str]] = {"md": as_markdown, "tex": _as_latex, "html": _as_html}

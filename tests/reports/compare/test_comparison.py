@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,32 @@ def test_every_format_holds_the_figures(tmp_path: Path) -> None:
     assert pairs["gain"].tolist() == pytest.approx([13 / 3])
     with pytest.raises(UsageError, match=r"cannot write c.doc: end the name in .md, .csv, .tex, .html"):
         write_report(field, Path("c.doc"))
+
+
+def test_no_name_is_a_formula_or_a_command(tmp_path: Path) -> None:
+    evil = "=cmd|'/C calc'!A0\n\\input|evil ^^5cinput"
+    field = field_of(results(evil, evil, [1, 2, 4]), results(evil, "+B", [5, 6, 9]))
+    for name in ("c.csv", "c.tex"):
+        write_report(field, Path(name))
+    for name in ("c.csv", "c-pairs.csv"):
+        for cells in pd.read_csv(name).select_dtypes(exclude="number").to_numpy().tolist():
+            assert not [cell for cell in cells if str(cell).startswith(("=", "+", "@"))], name
+    obeyed = [one for one in Path("c.tex").read_text().splitlines() if not one.startswith("%")]
+    assert not [one for one in obeyed if "\\input" in one or "^^" in one]
+
+
+def test_scores_that_cannot_be_added_are_a_sentence(line: Line) -> None:
+    folder = policygen.run("frozenlake", iterations=1, refine="none").folder
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["final"]["mean"] = 1e308
+    (folder / "summary.json").write_text(json.dumps(summary))
+    said = line("compare", folder, "-o", "c.png")
+    assert (said.code, "a final score beyond 1e+100, which cannot be compared" in said.err) == (1, True), said.err
+    os.mkfifo(folder / "pipe")
+    summary["final"]["mean"] = 0.5
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "pipe").replace(folder / "learning_curve.csv")
+    assert "is a link, a pipe or a device" in line("compare", folder).err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,9 @@ def test_a_plain_table_has_returns_over_episodes_or_calls() -> None:
         ("episodes,return\n1,nan\n", "column `return` has a value that is not finite"),
         ("episodes,return\n", "has no rows yet"),
         ("#{broken\nr,l,t\n1,2,3\n", "does not begin as a monitor file does"),
+        ("episodes,return\n1,1e308\n", "column `return` has a value that is not finite, or beyond"),
+        ('#{"t_start": 1e999}\nr,l,t\n1,2,3\n', "column `t_start` has a value that is not finite"),
+        ('#{"a": ' + "[" * 100_000 + "\nr,l,t\n1,2,3\n", "does not begin as a monitor file does"),
         ('#{"t_start": 0}\nl,t\n1,2\n', "has no column `r`"),
         ('#{"t_start": 0}\nr,l,t\n', "has no episodes yet"),
     ],
@@ -89,3 +93,18 @@ def test_what_is_not_there() -> None:
     Path("empty").mkdir()
     with pytest.raises(UsageError, match=r"neither a run, nor a sweep, nor a folder with a monitor\.csv"):
         read_foreign(Path("empty"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes and devices")
+def test_only_plain_files_are_read_and_only_so_much_of_them() -> None:
+    os.mkfifo("pipe")
+    Path("zero").symlink_to("/dev/zero")
+    for path in (Path("pipe"), Path("zero"), Path("/dev/zero")):
+        with pytest.raises(UsageError, match="is a link, a pipe or a device, and no plain file"):
+            read_foreign(path)
+    with Path("large.csv").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(UsageError, match="has more than"):
+        read_foreign(Path("large.csv"))
+    Path("link.csv").symlink_to(written("calls,return\n5,1\n", "good.csv"))
+    assert read_foreign(Path("link.csv")).score == 1.0
