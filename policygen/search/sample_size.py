@@ -18,7 +18,8 @@ from policygen.tasks.faults import close
 from policygen.tasks.given import limit_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 
-USUAL, USUAL_FINAL = (RunConfig.model_fields[name].default for name in ("episodes", "final_episodes"))
+USUAL: int = RunConfig.model_fields["episodes"].default
+USUAL_FINAL: int = RunConfig.model_fields["final_episodes"].default
 LONG = 50  # steps: of an episode as long as this the usual number is played
 # With so many a gain of a fifth of the standard deviation of a return is found at p <= 0.1 with a power of 94%, even
 # where common seeds do not help.
