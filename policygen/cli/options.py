@@ -116,7 +116,9 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             "episodes joined to observations (a row more each than steps), actions, rewards; lengths, terminated.",
         ),
         click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
-        click.option("--episodes", type=int, help="Episodes per score while searching (default 20)."),
+        click.option(
+            "--episodes", type=int, help="Episodes per score while searching (default 20, up to 400 short ones)."
+        ),
         click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
         click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
         BASE_URL,

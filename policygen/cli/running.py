@@ -85,8 +85,11 @@ def run(
     told, answers = trackers(track), Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
     begun.cache = answers
-    kind = f"{config.policy} policy"
-    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
+    kind, chosen = f"{config.policy} policy", begun.config
+    many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
+    short = (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes)
+    more = f"; {many}: they are short and vary" if short else ""
+    say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}{more}")
     for sentence in begun.task.assumed:
         say(f"  assumed: {sentence}")
     if (example := begun.search.example) is not None:

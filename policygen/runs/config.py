@@ -92,11 +92,15 @@ class RunConfig(BaseModel):
     policy: PolicyKind = Field("table", description="kind of policy")
     iterations: int = Field(20, ge=1, description="rounds of asking")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
-    episodes: int = Field(20, ge=2, le=MOST_EPISODES, description="episodes per score while searching")
+    episodes: int = Field(
+        20, ge=2, le=MOST_EPISODES, description="episodes per score while searching (20, up to 400 short ones)"
+    )
     warmup_episodes: int = Field(
         20, ge=0, le=MOST_EPISODES, description="episodes of random actions before the first prompt"
     )
-    final_episodes: int = Field(100, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score")
+    final_episodes: int = Field(
+        100, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100, up to 2,000 short ones)"
+    )
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
     stop_at: float | None = Field(
         None, ge=-math.inf, description="stop when the best score reaches this (default: the known optimum)"

@@ -98,7 +98,7 @@ class Logbook:
         logbook = cls(_named_folder(out / name) if name else _new_folder(out, stem))
         try:
             logbook.hold()
-            logbook._write_json("task.json", "task", task_to_record(task))
+            logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
             if example is not None:
                 logbook._write_json("example.json", "example", example_to_record(example))
             if demonstrations is not None:

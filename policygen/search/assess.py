@@ -18,7 +18,7 @@ from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
 from policygen.search.arena import Arena, Performance
-from policygen.search.judge import FIRST, Verdict, behind, flattered, judge, reaches, stop_score, undecided
+from policygen.search.judge import FIRST, Verdict, decided, flattered, judge, reaches, stop_score, undecided
 from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
@@ -127,7 +127,7 @@ def _comparable(policy: Policy, performance: Performance, search: Search, arena:
     best_score, unbiased = search.best_score, search.validation
     if score is None or best is None or best.policy is None or best_score is None or unbiased is None:
         return performance
-    if not flattered(best_score, unbiased, stop_score(search.task, arena.config), usual) or behind(score, best_score):
+    if not flattered(best_score, unbiased, stop_score(search.task, arena.config), usual) or decided(score, best_score):
         return performance
     wanted = max(PROLONGATIONS[-1] * usual, unbiased.episodes)
     if best_score.episodes >= wanted and text_digest(policy) == text_digest(best.policy):

@@ -58,10 +58,10 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
     return Verdict(accepted, words, not accepted, p, gain, challenger.episodes)
 
 
-def behind(challenger: Score, best: Score) -> bool:
-    """Whether the challenger is surely worse than the best, so that nothing more is to be played for it."""
-    lead, p = paired_gain(first_episodes(best, challenger.episodes), challenger)
-    return lead > 0 and p <= SIGNIFICANCE
+def decided(challenger: Score, best: Score) -> bool:
+    """Whether it is sure which of the two is better, so that no further episodes are played to tell them apart."""
+    gain, p = paired_gain(challenger, first_episodes(best, challenger.episodes))
+    return gain != 0 and min(p, 1 - p) <= SIGNIFICANCE
 
 
 def undecided(verdict: Verdict) -> Verdict:

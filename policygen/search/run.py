@@ -32,6 +32,7 @@ from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.optimum import with_optimum
 from policygen.search.origin import TemplateWatch, check_replay
+from policygen.search.sample_size import with_sample_size
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.task import Task
 
@@ -136,6 +137,7 @@ def start(
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
     provider = provider or connect(config.llm, llm_options(config))
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
+    config = with_sample_size(task, config)
     proposer = appoint(provider, config)
     proposer.check(task)
     check_replay(proposer, task, config)

@@ -22,17 +22,18 @@ from policygen.tasks.task import Task
 from policygen.tasks.trust import refuse_strangers
 
 
-def make_env(task: Task) -> gym.Env[Any, Any]:
-    """A fresh Gymnasium environment of the task, cut at `task.max_steps`.
+def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
+    """A fresh Gymnasium environment of the task, cut at `task.max_steps`, or only where it cuts itself.
 
     Raises:
         TaskError: Gymnasium does not know the id, a package the environment needs is missing, or only a saved task asks
             for it, which nobody has vouched for.
     """
+    limit = task.max_steps if cut else None
     if task.given is not None:
-        return task.given.make(task.max_steps)
+        return task.given.make(limit)
     refuse_strangers(task)
-    return make(task.gym_id, dict(task.kwargs), task.max_steps)
+    return make(task.gym_id, dict(task.kwargs), limit)
 
 
 def origin(env: gym.Env[Any, Any]) -> str:

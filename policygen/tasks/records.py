@@ -107,6 +107,7 @@ class _TaskRecord:
     facts: tuple[str, ...] = ()
     layout: Layout | Words | None = None
     action_layout: ActionLayout | None = None
+    assumed: tuple[str, ...] = ()  # of a run folder's task alone
 
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
@@ -161,6 +162,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         facts=read.facts,
         inputs=read.inputs,
         stranger="the saved task",
+        assumed=read.assumed,
         layout=read.layout,
         action_layout=read.action_layout,
         grid=grid_from_record(read.grid) if read.grid else None,

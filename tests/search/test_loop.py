@@ -121,6 +121,15 @@ def test_an_equal_policy_does_not_replace_the_best() -> None:
     assert [a.verdict for a in result.attempts[2:]] == ["+0 against the best on 10 paired episodes"] * 2
 
 
+def test_a_clear_gain_plays_no_further_episodes_and_a_close_one_does() -> None:
+    # The first policy does worse on the episodes that validate it than on those that chose it.
+    clear = run([ALWAYS_LEFT, LEANING], episodes=20, warmup_episodes=0).attempts[2]
+    assert (clear.accepted, clear.paired_episodes, clear.score.episodes, clear.episodes) == (True, 20, 20, 80)
+    assert clear.p < 1e-10
+    close = run([ALWAYS_LEFT, POLE_RIGHT], episodes=20, warmup_episodes=0).attempts[2]
+    assert (close.accepted, close.paired_episodes) == (False, 80)
+
+
 @pytest.mark.parametrize("texts", [[ALWAYS_LEFT, POLE_RIGHT], [POLE_RIGHT, ALWAYS_LEFT]], ids=["left", "right"])
 def test_luck_does_not_make_a_new_best(texts: list[str]) -> None:
     # Mirror images of each other: neither is better, though on any ten seeds one is ahead.

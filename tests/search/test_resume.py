@@ -125,6 +125,7 @@ STORIES = {
         },
     ),
     "table": Story("cartpole", (), {"iterations": 5, "seed": 3, **FEW}),
+    "noisy": Story("Blackjack-v1", (), {"iterations": 2}),
     "linear": Story("cartpole", (), {"policy": "linear", "iterations": 3, "candidates": 2, **FEW}),
     "memory": Story(
         "cartpole",

@@ -20,7 +20,7 @@ from policygen.tasks.task import Task
 _LARGEST_SETTINGS = 2**20  # bytes
 # Settings that have an option of their own in `policygen run`; the others are said by --set.
 _OPTIONS = ("llm", "policy", "seed", "iterations", "refine", "template", "base_url", "max_calls", "max_usd")
-_ALWAYS = ("llm", "seed", "policy")
+_ALWAYS = ("llm", "seed", "policy", "episodes", "final_episodes")  # their defaults depend on the task, or may change
 _NEVER = ("task", "jobs")
 
 
