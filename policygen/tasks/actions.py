@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -57,6 +58,66 @@ def shaped(layout: ActionLayout, row: npt.ArrayLike) -> Any:
     if layout.start:
         values = values + np.array(layout.start)
     return dtype.type(values[0]) if layout.kind == "choice" else values.astype(dtype).reshape(layout.shape)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an environment carries out of the numbers that are decided: clipped, and whole where it takes whole ones.
+
+    Attributes:
+        each: low, high and whether it must be whole, for every actuator; a choice is the index of its label.
+    """
+
+    each: tuple[tuple[float, float, bool], ...]
+
+    @cached_property
+    def _columns(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        low, high, whole = zip(*self.each, strict=True)
+        return np.array(low, np.float64), np.array(high, np.float64), np.array(whole)
+
+    @cached_property
+    def _any_whole(self) -> bool:
+        return any(whole for _, _, whole in self.each)
+
+    def carried_out(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """The actions that finite numbers of shape (n, actuators) mean; `numbers` is overwritten."""
+        low, high, whole = self._columns
+        np.clip(numbers, each_row(low, numbers), each_row(high, numbers), out=numbers)
+        if self._any_whole:
+            np.rint(numbers, out=numbers, where=whole)
+            numbers += 0.0  # there is no -0
+        return numbers.astype(np.float32, copy=False)
+
+    def carried_out_one(self, numbers: Sequence[float]) -> npt.NDArray[np.float32]:
+        """`carried_out` for one action, without the price of a batch."""
+        inside = [min(max(v, low), high) for v, (low, high, _) in zip(numbers, self.each, strict=True)]
+        if self._any_whole:  # `round` takes the even one of two neighbours, as `rint` does
+            inside = [float(round(v)) if whole else v for v, (_, _, whole) in zip(inside, self.each, strict=True)]
+        return np.array(inside, np.float32)
+
+
+# Combining n rows of three numbers with one such row is ten times slower than with as many rows.
+_MANY_ROWS = 4_096
+
+
+def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """One number per actuator, to be combined with an array of shape (n, actuators)."""
+    one = values.astype(like.dtype)
+    if (one == one[0]).all():
+        return one[0]  # type: ignore[no-any-return]
+    return np.tile(one, (len(like), 1)) if len(like) >= _MANY_ROWS else one
+
+
+def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Limits:
+    """What an environment carries out of each actuator's number."""
+    types = [leaf.dtype for leaf in _leaves(layout) for _ in range(leaf.size)] if layout is not None else []
+    whole = [np.dtype(name).kind in "biu" for name in types] or [False] * len(actuators)
+    return Limits(
+        tuple(
+            (0.0, len(a.labels) - 1.0, True) if a.is_choice else (a.low, a.high, is_whole)
+            for a, is_whole in zip(actuators, whole, strict=True)
+        )
+    )
 
 
 def check_layout(layout: ActionLayout, actuators: int) -> None:
@@ -198,8 +259,18 @@ def _numbers(space: spaces.Box, prefix: str) -> list[Actuator]:
     bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
     if not np.all(np.isfinite(bounds)):
         raise TaskError("the action space has no bounds; wrap the environment with RescaleAction or a clipped one")
+    if np.issubdtype(space.dtype, np.integer):
+        bounds = [(_single(low, 1), _single(high, -1)) for low, high in bounds]
     names = _named(prefix, len(bounds))
     return [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
+
+
+def _single(bound: int, inwards: int) -> float:
+    """A whole number as an action may hold it, in single precision: the nearest one that is not beyond the bound."""
+    value = np.float32(bound)
+    while (int(value) - bound) * inwards < 0:
+        value = np.nextafter(value, np.float32(inwards * np.inf))
+    return float(value)
 
 
 def described(layout: ActionLayout, actuators: Sequence[Actuator]) -> str:

@@ -13,7 +13,7 @@ from policygen.quantities.grid import Grid
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
 from policygen.quantities.words import column_of
-from policygen.tasks.actions import ActionLayout
+from policygen.tasks.actions import ActionLayout, Limits, limits_of
 from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, Words
 
 if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
@@ -103,6 +103,11 @@ class Task:
     def has_numbers(self) -> bool:
         """Whether an action holds numbers, in single precision, and not only choices; each of those is an index."""
         return self.action_space in ("box", "mixed")
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What the environment carries out of the numbers of an action: all who decide ask here."""
+        return limits_of(self.actuators, self.action_layout)
 
     @cached_property
     def parsed_features(self) -> tuple[tuple[str, Node], ...]:
