@@ -72,7 +72,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     lines += [f"feature {feature} = {text}" for feature, text in task.features]
     for a in task.actuators:
         choices = ", ".join(a.labels) if a.is_choice else f"{a.low:g} to {a.high:g}"
-        lines.append(f"action {a.name}: {choices}{'; ' + a.about if a.about else ''}")
+        lines.append(f"action {a.name}{f' [{a.unit}]' if a.unit else ''}: {choices}{'; ' + a.about if a.about else ''}")
     if task.grid is not None:
         for d in task.grid.dimensions:
             lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")

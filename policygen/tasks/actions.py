@@ -162,7 +162,7 @@ def actuators_of(
         taken: names that a part of a Dict may not have; it gets `_action` behind its key then.
 
     Raises:
-        TaskError: a part is none of these, or has no bounds.
+        TaskError: a part is none of these.
     """
     from gymnasium import spaces
 
@@ -257,12 +257,29 @@ def _choices(prefix: str, labels: Sequence[tuple[str, ...]]) -> list[Actuator]:
 
 def _numbers(space: spaces.Box, prefix: str) -> list[Actuator]:
     bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
-    if not np.all(np.isfinite(bounds)):
-        raise TaskError("the action space has no bounds; wrap the environment with RescaleAction or a clipped one")
     if np.issubdtype(space.dtype, np.integer):
         bounds = [(_single(low, 1), _single(high, -1)) for low, high in bounds]
     names = _named(prefix, len(bounds))
     return [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
+
+
+_UNBOUNDED = 1e30  # what has no bounds often states the largest float
+
+
+def bounded(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], list[str]]:
+    """The actuators, with -1 to 1 in the place of bounds that there are not, and a sentence on each of these."""
+    found, assumed = [], []
+    for a in actuators:
+        low, high = (None if abs(bound) > _UNBOUNDED else bound for bound in (a.low, a.high))
+        if low is None or high is None:
+            low = low if low is not None else min(-1.0, -1.0 if high is None else high - 1)
+            high = high if high is not None else max(1.0, low + 1)
+            assumed.append(
+                f"{a.name} goes from {low:g} to {high:g}, because the environment gives it no bounds; state its `low` "
+                "and `high` in a task file (policygen new)"
+            )
+        found.append(replace(a, low=low, high=high))
+    return tuple(found), assumed
 
 
 def _single(bound: int, inwards: int) -> float:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault, TaskError
 from policygen.quantities.grid import Dimension, Grid
-from policygen.tasks.actions import actuators_of, described
+from policygen.tasks.actions import actuators_of, bounded, described
 from policygen.tasks.documentation import prose, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
@@ -85,6 +85,8 @@ def task_from_gym(
         if action_layout is not None:
             assumed.append(described(action_layout, actuators))
         actuators, worded = named_actuators(actuators, by_title["action"], observed, env)
+        actuators, unbounded = bounded(actuators)
+        assumed += unbounded
         if any(actuator.is_choice for actuator in actuators):
             assumed.append(f"actions are named {'after the documentation' if worded else 'by number'}")
         arguments = arguments_in_force(env)

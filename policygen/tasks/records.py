@@ -41,9 +41,12 @@ def task_to_record(task: Task) -> dict[str, Any]:
         ],
         **({"texts": list(map(asdict, task.texts))} if task.texts else {}),
         "actuators": [
-            {"name": a.name, "about": a.about, "labels": list(a.labels)}
-            if a.is_choice
-            else {"name": a.name, "about": a.about, **_of_number(a)}
+            {
+                "name": a.name,
+                "about": a.about,
+                **({"unit": a.unit} if a.unit else {}),
+                **({"labels": list(a.labels)} if a.is_choice else _of_number(a)),
+            }
             for a in task.actuators
         ],
         "features": dict(task.features),
@@ -83,6 +86,7 @@ class _ActuatorRecord:
     low: float = 0.0
     high: float = 0.0
     levels: dict[str, float] = field(default_factory=dict)
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
             for name, unit, about, low, high, integer in read.observations
         ),
         actuators=tuple(
-            Actuator(a.name, a.labels, a.low, a.high, tuple(a.levels.items()), a.about) for a in read.actuators
+            Actuator(a.name, a.labels, a.low, a.high, tuple(a.levels.items()), a.about, a.unit) for a in read.actuators
         ),
         texts=read.texts,
         action_space=read.action_space,

@@ -56,7 +56,13 @@ def record_of(program: Program) -> dict[str, Any]:
             "parts": [
                 {"name": a.name, "labels": list(a.labels)}
                 if a.is_choice
-                else {"name": a.name, "low": a.low, "high": a.high, **({"whole": True} if whole else {})}
+                else {
+                    "name": a.name,
+                    "unit": a.unit,
+                    "low": a.low,
+                    "high": a.high,
+                    **({"whole": True} if whole else {}),
+                }
                 for a, (_, _, whole) in zip(task.actuators, task.limits.each, strict=True)
             ],
         },

@@ -231,8 +231,9 @@ def action_words(program: Program, index: int) -> str:
     if actuator.is_choice:
         return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
     named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
+    unit = f" {actuator.unit}" if actuator.unit else ""
     whole = "whole, " if program.policy.task.limits.each[index][2] else ""
-    return f"{whole}{format_number(actuator.low)} to {format_number(actuator.high)}{named}"
+    return f"{whole}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
 
 def text_lines(program: Program) -> list[str]:

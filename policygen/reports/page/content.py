@@ -242,7 +242,12 @@ def _observations(task: Task) -> list[Quantity]:
 
 def _actions(task: Task) -> list[Quantity]:
     return [
-        Quantity(a.name, ", ".join(a.labels) if a.is_choice else _range(a.low, a.high), a.about) for a in task.actuators
+        Quantity(
+            f"{a.name} [{a.unit}]" if a.unit else a.name,
+            ", ".join(a.labels) if a.is_choice else _range(a.low, a.high),
+            a.about,
+        )
+        for a in task.actuators
     ]
 
 
