@@ -63,7 +63,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     if find_suite(name) is not None and find_resource("envs", name, ".toml") is None:
         return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
-    effective_config(task, name)  # settings in its [run] that no run would take
+    effective_config(task, name, options={"unseeded": True})  # settings in its [run] that no run would take
     lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""

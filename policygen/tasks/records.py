@@ -49,6 +49,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
             }
             for a in task.actuators
         ],
+        **({"unseeded": True} if task.unseeded else {}),
         "features": dict(task.features),
         "about": task.about,
         "hints": list(task.hints),
@@ -106,6 +107,7 @@ class _TaskRecord:
     hints: tuple[str, ...]
     grid: dict[str, tuple[float, ...]] | None
     # Records written before there were these lack them.
+    unseeded: bool = False
     texts: tuple[ObservedText, ...] = ()
     inputs: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
@@ -165,6 +167,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         facts=read.facts,
         inputs=read.inputs,
         stranger="the saved task",
+        unseeded=read.unseeded,
         layout=read.layout,
         action_layout=read.action_layout,
         grid=grid_from_record(read.grid) if read.grid else None,

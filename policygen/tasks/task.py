@@ -51,8 +51,8 @@ class Task:
     linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
     torques), those of the task file first, then those read from the simulator. `run` and `assumed` are about runs:
     equality leaves them out. `stranger` names the file that the task was read from, where nobody has vouched for it
-    (see `policygen.tasks.trust`). `given` is the environment of a program, or what makes it, where no id does; no file
-    has it.
+    (see `policygen.tasks.trust`). `unseeded`: two episodes with one seed differ. `given` is the environment of a
+    program, or what makes it, where no id does; no file has it.
     """
 
     name: str
@@ -77,6 +77,7 @@ class Task:
     run: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
     stranger: str = field(default="", compare=False)
+    unseeded: bool = field(default=False, compare=False)
     given: Given | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -21,6 +21,7 @@ from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.mujoco import has_model
 from policygen.tasks.spaces import Actuator, flat_names, layout_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
+from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.trust import check_names, is_shipped
 
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -128,6 +129,8 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
     spec_limit = env.spec.max_episode_steps if env.spec else None
     known = [observation.name for observation in found] + list(stated.features)
     _check_names([*known, *(text.name for text in texts)], actuators, where)
+    width = len(found) + sum(text.columns for text in texts)
+    unseeded = ignores_seed(env, found, width, step_timeout)
     threshold = env.spec.reward_threshold if env.spec else None
     task = Task(
         name=stated.name,
@@ -150,7 +153,8 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
         run=tuple(stated.run.items()),
         inputs=_stated_inputs(stated.inputs, known, where),
         grid=_stated_grid(stated.grid, known, where),
-        assumed=tuple(assumed),
+        assumed=(*assumed, *([UNSEEDED] if unseeded else [])),
+        unseeded=unseeded,
     )
     _ = task.parsed_features  # a feature that does not parse is the file's fault: say so now
     return task
