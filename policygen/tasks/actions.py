@@ -258,7 +258,7 @@ def _choices(prefix: str, labels: Sequence[tuple[str, ...]]) -> list[Actuator]:
 def _numbers(space: spaces.Box, prefix: str) -> list[Actuator]:
     bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
     if np.issubdtype(space.dtype, np.integer):
-        bounds = [(_single(low, 1), _single(high, -1)) for low, high in bounds]
+        bounds = [(_single(int(low), 1), _single(int(high), -1)) for low, high in bounds]
     names = _named(prefix, len(bounds))
     return [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
 
