@@ -33,6 +33,7 @@ from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.given import handed_over
 from policygen.tasks.load import load_task
 from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import vouched
 
 if TYPE_CHECKING:
@@ -214,7 +215,15 @@ def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy
     return parsed.policy
 
 
-def score(policy: Any, task: Any = None, *, episodes: int = 100, seed: int = 0, trust: bool = False) -> Score:
+def score(
+    policy: Any,
+    task: Any = None,
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+    trust: bool = False,
+    unseeded: bool = False,
+) -> Score:
     """Score a policy on fresh episodes, or exactly where the task is a finite, known MDP.
 
     Args:
@@ -226,9 +235,10 @@ def score(policy: Any, task: Any = None, *, episodes: int = 100, seed: int = 0, 
         episodes: number of episodes, at least 2.
         seed: chooses the episodes, 0 or more; runs never tune on them.
         trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
+        unseeded: the environment may ignore its seed, so that no other policy is scored on the same episodes.
 
     Raises:
-        UsageError: a number out of range, no task, or something that cannot act.
+        UsageError: a number out of range, no task, something that cannot act, or an environment that ignores its seed.
         PolicyError: a model or function that fails, or gives no action of the environment.
         TaskError: the environment cannot be made, or fails while playing.
     """
@@ -243,7 +253,8 @@ def score(policy: Any, task: Any = None, *, episodes: int = 100, seed: int = 0, 
         played = handed_over(policy.task, task)
     else:
         played = policy.task if task is None else _task(task, trust=trust)
-    played = vouched(played) if trust else played
+    played = seeds_checked(vouched(played) if trust else played)
+    refuse_unseeded(played, accepted=unseeded)
     seeds = episode_seeds(seed, "evaluation", episodes)
     return evaluate(policy, seeds, task=played) if ours else score_guest(policy, played, seeds)
 

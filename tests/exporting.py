@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integers
+from policygen.tasks.actions import ActionLayout
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
@@ -62,6 +64,25 @@ MIXED = {
     "gear_off = 0.2*x*y\nheat = 0.1*y + 0.05",
     "a table": "| x | y | flow | gear | heat |\n| 0 | 0-1 | 1.7 | high | 0.1 |\n| 0 | * | -0.3 | off | 0.25 |\n"
     "| * | * | 0 | low | 0 |",
+}
+
+# A heater in 256 steps, and a valve beside it that is played as it is decided.
+WHOLE = Task(
+    name="whole",
+    gym_id="Whole-v0",
+    observations=(Observation("x"), Observation("y")),
+    actuators=(Actuator("heat", (), 0.0, 255.0), Actuator("valve", (), -1.0, 1.0)),
+    action_space="box",
+    action_layout=ActionLayout(
+        "parts", parts=(ActionLayout("array", "uint8", (1,)), ActionLayout("array", "float32", (1,)))
+    ),
+    max_steps=50,
+    grid=Grid((Dimension("x", (0.0,)),)),
+)
+WHOLE_TEXTS = {
+    "equations": "heat = 0.7*prev(heat, 3.2) + 30*x + 0.5\nvalve = 0.1*prev(heat) - y",
+    "a table": "let last = prev(heat, 7)\nbins last: 6.9, 7.2, 9.6\n| last | x | heat | valve |\n"
+    "| 0 | * | 7.4 | 0.5 |\n| 1 | 0 | 9.5 | -0.5 |\n| 1 | 1 | 9.4 | 0 |\n| 2 | * | 6.5 | 0.25 |\n| * | * | 6.6 | 1 |",
 }
 
 
@@ -155,6 +176,11 @@ def trying(policy: Policy, count: int, dtype: type[np.floating] = np.float32) ->
         columns.append(column)
     with np.errstate(over="ignore"):
         return np.stack(columns, axis=1).astype(dtype)
+
+
+def flat(action: Any) -> Any:
+    """An action of several parts as one row."""
+    return np.hstack(action) if isinstance(action, tuple) else action
 
 
 EVIL = (

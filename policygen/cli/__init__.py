@@ -24,6 +24,7 @@ from policygen.cli.options import (
     BASE_URL,
     PATH,
     RunPath,
+    assignment,
     budget_options,
     code_of,
     fail,
@@ -140,15 +141,29 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
 @click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
+@assignment("unseeded=true: score on an environment that ignores its seed.")
 @trust_option
-def evaluate(source: Path, task_name: str | None, *, episodes: int, seed: int, as_json: bool, trust: bool) -> None:
+def evaluate(
+    source: Path,
+    task_name: str | None,
+    *,
+    episodes: int,
+    seed: int,
+    as_json: bool,
+    assignments: tuple[str, ...],
+    trust: bool,
+) -> None:
     """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
     from policygen.api import score as score_of
     from policygen.runs.reading import read_policy
     from policygen.runs.records import score_record
 
+    if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
+        raise UsageError(f"--set {other}: makes no difference here; what does is unseeded=true")
     policy = read_policy(source, task_name, trust=trust)
-    score = score_of(policy, episodes=episodes, seed=seed, trust=trust)
+    # A run that was begun has accepted it for its policy, and a task file may.
+    said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
+    score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
     if as_json:
         say(json.dumps({"task": policy.task.name, "gym_id": policy.task.gym_id, **score_record(score)}))
         return

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from policygen.cli.options import PATH, say
+from policygen.cli.options import PATH, assignment, say
 from policygen.errors import UsageError
 
 
@@ -22,7 +23,8 @@ from policygen.errors import UsageError
     metavar="NAME=VALUE",
     help="What the environment is made with; may be repeated.",
 )
-def new(gym_id: str, output: Path | None, arguments: tuple[str, ...]) -> None:
+@assignment("A setting of every run, written to the file's [run]; may be repeated.")
+def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignments: tuple[str, ...]) -> None:
     """Write a task file for an environment of your own, to be edited: what was found, and what is assumed.
 
     ENV is an id that MODULE registers, or a class or function in it that makes the environment, wrapped as you like;
@@ -36,10 +38,15 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...]) -> None:
     observations and actions, bins, features, hints. --trust says that the file may name a module to import.
     """
     from policygen.files import write_atomically
+    from policygen.runs.config import effective_config, step_timeout_of
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
 
-    task = task_from_gym(gym_id, kwargs=dict(map(_argument, arguments)))
+    limit = step_timeout_of(None, assignments, {})
+    task = task_from_gym(gym_id, limit, kwargs=dict(map(_argument, arguments)))
+    effective_config(task, gym_id, assignments=assignments)
+    settings = dict(_argument(text, "--set") for text in assignments)
+    task = replace(task, run=tuple({**dict(task.run), **settings}.items()))
     path = output or Path("envs") / f"{task.name}.toml"
     if path.suffix != ".toml":
         raise UsageError(f"a task file ends in .toml: -o {path.with_suffix('.toml')}")
@@ -56,10 +63,10 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...]) -> None:
     say(f"{path}\nedit it, then: policygen tasks {path}{trust}; policygen run {path}{trust}")
 
 
-def _argument(text: str) -> tuple[str, Any]:
+def _argument(text: str, option: str = "--kwarg") -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise UsageError(f"--kwarg {text}: write --kwarg NAME=VALUE")
+        raise UsageError(f"{option} {text}: write {option} NAME=VALUE")
     try:
         return name, tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):

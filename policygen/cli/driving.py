@@ -108,14 +108,14 @@ def _episode(drive: Drive) -> str:
 
 def _report(drive: Drive, outcome: Outcome) -> Iterator[str]:
     """What came of it, as lines."""
-    from policygen.episodes.score import sampled_score
+    from policygen.episodes.score import engine_words, sampled_score
 
     yield ""
     if outcome.stopped:
         lost = outcome.planned - outcome.episodes
         yield f"stopped: {outcome.stopped}; {lost} of {outcome.planned} episodes were not played to their end"
     if drive.driver.ended:
-        yield f"driven: {sampled_score(drive.driver.ended, 'copies')}"
+        yield f"driven: {sampled_score(drive.driver.ended, engine_words('copies', drive.task))}"
     if drive.score is not None:
         yield f"table of what was chosen: {drive.score}{'' if drive.score.exact else ' that were not driven'}"
         unseen = outcome.cells - outcome.cells_seen

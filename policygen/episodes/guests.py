@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from policygen.episodes.score import Score, score_of_returns
+from policygen.episodes.score import Score, engine_words, score_of_returns
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError
 from policygen.tasks.environments import make_env
@@ -23,7 +23,7 @@ ENGINE = "one by one"
 def score_guest(guest: Any, task: Task, seeds: Sequence[int]) -> Score:
     """The score of a guest on one episode for each seed; see `play_guest`."""
     returns = [episode.episode_return for episode in play_guest(guest, task, seeds)]
-    return score_of_returns(np.array(returns), tuple(seeds), ENGINE)
+    return score_of_returns(np.array(returns), tuple(seeds), engine_words(ENGINE, task))
 
 
 def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]:

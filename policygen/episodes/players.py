@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from policygen.episodes.envpool import Pool, pool_for
+from policygen.episodes.score import engine_words
 from policygen.episodes.simulator import Closable, Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
@@ -104,8 +105,8 @@ class Players(Closable):
 
     @property
     def engine(self) -> str:
-        """What plays the episodes: `vector`, `envpool` or `copies`."""
-        return self._here.engine
+        """What plays the episodes: `vector`, `envpool` or `copies`; of what ignores its seed `copies, unseeded`."""
+        return engine_words(self._here.engine, self.task)
 
     @property
     def foreign(self) -> bool:
@@ -140,7 +141,7 @@ class Players(Closable):
         Raises:
             EnvironmentFault: the environment itself failed.
         """
-        if self.engine != "copies":
+        if self._here.engine != "copies":
             return self._here.play_many(actors, seeds)
         unknown = self._seconds_per_episode is None and not self.apart
         if unknown and self._can_share((len(actors) - 1) * len(seeds)):

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,7 +47,20 @@ class Score:
         if self.exact:
             return f"{self.mean:.4f} (exact)"
         interval = f" [{self.ci95[0]:.4g}, {self.ci95[1]:.4g}]" if self.ci95 else ""
-        return f"{self.mean:.4g}{interval} over {self.episodes} episodes"
+        return f"{self.mean:.4g}{interval} over {self.episodes} {kind_of_episodes(self.engine)}"
+
+
+_UNSEEDED = ", unseeded"
+
+
+def engine_words(engine: str, task: Task) -> str:
+    """What played the episodes of a score, and whether these followed their seeds."""
+    return engine + _UNSEEDED * task.unseeded
+
+
+def kind_of_episodes(engine: str) -> str:
+    """What every description of a score calls its episodes."""
+    return "unseeded episodes" if engine.endswith(_UNSEEDED) else "episodes"
 
 
 @functools.lru_cache(maxsize=64)

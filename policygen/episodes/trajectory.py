@@ -180,4 +180,4 @@ class RandomActor:
         if self._task.action_space == "discrete":
             return columns[0]
         stacked = np.stack(columns, axis=1)
-        return stacked.astype(np.float32) if self._task.has_numbers else stacked
+        return self._task.limits.carried_out(stacked) if self._task.has_numbers else stacked

@@ -23,6 +23,7 @@ from policygen.quantities.compiled import (
 )
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Name, Node, linear_terms, names_in
+from policygen.tasks.actions import each_row
 from policygen.tasks.checked import checked
 from policygen.tasks.task import Task, decision_names, output_names
 
@@ -119,7 +120,7 @@ class LinearPolicy(Policy):
             with np.errstate(all="ignore"):
                 raw: npt.NDArray[Any] = rows @ self._raw_weights.astype(dtype)
                 if self.bias.any():
-                    raw += self._each_row(self.bias, raw)
+                    raw += each_row(self.bias, raw)
                 # A NaN or infinity spoils all outputs of its row, also those that do not read it.
                 if not np.isfinite(raw).all():
                     strange = ~np.isfinite(raw).all(axis=1)
@@ -173,39 +174,17 @@ class LinearPolicy(Policy):
     def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
         """The actions that finite scores and unclipped numbers of shape (n, outputs) mean; `outputs` is overwritten."""
         if self.task.action_space == "box":
-            low, high = (self._each_row(bound, outputs) for bound in self._bounds)
-            np.clip(outputs, low, high, out=outputs)
-            return outputs.astype(np.float32, copy=False)
+            return self.task.limits.carried_out(outputs)
         decided: list[npt.NDArray[Any]] = []
         start = 0
         for actuator in self.task.actuators:
             own = outputs[:, start : start + max(1, len(actuator.labels))]
             start += own.shape[1]
-            decided.append(
-                np.argmax(own, axis=1) if actuator.is_choice else np.clip(own[:, 0], actuator.low, actuator.high)
-            )
+            decided.append(np.argmax(own, axis=1) if actuator.is_choice else own[:, 0])
         if self.task.action_space == "discrete":
             return decided[0]
-        return np.stack(decided, axis=1, dtype=np.float32 if self.task.has_numbers else np.int64, casting="same_kind")
-
-    def _each_row(self, values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """One number per output, to be combined with an array of shape (n, outputs)."""
-        one = values.astype(like.dtype)
-        if (one == one[0]).all():
-            return one[0]  # type: ignore[no-any-return]
-        # Combining n rows of three numbers with one such row is ten times slower than with as many rows.
-        return np.tile(one, (len(like), 1)) if len(like) >= MATRIX_PRODUCT_FROM else one
-
-    @cached_property
-    def _limits(self) -> tuple[tuple[float, float], ...]:
-        return tuple((actuator.low, actuator.high) for actuator in self.task.actuators)
-
-    @cached_property
-    def _bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        return (
-            np.array([actuator.low for actuator in self.task.actuators]),
-            np.array([actuator.high for actuator in self.task.actuators]),
-        )
+        rows = np.stack(decided, axis=1)
+        return self.task.limits.carried_out(rows) if self.task.has_numbers else rows
 
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
         """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
@@ -221,17 +200,16 @@ class LinearPolicy(Policy):
             for bias, weights in self._scalar_weights
         ]
         if self.task.action_space == "box":
-            inside = [min(max(v, low), high) for v, (low, high) in zip(values, self._limits, strict=True)]
-            return np.array(inside, np.float32)
+            return self.task.limits.carried_out_one(values)
         decided: list[float] = []
         start = 0
         for actuator in self.task.actuators:
             own = values[start : start + max(1, len(actuator.labels))]
             start += len(own)
-            decided.append(own.index(max(own)) if actuator.is_choice else min(max(own[0], actuator.low), actuator.high))
+            decided.append(own.index(max(own)) if actuator.is_choice else own[0])
         if self.task.action_space == "discrete":
             return decided[0]
-        return np.array(decided, np.float32 if self.task.has_numbers else np.int64)
+        return self.task.limits.carried_out_one(decided) if self.task.has_numbers else np.array(decided, np.int64)
 
     def _to_text(self, *, whole: bool) -> str:
         return "\n".join(definition_lines(self, whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])

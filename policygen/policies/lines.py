@@ -48,6 +48,7 @@ class Draft:
     header: tuple[int, list[str]] | None = None
     rows: list[tuple[int, list[str]]] = field(default_factory=list)
     equations: dict[str, Node] = field(default_factory=dict)
+    equation_lines: dict[str, int] = field(default_factory=dict)
     params: dict[int, tuple[int, float]] = field(default_factory=dict)
     bare: dict[str, int] = field(default_factory=dict)  # features written without `let`, and their lines
     shaping: dict[str, tuple[int, str]] = field(default_factory=dict)  # an objective and a potential, unread
@@ -97,9 +98,10 @@ def with_names(text: str, task: Task) -> str:
     """The text with `obs3` as the name of observation 3, and `action3` as that of number 3 of an action.
 
     A number that is the whole action may be called `action`. What is called so in the task or defined in the text stays
-    as it is.
+    as it is; parts of a Dict or Tuple have no number but their names.
     """
-    numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice]
+    numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
+    numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
     known = {
         *task.quantity_names,
         *task.text_names,
@@ -325,8 +327,10 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
     name = _output_called(left, words)
     if name is not None:
         node = read_expression(number, right, words, draft)
-        if node is not None:
-            draft.equations[name] = node
+        if node is not None and draft.equations.setdefault(name, node) != node:
+            found = f"{name} has another equation than on line {draft.equation_lines[name]}"
+            draft.problem(number, found, "write one equation for each output")
+        draft.equation_lines.setdefault(name, number)
     elif left in (OBJECTIVE, POTENTIAL) and left not in words.known:
         draft.shaping[left] = (number, right)
     elif is_name(left) and not words.taken(left):

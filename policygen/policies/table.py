@@ -194,14 +194,7 @@ class _TableRecord:
 
 def _as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:
     """Numbers of shape (n, actuators) as actions of the environment's own shape and dtype."""
-    if task.action_space == "box":
-        low, high = (np.array([getattr(a, side) for a in task.actuators]) for side in ("low", "high"))
-        return np.clip(numbers, low, high).astype(np.float32)
     if task.has_numbers:
-        columns = [
-            np.rint(column) if actuator.is_choice else np.clip(column, actuator.low, actuator.high)
-            for actuator, column in zip(task.actuators, numbers.T, strict=True)
-        ]
-        return np.stack(columns, axis=1).astype(np.float32)
+        return task.limits.carried_out(np.array(numbers))
     whole = np.rint(numbers).astype(np.int64)
     return whole[:, 0] if task.action_space == "discrete" else whole

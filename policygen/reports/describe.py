@@ -63,7 +63,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     if find_suite(name) is not None and find_resource("envs", name, ".toml") is None:
         return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
-    effective_config(task, name)  # settings in its [run] that no run would take
+    effective_config(task, name, options={"unseeded": True})  # settings in its [run] that no run would take
     lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""
@@ -72,7 +72,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     lines += [f"feature {feature} = {text}" for feature, text in task.features]
     for a in task.actuators:
         choices = ", ".join(a.labels) if a.is_choice else f"{a.low:g} to {a.high:g}"
-        lines.append(f"action {a.name}: {choices}{'; ' + a.about if a.about else ''}")
+        lines.append(f"action {a.name}{f' [{a.unit}]' if a.unit else ''}: {choices}{'; ' + a.about if a.about else ''}")
     if task.grid is not None:
         for d in task.grid.dimensions:
             lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")

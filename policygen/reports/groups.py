@@ -47,6 +47,7 @@ _TELLING = frozenset(
         "ablate",
         "grid",
         "conversation",
+        "unseeded",
     )
 )
 # ... and those that never do: who is asked and for what is said anyway, and the rest changes no score that is reached.

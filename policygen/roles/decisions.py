@@ -55,7 +55,7 @@ def as_action(task: Task, action: Action) -> Any:
     """An action in the environment's own form: an int for Discrete, else an array of shape (m,)."""
     if task.action_space == "discrete":
         return round(action[0])
-    return np.array(action, np.float32 if task.has_numbers else np.int64)
+    return task.limits.carried_out_one(action) if task.has_numbers else np.array(action, np.int64)
 
 
 def neutral(task: Task) -> Action:

@@ -11,7 +11,7 @@ import numpy as np
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evaluate import evaluate
-from policygen.episodes.score import Score, episode_seeds, sampled_score
+from policygen.episodes.score import Score, engine_words, episode_seeds, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
@@ -159,7 +159,7 @@ class Drive(seat.Seat[Outcome]):
             counts=replace(driver.counts),
             concurrency=self.asker.concurrency,
             episodes=episodes,
-            driven=score_record(sampled_score(ended, "copies")) if ended else None,
+            driven=score_record(sampled_score(ended, engine_words("copies", self.task))) if ended else None,
             returns=tuple(trajectory.episode_return for trajectory in ended),
             table=score_record(self.score) if self.score is not None else None,
             cells=grid.size if grid is not None else 0,

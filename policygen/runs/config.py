@@ -26,6 +26,7 @@ from policygen.files import read_toml
 from policygen.llm import reads_prompts
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks.trial import refuse_unseeded
 
 RefineMethod = Literal["auto", "cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
 LEARNERS = ("q", "sarsa")  # methods that learn from one step after the other, and can be told a potential
@@ -131,6 +132,7 @@ class RunConfig(BaseModel):
     step_timeout: float = Field(
         STEP_TIMEOUT, ge=0.001, le=_LONGEST, description="seconds that one step of the environment may take"
     )
+    unseeded: bool = Field(False, description="play an environment that ignores its seed; its scores are labelled")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
     max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
@@ -239,6 +241,9 @@ def effective_config(
     if of_the_task is not None and merged.get("ablate") != "knowledge":
         merged.setdefault("example", of_the_task)
     config = RunConfig(**merged).with_address_from(address_from).with_provider_from(provider_from)
+    refuse_unseeded(task, accepted=config.unseeded)
+    if not task.unseeded:  # of the tasks of a sweep only those that need it
+        config = config.model_copy(update={"unseeded": False})
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
     if config.memory and (config.policy != "linear" or reads_prompts(config.llm)):

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
+from policygen.episodes.score import kind_of_episodes
 from policygen.errors import PolicygenError
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
@@ -164,7 +165,8 @@ def carry_out_cell(order: Order, tell: Tell) -> Outcome:
         return outcome("failed", f"{type(error).__name__}: {error}".removesuffix(": "))
     if summary.final is None:
         return outcome("failed", "no policy was found")
-    return outcome("finished", score=summary.final.mean)
+    kind = kind_of_episodes(summary.final.engine)
+    return outcome("finished", f"on {kind}" * (kind != "episodes"), score=summary.final.mean)
 
 
 def carry_out_again(order: Order, tell: Tell) -> Outcome:

@@ -17,16 +17,17 @@ import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault, TaskError
 from policygen.quantities.grid import Dimension, Grid
-from policygen.tasks.actions import actuators_of, described
+from policygen.tasks.actions import actuators_of, bounded, described
 from policygen.tasks.documentation import prose, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, fault, misshapen
+from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, fault, misshapen, number_of
 from policygen.tasks.given import NAMESPACE, Given, can_travel, given, limit_of
 from policygen.tasks.phrases import MOST_PHRASES, Phrases, telling_phrases
 from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug, texts_of
 from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
+from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.vocabulary import named_actuators, named_observations
 
 _WARM_UP_STEPS = 5_000
@@ -85,6 +86,8 @@ def task_from_gym(
         if action_layout is not None:
             assumed.append(described(action_layout, actuators))
         actuators, worded = named_actuators(actuators, by_title["action"], observed, env)
+        actuators, unbounded = bounded(actuators)
+        assumed += unbounded
         if any(actuator.is_choice for actuator in actuators):
             assumed.append(f"actions are named {'after the documentation' if worded else 'by number'}")
         arguments = arguments_in_force(env)
@@ -102,6 +105,8 @@ def task_from_gym(
         elif limit is None:
             assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
         assumed.extend(remarks)
+        unseeded = ignores_seed(env, found, width, step_timeout)
+        assumed += [UNSEEDED] if unseeded else []
         words = Phrases()
         if texts:
             rows = warm_up()[:, len(found) :]
@@ -134,6 +139,7 @@ def task_from_gym(
                 *simulator_facts(env, [actuator.name for actuator in actuators], arguments, step_timeout),
             ),
             solved=env.spec.reward_threshold if env.spec else None,
+            unseeded=unseeded,
             run=(("policy", "linear" if continuous else "table"),),
             assumed=tuple(assumed),
         )
@@ -282,7 +288,9 @@ def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list
                 for step in range(DEFAULT_MAX_STEPS):
                     keep(observation)
                     doing = "step"
-                    observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+                    observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+                    if not math.isfinite(number_of(reward)):
+                        raise EnvironmentFault(f"the reward of step {step + 1} is {reward:g}")
                     if truncated and not terminated:
                         cuts.append(step + 1)
                     slow = time.monotonic() - begun > WARM_UP_SECONDS and len(rows) > 1

@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from policygen.quantities.grid import Dimension, integers
+from policygen.tasks.actions import actuators_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.mujoco import has_model
@@ -38,7 +39,8 @@ def draft_of(task: Task) -> str:
     if task.texts:
         stated["texts"] = [_filled(name=t.name, about=t.about) for t in task.texts]
     stated["actions"] = [
-        _filled(name=a.name, about=a.about, labels=list(a.labels), levels=dict(a.levels)) for a in task.actuators
+        _filled(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels)) | bounds
+        for a, bounds in zip(task.actuators, _own_bounds(task), strict=True)
     ]
     if task.features:
         stated["features"] = dict(task.features)
@@ -71,8 +73,9 @@ _MORE = """
 # What else may be said, each before the first [table] above if it is no table itself:
 # about = "What the system is, what is rewarded, how an episode ends."
 # hints = ["Close the valve before the heater is on."]
-# In `observations`: unit = "m/s", about = "positive to the right". In `actions`: about, labels = ["left", "right"] of a
-# choice, levels = { off = 0.0, full = 1.0 } of a number. Names may be changed; their order is that of the environment.
+# In `observations`: unit = "m/s", about = "positive to the right".
+# In `actions`: unit, about, labels = ["left", "right"] of a choice; of a number levels = { off = 0.0, full = 1.0 }, and
+# low = 0.0, high = 0.5, to which policies are clipped. Names may be changed; their order is that of the environment.
 # [features]        quantities made of others: a policy reads them, and bins may lie on them
 # energy = "0.5*velocity^2 + 9.81*height"
 # [grid]            bins of a table: edges, or a number of bins for whole numbers from 0
@@ -95,6 +98,19 @@ def _own_facts(task: Task) -> list[str]:
     finally:
         env.close()
     return [fact for fact in task.facts if fact not in found]
+
+
+def _own_bounds(task: Task) -> list[dict[str, float]]:
+    """For each actuator the bounds that the environment does not give it."""
+    env = make(task.gym_id, dict(task.kwargs))
+    try:
+        given = actuators_of(env.action_space)[1]
+    finally:
+        env.close()
+    return [
+        {side: getattr(a, side) for side in ("low", "high") if getattr(a, side) != getattr(g, side)}
+        for a, g in zip(task.actuators, given, strict=True)
+    ]
 
 
 def _filled(**entry: Any) -> dict[str, Any]:

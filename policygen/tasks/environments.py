@@ -18,6 +18,7 @@ import gymnasium as gym
 from policygen.errors import TaskError
 from policygen.tasks import worlds as worlds  # registers them
 from policygen.tasks.given import NAMESPACE
+from policygen.tasks.spaces import check_spaces
 from policygen.tasks.task import Task
 from policygen.tasks.trust import refuse_strangers
 
@@ -90,6 +91,8 @@ def _import_own(module: str, name: str) -> None:
     Raises:
         TaskError: there is no such module, it fails, or it neither registers nor has what is named.
     """
+    if module.endswith(".py"):
+        raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
     known = module in sys.modules
     folder = str(Path.cwd())
     top = module.partition(".")[0]
@@ -150,12 +153,15 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "a newer version exists" is the task file's business
             env = gym.make(gym_id, **arguments)
+        check_spaces(env, gym_id)
         _no_remarks_of_mujoco(env, gym_id)
         return env
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)
         fix = f'run: pip install "policygen[{extra}]"' if extra else f"install what it names: {error}"
         raise TaskError(f"{gym_id} needs a package that is not installed; {fix}") from None
+    except TaskError:
+        raise
     except gym.error.Error as error:
         raise TaskError(f"Gymnasium cannot make {gym_id}: {' '.join(str(error).split())}") from None
     except (Exception, SystemExit) as error:  # foreign code

@@ -15,7 +15,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.errors import TaskError, UsageError
 from policygen.tasks.actions import actuators_of
-from policygen.tasks.spaces import flat_names, texts_of
+from policygen.tasks.spaces import check_spaces, flat_names, texts_of
 from policygen.tasks.task import Task
 from policygen.tasks.trust import vouched
 
@@ -69,6 +69,7 @@ class Given:
                 raise TaskError(
                     f"{self.name} makes a {type(env).__name__}, which is no Gymnasium environment (gymnasium.Env)"
                 )
+        check_spaces(env, self.name)
         if max_steps is not None and limit_of(env) != max_steps:
             env = TimeLimit(OrderEnforcing(env), max_steps)
         return env

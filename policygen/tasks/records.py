@@ -41,11 +41,15 @@ def task_to_record(task: Task) -> dict[str, Any]:
         ],
         **({"texts": list(map(asdict, task.texts))} if task.texts else {}),
         "actuators": [
-            {"name": a.name, "about": a.about, "labels": list(a.labels)}
-            if a.is_choice
-            else {"name": a.name, "about": a.about, **_of_number(a)}
+            {
+                "name": a.name,
+                "about": a.about,
+                **({"unit": a.unit} if a.unit else {}),
+                **({"labels": list(a.labels)} if a.is_choice else _of_number(a)),
+            }
             for a in task.actuators
         ],
+        **({"unseeded": True} if task.unseeded else {}),
         "features": dict(task.features),
         "about": task.about,
         "hints": list(task.hints),
@@ -83,6 +87,7 @@ class _ActuatorRecord:
     low: float = 0.0
     high: float = 0.0
     levels: dict[str, float] = field(default_factory=dict)
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,7 @@ class _TaskRecord:
     hints: tuple[str, ...]
     grid: dict[str, tuple[float, ...]] | None
     # Records written before there were these lack them.
+    unseeded: bool = False
     texts: tuple[ObservedText, ...] = ()
     inputs: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
@@ -148,7 +154,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
             for name, unit, about, low, high, integer in read.observations
         ),
         actuators=tuple(
-            Actuator(a.name, a.labels, a.low, a.high, tuple(a.levels.items()), a.about) for a in read.actuators
+            Actuator(a.name, a.labels, a.low, a.high, tuple(a.levels.items()), a.about, a.unit) for a in read.actuators
         ),
         texts=read.texts,
         action_space=read.action_space,
@@ -163,6 +169,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         inputs=read.inputs,
         stranger="the saved task",
         assumed=read.assumed,
+        unseeded=read.unseeded,
         layout=read.layout,
         action_layout=read.action_layout,
         grid=grid_from_record(read.grid) if read.grid else None,

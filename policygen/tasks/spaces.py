@@ -56,6 +56,7 @@ class Actuator:
     high: float = 0.0
     levels: tuple[tuple[str, float], ...] = ()
     about: str = ""
+    unit: str = ""
 
     @property
     def is_choice(self) -> bool:
@@ -119,6 +120,21 @@ def texts_of(space: spaces.Space[Any], prefix: str = "") -> list[ObservedText]:
     named = parts.items() if isinstance(parts, Mapping) else enumerate(parts)
     inner = [(slug(key) if isinstance(parts, Mapping) else f"{key}" if prefix else f"part{key}", p) for key, p in named]
     return [text for name, part in inner for text in texts_of(part, f"{prefix}_{name}" if prefix else name)]
+
+
+def check_spaces(env: Any, gym_id: str) -> None:
+    """Refuse an environment that does not say what it observes and takes.
+
+    Raises:
+        TaskError: it lacks one of the two spaces.
+    """
+    from gymnasium import spaces
+
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), spaces.Space):
+            raise TaskError(
+                f"{gym_id} has no {name}: set `self.{name}` to a space of gymnasium.spaces where it is made (__init__)"
+            )
 
 
 def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:

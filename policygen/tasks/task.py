@@ -13,7 +13,7 @@ from policygen.quantities.grid import Grid
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
 from policygen.quantities.words import column_of
-from policygen.tasks.actions import ActionLayout
+from policygen.tasks.actions import ActionLayout, Limits, limits_of
 from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, Words
 
 if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
@@ -51,8 +51,8 @@ class Task:
     linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
     torques), those of the task file first, then those read from the simulator. `run` and `assumed` are about runs:
     equality leaves them out. `stranger` names the file that the task was read from, where nobody has vouched for it
-    (see `policygen.tasks.trust`). `given` is the environment of a program, or what makes it, where no id does; no file
-    has it.
+    (see `policygen.tasks.trust`). `unseeded`: two episodes with one seed differ. `given` is the environment of a
+    program, or what makes it, where no id does; no file has it.
     """
 
     name: str
@@ -77,6 +77,7 @@ class Task:
     run: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
     stranger: str = field(default="", compare=False)
+    unseeded: bool = field(default=False, compare=False)
     given: Given | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -103,6 +104,11 @@ class Task:
     def has_numbers(self) -> bool:
         """Whether an action holds numbers, in single precision, and not only choices; each of those is an index."""
         return self.action_space in ("box", "mixed")
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What the environment carries out of the numbers of an action: all who decide ask here."""
+        return limits_of(self.actuators, self.action_layout)
 
     @cached_property
     def parsed_features(self) -> tuple[tuple[str, Node], ...]:

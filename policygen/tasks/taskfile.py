@@ -14,13 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from policygen.errors import TaskError, UsageError, explain
 from policygen.files import read_toml
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
-from policygen.tasks.actions import actuators_of
+from policygen.tasks.actions import Limits, actuators_of, bounded, limits_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.mujoco import has_model
 from policygen.tasks.spaces import Actuator, flat_names, layout_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
+from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.trust import check_names, is_shipped
 
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -43,6 +44,9 @@ class _TextEntry(_Strict):
 
 class _ActionEntry(_Strict):
     name: str = "action"
+    unit: str = ""
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
     labels: list[str] = []
     levels: dict[str, FiniteFloat] = {}
     about: str = ""
@@ -120,10 +124,13 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
     if stated.texts:
         texts = [replace(text, name=e.name, about=e.about) for text, e in zip(texts, stated.texts, strict=True)]
     if stated.actions:
-        actuators = _named_actuators(stated.actions, actuators, where)
+        actuators = _named_actuators(stated.actions, actuators, limits_of(actuators, action_layout), where)
+    actuators, assumed = bounded(actuators)
     spec_limit = env.spec.max_episode_steps if env.spec else None
     known = [observation.name for observation in found] + list(stated.features)
     _check_names([*known, *(text.name for text in texts)], actuators, where)
+    width = len(found) + sum(text.columns for text in texts)
+    unseeded = ignores_seed(env, found, width, step_timeout)
     threshold = env.spec.reward_threshold if env.spec else None
     task = Task(
         name=stated.name,
@@ -146,6 +153,8 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
         run=tuple(stated.run.items()),
         inputs=_stated_inputs(stated.inputs, known, where),
         grid=_stated_grid(stated.grid, known, where),
+        assumed=(*assumed, *([UNSEEDED] if unseeded else [])),
+        unseeded=unseeded,
     )
     _ = task.parsed_features  # a feature that does not parse is the file's fault: say so now
     return task
@@ -189,12 +198,13 @@ def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str], 
 
 
 def _named_actuators(
-    stated: Sequence[_ActionEntry], actuators: tuple[Actuator, ...], where: str
+    stated: Sequence[_ActionEntry], actuators: tuple[Actuator, ...], limits: Limits, where: str
 ) -> tuple[Actuator, ...]:
     if len(stated) != len(actuators):
         raise TaskError(f"{where}: `actions` has {len(stated)} entries, the environment takes {len(actuators)}")
     named = []
-    for entry, actuator in zip(stated, actuators, strict=True):
+    for entry, given, (*_, whole) in zip(stated, actuators, limits.each, strict=True):
+        actuator = _within(entry, given, where, whole=whole)
         if actuator.is_choice and entry.labels and len(entry.labels) != len(actuator.labels):
             raise TaskError(
                 f"{where}: action {entry.name} has {len(entry.labels)} labels for {len(actuator.labels)} choices"
@@ -215,9 +225,31 @@ def _named_actuators(
                 labels=tuple(entry.labels) or actuator.labels,
                 levels=tuple(entry.levels.items()),
                 about=entry.about,
+                unit=entry.unit,
             )
         )
     return tuple(named)
+
+
+def _within(entry: _ActionEntry, actuator: Actuator, where: str, *, whole: bool) -> Actuator:
+    """The actuator with the bounds that the file states, which lie within the environment's own."""
+    stated = [bound for bound in (entry.low, entry.high) if bound is not None]
+    if stated and actuator.is_choice:
+        raise TaskError(f"{where}: action {entry.name} is a choice; `low` and `high` are for numbers")
+    if whole and any(not bound.is_integer() for bound in stated):
+        raise TaskError(f"{where}: action {entry.name} takes whole numbers; write such for `low` and `high`")
+    # What is meant for a bound in single precision may be written with fewer digits.
+    slack = 1e-6 * max([1.0, *map(abs, stated)])
+    if any(not actuator.low - slack <= bound <= actuator.high + slack for bound in stated):
+        raise TaskError(
+            f"{where}: action {entry.name} goes from {actuator.low:g} to {actuator.high:g} in the environment; state "
+            "`low` and `high` within that"
+        )
+    low = actuator.low if entry.low is None else max(entry.low, actuator.low)
+    high = actuator.high if entry.high is None else min(entry.high, actuator.high)
+    if stated and low >= high:
+        raise TaskError(f"{where}: action {entry.name} goes from {low:g} to {high:g}: state a `low` below its `high`")
+    return replace(actuator, low=low, high=high)
 
 
 def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator], where: str) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import pytest
-from support import in_a_process
+from support import Line, in_a_process, sentences, summary_of, the_run
+
+import policygen
+from policygen.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -72,3 +80,112 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     said = in_a_process("new", "rooms:Room", cwd=tmp_path)
     assert "missing 1 required positional argument: 'outside'" in said.stderr
     assert "--kwarg NAME=VALUE" in said.stderr
+
+
+FAULTY = (
+    ROOM
+    + """
+
+class Drafty(Room):
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.t = np.random.uniform(10, 30)
+        return np.array([self.t], np.float32), info
+
+
+class Outside(Room):
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+
+
+class NoReward(Room):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, float("nan"), *rest
+
+
+class Hanging(Room):
+    def step(self, action):
+        while True:
+            pass
+"""
+)
+
+
+@pytest.fixture
+def faulty_rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "faulty_rooms.py").write_text(FAULTY)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("faulty_rooms")
+    sys.modules.pop("faulty_rooms")
+    for name in {"Drafty", "Outside", "NoReward", "Hanging"} & gym.registry.keys():
+        gym.registry.pop(name)
+
+
+@pytest.mark.usefixtures("faulty_rooms")
+def test_a_room_that_ignores_its_seed_is_refused_or_labelled_wherever_a_score_stands(line: Line) -> None:
+    new = ("new", "faulty_rooms:Drafty", "--kwarg", "outside=4.0", "-o", "room.toml")
+    refused = line(*new)
+    assert refused.code == 2
+    assert len(sentences(refused.err)) == 1
+    assert "draws from np.random instead of self.np_random" in refused.err
+    assert "--set unseeded=true" in refused.err
+    assert not Path("room.toml").exists()
+    assert line(*new, "--set", "unseeded=true").code == 0
+    text = Path("room.toml").read_text()
+    assert "unseeded = true" in text
+    Path("room.toml").write_text(text.replace("unseeded = true", ""))
+    run = ("run", "room.toml", "--trust", "--iterations", 1, "--episodes", 4, "--jobs", 1)
+    run += ("--set", "final_episodes=5", "--set", "warmup_episodes=2")
+    assert "--set unseeded=true" in line(*run).err
+    assert not Path("results").exists()
+    sweep = line("sweep", "room.toml", "--trust", "--seeds", 1)
+    assert (sweep.code, "--set unseeded=true" in sweep.err) == (2, True)
+    done = line(*run, "--set", "unseeded=true", "--out", "found")
+    assert done.code == 0, done.err
+    assert re.search(r"final score: .* over 5 unseeded episodes", done.out)
+    folder = the_run(Path("found"))
+    assert summary_of(folder)["final"]["engine"] == "copies, unseeded"
+    assert json.loads((folder / "task.json").read_text())["unseeded"] is True
+    again = line("eval", folder, "--episodes", 4, "--trust")
+    assert "over 4 unseeded episodes" in again.out, again.err
+    assert "unseeded" in line("compare", folder).out
+    line("plot", folder, "--table", "table.md")
+    assert "linear, unseeded" in Path("table.md").read_text()
+    line("report", folder)
+    assert "5 fresh unseeded episodes" in Path("report.html").read_text()
+    Path("own.txt").write_text("heater = 1\nwindow_0 = 1\nwindow_1 = 0\n")
+    own = ("eval", "own.txt", "--task", "room.toml", "--trust", "--episodes", 4)
+    assert "--set unseeded=true" in line(*own).err
+    assert "over 4 unseeded episodes" in line(*own, "--set", "unseeded=true").out
+
+
+def test_an_object_that_ignores_its_seed_is_refused_and_one_that_follows_it_is_played(faulty_rooms: Any) -> None:
+    small: dict[str, Any] = {"iterations": 1, "episodes": 2, "warmup_episodes": 2, "final_episodes": 3}
+    found = policygen.run(faulty_rooms.Room(4.0), **small)
+    assert found.policy is not None
+    with pytest.raises(UsageError, match="in Python: unseeded=True"):
+        policygen.run(faulty_rooms.Drafty(4.0), **small)
+    with pytest.raises(UsageError, match="in Python: unseeded=True"):
+        policygen.score(found.policy, faulty_rooms.Drafty(4.0), episodes=2)
+    accepted = policygen.run(faulty_rooms.Drafty(4.0), unseeded=True, **small)
+    assert "over 3 unseeded episodes" in str(accepted.final)
+
+
+@pytest.mark.usefixtures("faulty_rooms")
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("NoReward", r"NoReward failed in `step` \(faulty_rooms.py, line \d+\): the reward of step 1 is nan"),
+        ("Hanging", r"Hanging failed in `step` \(faulty_rooms.py, line \d+\): no answer within 0.5 s"),
+        (
+            "Outside",
+            r"Warning: obs went from -?[\d.]+ to [\d.]+ under random actions, outside the -1 to 1 that the env",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_environment_is_said_when_its_file_is_written(
+    line: Line, name: str, sentence: str
+) -> None:
+    made = line("new", f"faulty_rooms:{name}", "--kwarg", "outside=4.0", "--set", "step_timeout=0.5")
+    assert re.search(sentence, made.err), made.err
+    assert made.code == (0 if name == "Outside" else 1)

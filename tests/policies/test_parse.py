@@ -19,8 +19,9 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integers
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import linear_terms
+from policygen.tasks.actions import ActionLayout
 from policygen.tasks.load import load_task
-from policygen.tasks.spaces import Observation
+from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
 
 CARTPOLE = load_task("cartpole")
@@ -220,7 +221,6 @@ EQUATIONS = {
     "colon": "left := 0;\nright:= 2*angle + spin;",
     "comments": "left = 0  # nothing\nright = 2*angle + spin  # falling right",
     "unicode": "left = 0\nright = 2×angle − −1·spin",
-    "twice": "left = 5\nright = 1\nleft = 0\nright = 2*angle + spin",
     "params": "params[0]: 0, params[1]: 0\nparams[2]=0 params[3]: 0\n- params[4]: 0; param[5]: 2e0\nparams[6]: −0, params[7]: 1\nparams[8]: .0\nparams[9]: 0.",
 }  # fmt: skip
 
@@ -320,6 +320,7 @@ PROBLEMS = {
     "circle": ("let a = row\nlet b = a + 1\nlet a = b\nleft = a\ndown = 0\nright = 0\nup = 0", "a value would need itself (a -> b -> a); rename one of them, or read `prev(a)`, its last value"),
     "missing equations": ("left = 1", "there is no equation for down, right, up; write `down = ...`"),
     "unknown output": ("lft = 1\ndown = 1", "line 1: unknown output `lft`; known are left"),
+    "two equations": ("left = 1\ndown = 0\nup = 0\nright = 0\nleft = row", "line 5: left has another equation than on line 1; write one equation for each output"),
     "missing params": ("params[1]: 2", "15 params are missing (0, 2, 3, 4, 5, 6, 7, 8, ...); give one for each cell, 16 in all"),
     "params beyond": ("\n".join(f"params[{i}]: 1" for i in range(17)), "line 17: found params[16]; indices are 0 to 15"),
     "param that is no action": ("\n".join(f"params[{i}]: {i}" for i in range(16)), "line 5: params[4] is 4; expected one of left"),
@@ -335,6 +336,19 @@ PROBLEMS = {
 @pytest.mark.parametrize(("text", "problem"), PROBLEMS.values(), ids=PROBLEMS)
 def test_a_problem_says_where_what_was_found_and_what_to_write(text, problem):
     assert any(found.startswith(problem) or problem in found for found in problems(text))
+
+
+def test_an_equation_may_be_repeated_word_for_word():
+    assert read("left = row\ndown = 0\nup = 0\nright = 0\nleft = row").to_text().startswith("left = row")
+
+
+def test_parts_of_a_dict_are_not_called_by_number():
+    room = ActionLayout("parts", parts=(ActionLayout("array", "float32", (1,)),) * 2, keys=("heater", "vent"))
+    task = replace(
+        ARM, actuators=(Actuator("heater", (), 0.0, 1.0), Actuator("vent", (), 0.0, 1.0)), action_layout=room
+    )
+    (found, *_) = problems("vent = x\naction0 = y", task)
+    assert found.startswith("line 2: unknown output `action0`; known are heater, vent")
 
 
 def test_all_problems_are_reported_with_their_own_lines():

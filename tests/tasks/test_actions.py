@@ -50,8 +50,6 @@ def test_actions_become_choices_or_numbers():
 @pytest.mark.parametrize(
     ("space", "word"),
     [
-        (spaces.Box(-np.inf, np.inf, (1,)), "no bounds"),
-        (spaces.Dict({"a": spaces.Box(-np.inf, 1, (2,)), "b": spaces.Discrete(2)}), "no bounds"),
         (spaces.Tuple((spaces.Text(3),)), "Text are not supported"),
         (spaces.Dict({("a", 1): spaces.Discrete(2)}), "must be text or whole numbers"),
         (spaces.Tuple(()), "consists of nothing"),

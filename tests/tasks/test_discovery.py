@@ -12,6 +12,7 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import Number
 from policygen.tasks import discovery
+from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
 from policygen.tasks.task import output_names
 
@@ -175,13 +176,31 @@ class Still(Wide):
     observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 
+class Unbounded(Still):
+    """Takes any number."""
+
+    action_space = gym.spaces.Box(np.array([-np.inf, 2], np.float32), np.float32(np.inf), (2,), np.float32)
+
+
 @pytest.fixture
 def registered():
-    gym.register("policygen-tests/Wide-v0", Wide)
-    gym.register("policygen-tests/Still-v0", Still)
+    own = (Wide, Still, Unbounded)
+    for kind in own:
+        gym.register(f"policygen-tests/{kind.__name__}-v0", kind)
     yield
-    gym.registry.pop("policygen-tests/Wide-v0")
-    gym.registry.pop("policygen-tests/Still-v0")
+    for kind in own:
+        gym.registry.pop(f"policygen-tests/{kind.__name__}-v0")
+
+
+def test_bounds_that_an_action_does_not_have_are_assumed_and_can_be_stated(registered, tmp_path):
+    task = load_task("policygen-tests/Unbounded-v0")
+    assert [(a.low, a.high) for a in task.actuators] == [(-1, 1), (2, 3)]
+    assert "action0 goes from -1 to 1, because the environment gives it no bounds; state its `low`" in str(task.assumed)
+    path = tmp_path / "own.toml"
+    path.write_text(draft_of(task).replace("high = 3.0", "high = 50.0"))
+    stated = load_task(str(path))
+    assert [(a.low, a.high) for a in stated.actuators] == [(-1, 1), (2, 50)]
+    assert stated.assumed == ()
 
 
 def test_too_many_observed_numbers_are_refused(registered):

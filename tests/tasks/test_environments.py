@@ -37,6 +37,10 @@ class Made(gym.Env):
     def step(self, action):
         return 1, 1.0, True, False, {}
 
+class Spaceless(gym.Env):
+    action_space = gym.spaces.Discrete(2)
+
+
 gym.register("policygen-tests/Made-v0", "registering_here:Made")
 gym.register("policygen-tests/Gone-v0", "registering_here:Gone")
 gym.register("policygen-tests/Failing-v0", "registering_here:Made", kwargs={"fault": RuntimeError("no\\nlicence")})
@@ -76,6 +80,8 @@ def test_a_module_before_the_colon_registers_its_environments():
         ("one:two:Made-v0", "is no Gymnasium id"),
         (".relative:Made-v0", "is no Gymnasium id"),
         ("Cart Pole-v1", "is no Gymnasium id"),
+        ("registering_here.py:Made", "`registering_here.py` is a file: name its module, registering_here:Made"),
+        ("registering_here:Spaceless", "Spaceless has no observation_space: set `self.observation_space` to a space"),
         ("failing_here:Made-v0", "the module failing_here fails when it is imported: RuntimeError: no licence"),
         ("registering_here:policygen-tests/Gone-v0", "cannot be made, it fails with AttributeError: .*Gone"),
         ("registering_here:policygen-tests/Failing-v0", "cannot be made, it fails with RuntimeError: no licence"),

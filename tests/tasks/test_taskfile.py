@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from policygen.errors import TaskError
+from policygen.policies.export.formats import exported
+from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
+from policygen.reports.describe import describe_task
+from policygen.search.preview import preview
+from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make_env
+from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.spaces import flatten
 from policygen.tasks.taskfile import task_from_file
 
@@ -102,6 +109,27 @@ def test_levels_of_a_number_are_read(tmp_path):
     assert task.default_policy == "linear"
 
 
+def test_an_action_s_unit_and_bounds_are_read_and_policies_are_clipped_there(tmp_path):
+    stated = changed(PENDULUM, ("hard = 2.0, ", ""), ("[[actions]]", '[[actions]]\nunit = "N m"\nlow = -0.5\nhigh = 1'))
+    task = task_from_file(written(tmp_path, stated))
+    assert (task.actuators[0].low, task.actuators[0].high) == (-0.5, 1.0)
+    assert task_from_record(json.loads(json.dumps(task_to_record(task)))).actuators == task.actuators
+    policy = parse("torque = 9*w", task).policy
+    assert policy is not None
+    assert policy.act(np.array([[0, 0, 1.0], [0, 0, -1.0]])).tolist() == [[1.0], [-0.5]]
+    names: dict = {}
+    exec(exported(policy, "python"), names)
+    assert [names["act"]((0, 0, w)) for w in (1.0, -1.0, 0.01)] == [(1.0,), (-0.5,), (np.float32(0.09),)]
+    assert "-0.5 to 1 N m" in exported(policy, "c")
+    assert "action torque [N m]: -0.5 to 1" in describe_task(str(tmp_path / "mine.toml"))
+    assert (
+        "- torque [N m]: a number from -0.5 to 1"
+        in preview(str(tmp_path / "mine.toml"), None, (), {}).prompt.messages[-1].content
+    )
+    assert 'unit = "N m"' in draft_of(task)
+    assert task_from_file(written(tmp_path, draft_of(task))) == task
+
+
 def changed(text: str, *pairs: tuple[str, str]) -> str:
     for old, new in pairs:
         assert old in text
@@ -158,6 +186,15 @@ MALFORMED = {
         "is a number; give `levels`",
     ),
     "level out of range": (changed(PENDULUM, ("hard = 2.0", "hard = 3.0")), "level hard of torque is outside -2 to 2"),
+    "bounds beyond the environment's": (
+        changed(PENDULUM, ("levels =", "high = 2.5\nlevels =")),
+        "action torque goes from -2 to 2 in the environment; state `low` and `high` within that",
+    ),
+    "bounds that fall": (
+        changed(PENDULUM, ("levels =", "low = 1.0\nhigh = 0.5\nlevels =")),
+        "goes from 1 to 0.5: state a `low` below its `high`",
+    ),
+    "bounds of a choice": (changed(LAKE, ("labels =", "low = 0\nlabels =")), "`low` and `high` are for numbers"),
     "unknown environment": (changed(LAKE, ("FrozenLake-v1", "FrozenLike-v1")), "Gymnasium cannot make FrozenLike-v1"),
     "kwargs it does not take": (
         changed(LAKE, ("is_slippery", "slippery")),

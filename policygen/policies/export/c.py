@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from policygen.policies.export.c_language import C
-from policygen.policies.export.expressions import Writer, number, weighted_sum
+from policygen.policies.export.expressions import Writer, weighted_sum
 from policygen.policies.export.program import (
     MANY_EDGES,
     Cells,
     Program,
     action_words,
+    carried_out,
     cells_of,
     observation_rows,
     terms_of,
@@ -89,9 +90,9 @@ def _heading(file: _File) -> Iterator[str]:
         words.append(f"    void {program.name}_reset(struct {program.name}_memory *memory);")
     words += ["", "Observation:", *(f"  {line}" for line in in_columns(observation_rows(program)))]
     if task.action_space == "discrete":
-        words += ["Action, which is returned:", f"  {action_words(task.actuators[0])}"]
+        words += ["Action, which is returned:", f"  {action_words(program, 0)}"]
     else:
-        rows = [(str(i), a.name, action_words(a)) for i, a in enumerate(task.actuators)]
+        rows = [(str(i), a.name, action_words(program, i)) for i, a in enumerate(task.actuators)]
         words += ["Action:", *(f"  {line}" for line in in_columns(rows))]
     if program.policy.remembers:
         words += ["Memory: one for each system that is controlled, reset when it starts anew."]
@@ -162,8 +163,7 @@ def _weigh(file: _File, policy: LinearPolicy) -> None:
     for k, (name, weights, bias) in enumerate(weights_of(policy)):
         total = writer.call("finite", weighted_sum([(weight, terms[i]) for weight, i in weights], bias))
         if box:
-            a = policy.task.actuators[k]
-            value = writer.call("clip", total, number(a.low), number(a.high))
+            value = carried_out(program, writer, k, total)
             file.body += wrapped(f"action[{k}] = (float){value}; /* {remark(name)} */", "    ")
         else:
             file.body += wrapped(f"score[{k}] = {total}; /* {remark(name)} */", "    ")
@@ -171,7 +171,7 @@ def _weigh(file: _File, policy: LinearPolicy) -> None:
         return
     for k, (actuator, (first, end)) in enumerate(zip(policy.task.actuators, program.choices, strict=True)):
         if not actuator.is_choice:
-            value = writer.call("clip", f"score[{first}]", number(actuator.low), number(actuator.high))
+            value = carried_out(program, writer, k, f"score[{first}]")
             file.body += wrapped(f"action[{k}] = (float){value};", "    ")
             continue
         action = "action" if policy.task.action_space == "discrete" else "choice" if mixed else f"action[{k}]"

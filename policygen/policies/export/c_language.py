@@ -86,6 +86,7 @@ C = Language(
         "prev": "pg_prev({0}, {1})",
         "square": "pg_square({0})",
         "finite": "pg_finite({0})",
+        "rint": "(rint({0}) + 0.0)",  # there is no negative zero
         **{name: f"{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "floor", "atan")},
     },
     folded=("min", "max"),

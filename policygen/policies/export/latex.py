@@ -54,8 +54,8 @@ def _lines(program: Program) -> Iterator[str]:
 def _equations(policy: LinearPolicy) -> Iterator[str]:
     yield from _aligned([(_name(name), node) for name, node in policy.equations])
     limits = [
-        f"${_name(a.name)} \\in [{_number(a.low)}, {_number(a.high)}]$"
-        for a in policy.task.actuators
+        f"${_name(a.name)} \\in [{_number(a.low)}, {_number(a.high)}]${', rounded to a whole number' if whole else ''}"
+        for a, (_, _, whole) in zip(policy.task.actuators, policy.task.limits.each, strict=True)
         if not a.is_choice
     ]
     if limits:

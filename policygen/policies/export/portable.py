@@ -23,7 +23,8 @@ _RULES = (
     "Tests are 1 or 0; NaN counts as true. mod has the divisor's sign; min and max of NaN are NaN; there is no -0.",
     "A bin is the number of edges at or below a value, all of them for NaN. Cells are numbered with the last dimension "
     "the fastest; `codes` gives runs of cells: how many, and the index in `actions`.",
-    "An output of a choice is a score: the first label with the highest one is taken. Numbers are clipped to limits.",
+    "An output of a choice is a score: the first label with the highest one is taken. Numbers are clipped to limits, "
+    "and where `whole` rounded to the nearest whole number, a half to the even one.",
 )
 
 
@@ -55,8 +56,14 @@ def record_of(program: Program) -> dict[str, Any]:
             "parts": [
                 {"name": a.name, "labels": list(a.labels)}
                 if a.is_choice
-                else {"name": a.name, "low": a.low, "high": a.high}
-                for a in task.actuators
+                else {
+                    "name": a.name,
+                    "unit": a.unit,
+                    "low": a.low,
+                    "high": a.high,
+                    **({"whole": True} if whole else {}),
+                }
+                for a, (_, _, whole) in zip(task.actuators, task.limits.each, strict=True)
             ],
         },
         "definitions": [

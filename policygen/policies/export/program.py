@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.policies.export.expressions import Writer
+from policygen.policies.export.expressions import Writer, number
 from policygen.policies.export.words import Identifiers, plain_ascii
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
@@ -20,7 +20,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import format_number
 from policygen.quantities.tree import Name, Node, names_in
-from policygen.tasks.spaces import Actuator, slug
+from policygen.tasks.spaces import slug
 from policygen.tasks.task import output_names
 
 MOST_ROWS = 200  # of a table that are repeated in a comment
@@ -128,6 +128,13 @@ def terms_of(
     return terms, computed
 
 
+def carried_out(program: Program, writer: Writer, actuator: int, value: str) -> str:
+    """What the environment carries out of a number, in another language; see `policygen.tasks.actions.Limits`."""
+    low, high, whole = program.policy.task.limits.each[actuator]
+    clipped = writer.call("clip", value, number(low), number(high))
+    return writer.call("rint", clipped) if whole else clipped
+
+
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
@@ -218,12 +225,15 @@ def observation_rows(program: Program) -> list[tuple[str, ...]]:
     ]
 
 
-def action_words(actuator: Actuator) -> str:
+def action_words(program: Program, index: int) -> str:
     """What the values of an actuator mean."""
+    actuator = program.policy.task.actuators[index]
     if actuator.is_choice:
         return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
     named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
-    return f"{format_number(actuator.low)} to {format_number(actuator.high)}{named}"
+    unit = f" {actuator.unit}" if actuator.unit else ""
+    whole = "whole, " if program.policy.task.limits.each[index][2] else ""
+    return f"{whole}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
 
 def text_lines(program: Program) -> list[str]:

@@ -11,6 +11,7 @@ from policygen.policies.export.program import (
     MANY_EDGES,
     Program,
     action_words,
+    carried_out,
     cells_of,
     observation_rows,
     terms_of,
@@ -93,6 +94,7 @@ PYTHON = Language(
         "prev": "_prev({0}, {1})",
         "square": "_square({0})",
         "finite": "_finite({0})",
+        "rint": "float(round({0}))",
         "exp": "_safe(math.exp, {0}, math.inf)",
         "log": "_log({0})",
         "floor": "_floor({0})",
@@ -144,9 +146,9 @@ def _heading(file: _File) -> Iterator[str]:
         words += ["    action = act(observation)"]
     words += ["", "Observation:", *(f"  {line}" for line in in_columns(observation_rows(program)))]
     if task.action_space == "discrete":
-        words += ["Action:", f"  {action_words(task.actuators[0])}"]
+        words += ["Action:", f"  {action_words(program, 0)}"]
     else:
-        rows = [(str(i), a.name, action_words(a)) for i, a in enumerate(task.actuators)]
+        rows = [(str(i), a.name, action_words(program, i)) for i, a in enumerate(task.actuators)]
         words += ["Action, a tuple:", *(f"  {line}" for line in in_columns(rows))]
     for line in [*words, "", "The policy itself:", "", *text_lines(program)]:
         yield f"# {remark(line)}".rstrip()
@@ -209,8 +211,7 @@ def _weigh(file: _File, policy: LinearPolicy) -> None:
         outputs.append(file.identifiers.new("o", name))
         total = writer.call("finite", weighted_sum([(weight, terms[i]) for weight, i in weights], bias))
         if box:
-            a = policy.task.actuators[k]
-            total = writer.helped(f"_single({writer.call('clip', total, number(a.low), number(a.high))})")
+            total = writer.helped(f"_single({carried_out(program, writer, k, total)})")
         file.body.append(f"    {outputs[-1]} = {total}")
     if box:
         file.body.append(f"    action = ({', '.join(outputs)},)")
@@ -218,8 +219,7 @@ def _weigh(file: _File, policy: LinearPolicy) -> None:
     choices = []
     for i, (actuator, (first, end)) in enumerate(zip(policy.task.actuators, program.choices, strict=True)):
         if not actuator.is_choice:
-            clipped = writer.call("clip", outputs[first], number(actuator.low), number(actuator.high))
-            choices.append(writer.helped(f"_single({clipped})"))
+            choices.append(writer.helped(f"_single({carried_out(program, writer, i, outputs[first])})"))
             continue
         scores = f"scores{i}"
         file.body.append(f"    {scores} = [{', '.join(outputs[first:end])}]")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from policygen.episodes.score import kind_of_episodes
 from policygen.llm import reads_prompts
 from policygen.policies.policy import Policy
 from policygen.reports.compare.words import number
@@ -169,7 +170,8 @@ def _headline(
         return (
             number(final.mean),
             _between(final.ci95),
-            f"mean return of {final.episodes} fresh episodes that the search never saw, 95% interval",
+            f"mean return of {final.episodes} fresh {kind_of_episodes(final.engine)} that the search never saw, "
+            "95% interval",
         )
     if best is None:
         return "no policy", "", "no reply was a policy" if finished else "no policy has been found yet"
@@ -199,7 +201,11 @@ def _badge(summary: Summary | None, best: Attempt | None) -> str:
 def _scores(task: Task, attempts: Sequence[Attempt], best: Attempt | None, final: FinalScore | None) -> list[Fact]:
     facts = []
     if final is not None:
-        words = "exact" if final.exact else f"{_between(final.ci95)}, on {final.episodes} episodes never seen before"
+        words = (
+            "exact"
+            if final.exact
+            else f"{_between(final.ci95)}, on {final.episodes} {kind_of_episodes(final.engine)} never seen before"
+        )
         facts.append(Fact("final score", f"{number(final.mean)} ({words})"))
     if attempts and attempts[0].score is not None:
         facts.append(Fact("random actions", score_words(attempts[0].score)))
@@ -242,7 +248,12 @@ def _observations(task: Task) -> list[Quantity]:
 
 def _actions(task: Task) -> list[Quantity]:
     return [
-        Quantity(a.name, ", ".join(a.labels) if a.is_choice else _range(a.low, a.high), a.about) for a in task.actuators
+        Quantity(
+            f"{a.name} [{a.unit}]" if a.unit else a.name,
+            ", ".join(a.labels) if a.is_choice else _range(a.low, a.high),
+            a.about,
+        )
+        for a in task.actuators
     ]
 
 

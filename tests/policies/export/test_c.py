@@ -17,6 +17,9 @@ from exporting import (
     REMEMBERING,
     TABLES,
     VALVES,
+    WHOLE,
+    WHOLE_TEXTS,
+    flat,
     hostile_task,
     random_table,
     shipped,
@@ -64,6 +67,15 @@ def test_choices_beside_numbers_are_numpy_s(name: str, tmp_path: Path) -> None:
     rows = trying(policy, 1_000, np.float64)
     controller = policy.controller()
     assert np.array_equal(decide(rows), np.array([controller(row) for row in rows]))
+
+
+@needs_cc
+@pytest.mark.parametrize("name", WHOLE_TEXTS)
+def test_whole_numbers_are_rounded_and_remembered_so(name: str, tmp_path: Path) -> None:
+    policy = written(WHOLE_TEXTS[name], WHOLE)
+    rows, controller = trying(policy, 1_000, np.float64), policy.controller()
+    played = np.array([flat(controller(row)) for row in rows])
+    assert np.array_equal(compiled(policy, tmp_path, ("-O1", "-pedantic"))(rows), played)
 
 
 @needs_cc

@@ -9,7 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exporting import EQUATIONS, REMEMBERING, hostile_task, random_table, shipped, tables, trying, written
+from exporting import (
+    EQUATIONS,
+    REMEMBERING,
+    WHOLE,
+    WHOLE_TEXTS,
+    flat,
+    hostile_task,
+    random_table,
+    shipped,
+    tables,
+    trying,
+    written,
+)
 from support import PAIR
 
 from policygen.policies.export.formats import exported
@@ -68,7 +80,8 @@ class Reader:
         ]
         parts = self.record["action"]["parts"]
         if self.record["action"]["space"] == "box":
-            return [min(max(v, p["low"]), p["high"]) for v, p in zip(totals, parts, strict=True)]
+            clipped = [min(max(v, p["low"]), p["high"]) for v, p in zip(totals, parts, strict=True)]
+            return [float(round(v)) if p.get("whole") else v for v, p in zip(clipped, parts, strict=True)]
         chosen = []
         for part in parts:
             scores, totals = totals[: len(part["labels"])], totals[len(part["labels"]) :]
@@ -79,13 +92,18 @@ class Reader:
 def assert_alike(policy: Policy, count: int = 200) -> None:
     reader, controller = Reader(policy), policy.controller()
     for row in trying(policy, count, np.float64):
-        theirs = controller(row) if policy.remembers else policy.act_one(row)
+        theirs = flat(controller(row)) if policy.remembers else policy.act_one(row)
         assert np.allclose(reader.act(row.tolist()), theirs, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["cartpole", "few rows", "many numbers", "several choices", "whole numbers"])
 def test_tables(name: str) -> None:
     assert_alike(tables()[name])
+
+
+@pytest.mark.parametrize("name", WHOLE_TEXTS)
+def test_whole_numbers(name: str) -> None:
+    assert_alike(written(WHOLE_TEXTS[name], WHOLE))
 
 
 @pytest.mark.parametrize("name", ["taxi", "lunarlander", "pendulum-torque-estimator"])

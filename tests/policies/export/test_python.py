@@ -17,6 +17,9 @@ from exporting import (
     REMEMBERING,
     TABLES,
     VALVES,
+    WHOLE,
+    WHOLE_TEXTS,
+    flat,
     hostile_task,
     random_table,
     shipped,
@@ -53,7 +56,7 @@ def assert_alike(policy: Policy, count: int) -> None:
     if policy.remembers:
         controller, memory = policy.controller(), module["start"]()
         ours = [module["act"](row.tolist(), memory) for row in rows]
-        theirs = [controller(row) for row in rows]
+        theirs = [flat(controller(row)) for row in rows]
     else:
         ours = [module["act"](row.tolist()) for row in rows]
         theirs = [policy.act_one(row) for row in rows]
@@ -63,6 +66,17 @@ def assert_alike(policy: Policy, count: int) -> None:
 @pytest.mark.parametrize("name", MIXED)
 def test_choices_beside_numbers(name: str) -> None:
     assert_alike(written(MIXED[name], VALVES), 500)
+
+
+@pytest.mark.parametrize("name", WHOLE_TEXTS)
+def test_whole_numbers_are_rounded_and_remembered_so(name: str) -> None:
+    policy = written(WHOLE_TEXTS[name], WHOLE)
+    rows, memory = trying(policy, 500, np.float64), policy.start(1)
+    actions = np.concatenate([policy.act(row[None], memory) for row in rows])
+    assert len(np.unique(actions[:, 0])) > 2
+    assert np.array_equal(actions[:, 0], np.rint(actions[:, 0]))
+    assert not np.array_equal(actions[:, 1], np.rint(actions[:, 1]))
+    assert_alike(policy, 500)
 
 
 @pytest.mark.parametrize("name", TABLES)

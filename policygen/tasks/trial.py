@@ -1,0 +1,119 @@
+"""A first look at an environment that is neither Gymnasium's nor ours: two short episodes with one seed."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import EnvironmentFault, UsageError
+from policygen.tasks.environments import make_env, origin
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, misshapen, number_of
+from policygen.tasks.spaces import Observation, flatten, layout_of
+from policygen.tasks.task import Task
+
+UNSEEDED = "episodes do not follow their seeds: no two policies are compared on the same ones"
+_STEPS, _SECONDS = 100, 0.5  # of one episode, whichever is over first
+_ALIKE = 1e-5  # relative: a simulator that is used again may differ in the last bits (Box2D)
+_FAR = 0.1  # beyond the declared box, as a share of its width
+
+
+def ignores_seed(env: gym.Env[Any, Any], observations: Sequence[Observation], width: int, step_timeout: float) -> bool:
+    """Whether two episodes with one seed and the same actions differ.
+
+    Gymnasium's environments and ours are not played: their own tests do this.
+
+    Args:
+        width: how many numbers a flattened observation has.
+
+    Raises:
+        EnvironmentFault: it fails, does not answer, or observes or rewards what is no number.
+
+    Warns:
+        UserWarning: it observes what lies far outside the box that it declares.
+    """
+    if origin(env).startswith(("('gymnasium.", "('policygen.")) and not (env.spec and env.spec.additional_wrappers):
+        return False
+    first = _episode(env, width, _STEPS, step_timeout)
+    again = _episode(env, width, len(first) - 1, step_timeout)
+    _check_box(np.array(first), observations)
+    return len(first) != len(again) or not np.allclose(first, again, rtol=_ALIKE, atol=_ALIKE)
+
+
+def seeds_checked(task: Task, step_timeout: float = STEP_TIMEOUT) -> Task:
+    """The task of a saved policy or a program, with what `ignores_seed` says of its environment as it is now.
+
+    Raises:
+        TaskError: the environment cannot be made.
+        EnvironmentFault: it fails.
+    """
+    if task.unseeded:
+        return task
+    env = make_env(task)
+    try:
+        return replace(task, unseeded=ignores_seed(env, task.observations, task.width, step_timeout))
+    finally:
+        close(env)
+
+
+def refuse_unseeded(task: Task, *, accepted: bool) -> None:
+    """Refuse a task whose episodes do not follow their seeds, unless the user accepts that.
+
+    Raises:
+        UsageError: nobody has.
+    """
+    if task.unseeded and not accepted:
+        raise UsageError(
+            f"two episodes of {task.gym_id} with one seed differ, so that policies cannot be compared on the same "
+            "episodes: probably it draws from np.random instead of self.np_random (after super().reset(seed=seed)); "
+            "correct that, or accept such scores with --set unseeded=true (in Python: unseeded=True)"
+        )
+
+
+def _episode(env: gym.Env[Any, Any], width: int, steps: int, step_timeout: float) -> list[npt.NDArray[np.float64]]:
+    """The observations of an episode, each with the reward before it."""
+    layout, rows = layout_of(env.observation_space), list[npt.NDArray[np.float64]]()
+    begun, doing = time.monotonic(), "reset"
+
+    def keep(observation: Any, reward: float) -> None:
+        row = flatten(layout, observation)
+        if row.shape != (width,):
+            raise misshapen(row, width)
+        if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
+            raise EnvironmentFault(f"an observation holds what is no number: {str(row.tolist())[:60]}")
+        if not math.isfinite(reward):
+            raise EnvironmentFault(f"the reward of step {len(rows)} is {reward:g}")
+        rows.append(np.append(row.astype(np.float64), reward))
+
+    try:
+        with Watchdog(step_timeout, lambda: (len(rows), doing), env):
+            env.action_space.seed(0)
+            keep(env.reset(seed=0)[0], 0.0)
+            doing = "step"
+            while len(rows) <= steps and (steps < _STEPS or time.monotonic() - begun < _SECONDS):
+                observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+                keep(observation, number_of(reward))
+                if terminated or truncated:
+                    break
+    except BaseException as error:
+        raise fault(error, env, env.spec.id if env.spec else type(env.unwrapped).__name__, doing) from error
+    return rows
+
+
+def _check_box(rows: npt.NDArray[np.float64], observations: Sequence[Observation]) -> None:
+    for o, column in zip(observations, rows.T, strict=False):  # behind the numbers stand texts and the reward
+        low, high = float(column.min()), float(column.max())
+        margin = _FAR * (o.high - o.low) if math.isfinite(o.high - o.low) else _FAR
+        if low < o.low - margin or high > o.high + margin:
+            warnings.warn(
+                f"{o.name} went from {low:g} to {high:g} under random actions, outside the {o.low:g} to {o.high:g} "
+                "that the environment declares: correct its observation_space",
+                stacklevel=2,
+            )
