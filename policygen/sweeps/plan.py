@@ -14,10 +14,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policygen.errors import PlaceError, UsageError, explain
-from policygen.files import check_mark, damaged, mark, read_plain, toml_of, write_atomically
+from policygen.files import check_mark, damaged, find_resource, mark, read_plain, toml_of, write_atomically
 from policygen.llm import reads_prompts
 from policygen.sweeps.suites import PROTOCOL, Suite, find_suite, load_suite
-from policygen.tasks.trust import check_names
+from policygen.tasks.trust import check_id
 
 MANIFEST = "sweep.toml"
 _REMEDY = "restore it from a copy, or begin the sweep again with the same --out: finished runs are kept"
@@ -230,8 +230,8 @@ def check_vouched(plan: Plan, typed: Plan | None, folder: Path) -> None:
     llms = {llm for product in products for llm in product.llms}
     for product in plan.products:
         for entry in product.tasks:
-            if entry.task not in tasks:
-                check_names(entry.task, {}, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
+            if entry.task not in tasks and find_resource("envs", entry.task, ".toml") is None:
+                check_id(entry.task, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
         for llm in product.llms:
             if llm not in llms and llm.startswith("manual:"):
                 raise UsageError(

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from policygen.errors import LogbookError, PlaceError, UsageError
+from policygen.files import find_resource
 from policygen.llm import reads_prompts
 from policygen.reports.compare.foreign import read_foreign
 from policygen.reports.extended import without_extensions
@@ -305,6 +306,6 @@ def _foreign_result(label: str, task: str, path: Path, ours: Sequence[Result]) -
     name = task or run.env_id
     known = {result.task for result in ours}
     if name not in known:  # a Gymnasium id means the task of ours that it is the environment of
-        by_id = {load_task(one).gym_id: one for one in known if not task}
+        by_id = {load_task(one).gym_id: one for one in known if not task and find_resource("envs", one, ".toml")}
         name = by_id.get(name, name)
     return Result(name, label, run.score, None, run.episodes, run.calls, run.level, words=run.words)
