@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from policygen.errors import PlaceError, UsageError, explain
 from policygen.files import check_mark, damaged, find_resource, mark, read_plain, toml_of, write_atomically
-from policygen.llm import reads_prompts
+from policygen.llm import prompt_folders, reads_prompts
 from policygen.sweeps.suites import PROTOCOL, Suite, find_suite, load_suite
 from policygen.tasks.trust import check_id
 
@@ -233,10 +233,11 @@ def check_vouched(plan: Plan, typed: Plan | None, folder: Path) -> None:
             if entry.task not in tasks and find_resource("envs", entry.task, ".toml") is None:
                 check_id(entry.task, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
         for llm in product.llms:
-            if llm not in llms and llm.startswith("manual:"):
+            if llm not in llms and (into := prompt_folders(llm)):
+                # Written otherwise it was hidden, and not typed by the user once.
+                remedy = "if you know it, add --trust" if llm == f"manual:{into[0]}" else "do not use this manifest"
                 raise UsageError(
-                    f"{folder / MANIFEST} would write prompts into {llm.removeprefix('manual:')}: a file may not "
-                    "choose where; if you know it, add --trust"
+                    f"{folder / MANIFEST} would write prompts into {into[0]}: a file may not choose where; {remedy}"
                 )
 
 
