@@ -195,6 +195,5 @@ def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += [word for tracker in told for word in ("--track", tracker.name)]
     # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
-    named = ":" in begun.task.gym_id and not begun.task.stranger
-    words += ["--trust"] * (named or bool(prompt_folders(begun.config.llm)))
+    words += ["--trust"] * (":" in begun.task.gym_id or bool(prompt_folders(begun.config.llm)))
     return f"Nothing is lost; go on with: {shlex.join(words)}"

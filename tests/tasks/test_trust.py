@@ -168,11 +168,7 @@ def test_no_command_runs_what_a_file_names_of_modules_that_are_imported(
     (workplace / "SWEEP").mkdir()
     manifest = f'[[products]]\nllms = ["builtin"]\ntemplates = [""]\nseeds = [0]\ntasks = [{{ task = "{gym_id}" }}]\n'
     (workplace / "SWEEP" / "sweep.toml").write_text(f'format = "policygen-sweep/1"\n{manifest}')
-    for command in [*COMMANDS, "resume UNPLAYED"]:
-        if command == "resume UNPLAYED":
-            shutil.copytree(run, workplace / "UNPLAYED")
-            for name in ("attempts.jsonl", "transcript.jsonl", "episodes.npz", "summary.json"):
-                (workplace / "UNPLAYED" / name).unlink(missing_ok=True)
+    for command in COMMANDS:
         said = line(*command.split())
         assert not (workplace / "marker").exists(), command
         assert "Traceback" not in said.err
