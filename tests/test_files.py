@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from policygen import files
-from policygen.errors import LogbookError
-from policygen.files import append_line, read_lines, read_plain, remove_parts, write_atomically
+from policygen.errors import LogbookError, UsageError
+from policygen.files import append_line, check_name, read_lines, read_plain, remove_parts, write_atomically
 
 WRITERS = (lambda path: write_atomically(path, "x"), lambda path: append_line(path, {}))
 
@@ -29,7 +29,7 @@ def limited(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
         "import resource, signal",
         "from pathlib import Path",
         "from policygen.errors import LogbookError",
-        "from policygen.files import append_line, write_atomically",
+        "from policygen.files import append_line, check_name, write_atomically",
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)",
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))",
         body,
@@ -188,3 +188,18 @@ def test_a_line_without_end_is_damage_and_is_not_read_whole(tmp_path: Path, monk
     log.write_text('{"a": 1}\n' + "x" * 5_000)
     with pytest.raises(LogbookError, match=r"attempts\.jsonl is damaged: line 2 has 1,000 bytes or more; restore it"):
         list(files.read_lines(log, "restore it"))
+
+
+@pytest.mark.parametrize(
+    "name", ["a/\udcff", "a\nb", "a\tb", "\x7f", "\x85", "\u2028", "a\0", "a/" + "é" * 128, "ab/" * 1400]
+)
+def test_a_name_that_no_file_should_have_is_refused_in_one_printable_line(name):
+    with pytest.raises(UsageError, match=r"; choose another name$") as refused:
+        check_name(name)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 200
+
+
+def test_other_names_are_as_they_are():
+    for name in ("results/x", "é" * 127, "a b", "日本", "~", "CON", "a/" * 100, "", "\U0001f600"):
+        assert check_name(Path(name)) == str(Path(name))

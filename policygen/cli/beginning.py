@@ -35,11 +35,11 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...]) -> None:
     Without a file `policygen run room:RoomEnv` does as well. The file may be edited anywhere: names, units and prose of
     observations and actions, bins, features, hints. --trust says that the file may name a module to import.
     """
-    from policygen.files import write_atomically
+    from policygen.files import check_name, write_atomically
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
 
-    task = task_from_gym(gym_id, kwargs=dict(map(_argument, arguments)))
+    task = task_from_gym(check_name(gym_id), kwargs=dict(map(_argument, arguments)))
     path = output or Path("envs") / f"{task.name}.toml"
     if path.suffix != ".toml":
         raise UsageError(f"a task file ends in .toml: -o {path.with_suffix('.toml')}")

@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policygen.errors import PlaceError, UsageError, explain
-from policygen.files import check_mark, damaged, find_resource, mark, read_plain, toml_of, write_atomically
+from policygen.files import check_mark, check_name, damaged, find_resource, mark, read_plain, toml_of, write_atomically
 from policygen.llm import prompt_folders, reads_prompts
 from policygen.sweeps.suites import PROTOCOL, Suite, find_suite, load_suite
 from policygen.tasks.trust import check_id
@@ -98,8 +98,10 @@ def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[st
     """What a command asks for: `names` are tasks, suites, and tasks of suites (`SUITE:TASK`); each task is run once.
 
     Raises:
-        UsageError: a suite is malformed, or has no such task.
+        UsageError: a suite is malformed, or has no such task; or see `check_name`.
     """
+    for text in (*names, *llms, *templates):
+        check_name(text)
     entries: dict[str, Entry] = {}
     for name in names:
         for entry in _entries(name):

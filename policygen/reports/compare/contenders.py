@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from policygen.errors import LogbookError, PlaceError, UsageError
-from policygen.files import find_resource
+from policygen.files import check_name, find_resource
 from policygen.llm import reads_prompts
 from policygen.reports.compare.foreign import read_foreign
 from policygen.reports.extended import without_extensions
@@ -122,7 +122,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     foreign: list[tuple[str, str, Path]] = []
     suites = [suite] if suite else []
     for source in sources:
-        path = Path(source)
+        path = Path(check_name(source))
         named = _NAMED.fullmatch(source) if not path.exists() else None
         if named is not None:
             foreign.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
