@@ -234,7 +234,7 @@ def score(
             default the policy's own.
         episodes: number of episodes, at least 2.
         seed: chooses the episodes, 0 or more; runs never tune on them.
-        trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
+        trust: the task of a saved policy may name modules to import and paths to read.
         unseeded: the environment may ignore its seed, so that no other policy is scored on the same episodes.
 
     Raises:
@@ -276,7 +276,7 @@ def film(
         episodes: how many are played; 1, or 20 to choose from.
         seed: chooses the episodes: those that `score` plays.
         which: film only the best, the worst or the median of them.
-        trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
+        trust: the task of a saved policy may name modules to import and paths to read.
         env: the environment, or what makes it, where only a program has it.
 
     Raises:
@@ -337,7 +337,7 @@ def simplify(
         episodes: for each candidate.
         seed: chooses the episodes.
         margin: share of the score that may be lost.
-        trust: the task of a saved policy may name modules that are not imported yet, and paths to read.
+        trust: the task of a saved policy may name modules to import and paths to read.
 
     Raises:
         PolicygenError: there is no policy, or it cannot be played.

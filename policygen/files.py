@@ -27,6 +27,28 @@ _READ_AT_ONCE = 2**18  # bytes of a log, whose lines are longer than what is buf
 _LARGEST_TOML = 2**20  # bytes of a file that people write
 
 
+# Controls, ends of lines, and halves of characters: what is no text in UTF-8, as names of files may hold it, too.
+_NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]|([\ud800-\udfff])")
+_LONGEST_NAME, _LONGEST_PATH = 255, 4_095  # bytes
+
+
+def check_name(name: str | Path, remedy: str = "choose another name") -> str:
+    """Refuse a path or a name that no file should have: scripts, logs and terminals could not hold it.
+
+    Raises:
+        UsageError: it holds control characters or no text, or is too long; the sentence ends with the remedy.
+    """
+    text = str(name)
+    if found := _NO_NAME.search(text):
+        what = "bytes that are no text in UTF-8" if found[1] else "a control character"
+        raise UsageError(f"the name {text[:100]!r} holds {what}; {remedy}")
+    longest = max(len(part.encode()) for part in text.split("/"))
+    if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
+        most = f"{longest:,} bytes, and {_LONGEST_NAME}" if longest > _LONGEST_NAME else f"more than {_LONGEST_PATH:,}"
+        raise UsageError(f"the name {text[:60]!r}... has {most} are possible; {remedy}")
+    return text
+
+
 def resource_folders(kind: str) -> Iterator[Path]:
     """The folders that may hold `kind` ("envs" or "templates"), first match wins."""
     yield Path.cwd() / kind
@@ -35,8 +57,12 @@ def resource_folders(kind: str) -> Iterator[Path]:
 
 
 def find_resource(kind: str, name: str, suffix: str) -> Path | None:
-    """The file called `name` (a path, or a bare name with or without `suffix`), or None."""
-    given = Path(name)
+    """The file called `name` (a path, or a bare name with or without `suffix`), or None.
+
+    Raises:
+        UsageError: see `check_name`.
+    """
+    given = Path(check_name(name))
     if given.suffix == suffix and given.is_file():
         return given
     if given.name != name:
@@ -99,9 +125,9 @@ def find_run(name: str) -> Path:
     """The path `name`; `latest` is the newest run folder in results/, unless there is a file of that name.
 
     Raises:
-        UsageError: there is no run yet.
+        UsageError: there is no run yet, or see `check_name`.
     """
-    path = Path(name)
+    path = Path(check_name(name))
     if name != "latest" or path.exists():
         return path
     runs = sorted(Path("results").glob("*/config.toml"), key=lambda file: file.stat().st_mtime)

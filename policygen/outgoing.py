@@ -24,6 +24,8 @@ _USERINFO = re.compile(r"(?<=://)[^/?#\s\"'`<>]*@")
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
+# Half a character cannot be printed at all.
+_NOT_SHOWN = re.compile(f"{_UNSAFE.pattern[:-1]}\ud800-\udfff]")
 
 
 def redacted(text: str) -> str:
@@ -38,7 +40,7 @@ def plain(text: str) -> str:
 
     These are control characters except tab and newline, and the marks that turn the direction of text.
     """
-    return _UNSAFE.sub(lambda found: _escape(found.group()), text)
+    return _NOT_SHOWN.sub(lambda found: _escape(found.group()), text)
 
 
 def shown(text: object) -> str:

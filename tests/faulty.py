@@ -22,6 +22,7 @@ class Zoo(gym.Env[Any, Any]):
 
     def __init__(self, fault: str = "calm") -> None:
         self.fault = fault
+        self.elsewhere = os.path.abspath("moved")
         self.steps = self.ones = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -35,10 +36,17 @@ class Zoo(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.steps += 1
         self.ones += int(action)
+        if self.fault == "moves":
+            os.makedirs(self.elsewhere, exist_ok=True)
+            os.chdir(self.elsewhere)
         result = (self.seen(), 1.0, self.steps >= STEPS, False, {})
         if self.ones >= 3 and self.fault in STEPPED:
             return STEPPED[self.fault](self, *result)
         return result
+
+    def close(self) -> None:
+        if self.fault in CLOSED:
+            CLOSED[self.fault]()
 
     def seen(self) -> Any:
         return np.array([self.steps, self.ones], np.float32)
@@ -79,6 +87,8 @@ STEPPED = {
     "rewards-infinity": lambda env, *rest: (rest[0], float("inf"), *rest[2:]),
     "rewards-too-much": lambda env, *rest: (rest[0], 1e308, *rest[2:]),
     "ends-with-an-array": lambda env, *rest: (*rest[:2], np.array([True, False]), *rest[3:]),
+    "ends-with-a-text": lambda env, *rest: (*rest[:2], "False", *rest[3:]),
+    "is-cut-by-a-text": lambda env, *rest: (*rest[:3], "no", rest[4]),
     "hangs": forever,
 }
 # What the first reset of a process does.
@@ -98,6 +108,8 @@ def blocked(*_: Any) -> Any:
         system.pthread_mutex_lock(lock)
 
 
+# What closing one does.
+CLOSED = {"close-hangs": forever, "close-exits": lambda: raising(SystemExit(3)), "close-raises": lambda: 1 / 0}
 # What ends the process that plays.
 DEADLY = {
     "crashes": lambda env, *rest: ctypes.string_at(0),
@@ -106,5 +118,5 @@ DEADLY = {
 }
 STEPPED |= DEADLY | {"blocks": blocked}
 
-for name in ("calm", *STEPPED, *RESETS):
+for name in ("calm", *STEPPED, *RESETS, *CLOSED, "moves"):
     gym.register(f"Zoo-{name}-v0", Zoo, kwargs={"fault": name})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -440,3 +441,47 @@ def test_a_key_goes_where_a_file_says_only_when_trusted_and_where_is_printed(
             assert "sk-canary" not in said.out + said.err
             assert "\x1b" not in said.out + said.err
         assert len(server.chats) == 2
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+ODD_NAMES = {"half a character": "x\udcff", "a line end": "x\n#!", "an escape": "x\x1b[2J", "long": "x" * 300}
+NAMED = (
+    *("show NAME", "eval NAME", "plot NAME", "compare NAME", "film NAME", "report NAME", "serve NAME", "resume NAME"),
+    *("simplify NAME", "export NAME --to c", "comment NAME hello", "pause NAME", "continue NAME", "cache NAME"),
+    *("tasks NAME", "tasks NAME.toml", "run NAME", "prompt NAME", "sweep NAME", "drive NAME --llm manual", "new NAME"),
+    *("templates show NAME", "templates copy NAME", "templates diff NAME", "mediate --llm manual --mediator NAME"),
+    *("run cartpole --out NAME", "run cartpole --cache NAME --iterations 0", "run cartpole --config NAME"),
+    *("run cartpole --template NAME", "run cartpole --example NAME", "run cartpole --demonstrations NAME"),
+    *("run cartpole --llm replay:NAME", "run cartpole --llm manual:NAME", "sweep cartpole --out NAME"),
+    *(
+        "sweep cartpole --template NAME",
+        "show POLICY -o NAME.png",
+        "film POLICY -o NAME.gif",
+        "eval POLICY --task NAME",
+    ),
+    *("report POLICY -o NAME.html", "export POLICY --to c -o NAME.c", "simplify POLICY -o NAME.json"),
+    *("plot POLICY -o NAME.png", "plot POLICY --table NAME.csv", "compare POLICY -o NAME.md"),
+    *(
+        "new CartPole-v1 -o NAME.toml",
+        "compare PPO:cartpole=NAME",
+        "drive cartpole --out NAME",
+        "doctor --llm replay:NAME",
+    ),
+)
+
+
+@pytest.mark.parametrize("what", ODD_NAMES)
+def test_a_name_that_no_file_should_have_is_one_sentence_wherever_it_enters(what: str, line: Line) -> None:
+    name = ODD_NAMES[what]
+    Path("POLICY").mkdir()
+    wrong = {}
+    for words in NAMED:
+        said = line(*(word.replace("NAME", name) for word in words.split()))
+        one = re.fullmatch(
+            r"Error: [^\n]*\bname .*(holds|has) .*(no text|control|possible).*; choose another.*\n", said.err
+        )
+        if said.code != 2 or one is None:
+            wrong[words] = (said.code, said.err)
+    assert not wrong
+    assert [path.name for path in Path.cwd().iterdir()] == ["POLICY"]

@@ -11,8 +11,8 @@ import pytest
 from support import reading
 
 from policygen import files
-from policygen.errors import LogbookError
-from policygen.files import append_line, read_lines, read_plain, remove_parts, write_atomically, write_named
+from policygen.errors import LogbookError, UsageError
+from policygen.files import append_line, check_name, read_lines, read_plain, remove_parts, write_atomically, write_named
 
 WRITERS = (lambda path: write_atomically(path, "x"), lambda path: append_line(path, {}))
 
@@ -31,7 +31,7 @@ def limited(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
         "import resource, signal",
         "from pathlib import Path",
         "from policygen.errors import LogbookError",
-        "from policygen.files import append_line, write_atomically",
+        "from policygen.files import append_line, check_name, write_atomically",
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)",
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))",
         body,
@@ -227,3 +227,18 @@ def test_no_device_is_replaced(tmp_path):
             write_atomically(node, "x")
         assert stat.S_IFMT(node.lstat().st_mode) == kind
         node.unlink()
+
+
+@pytest.mark.parametrize(
+    "name", ["a/\udcff", "a\nb", "a\tb", "\x7f", "\x85", "\u2028", "a\0", "a/" + "é" * 128, "ab/" * 1400]
+)
+def test_a_name_that_no_file_should_have_is_refused_in_one_printable_line(name):
+    with pytest.raises(UsageError, match=r"; choose another name$") as refused:
+        check_name(name)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 200
+
+
+def test_other_names_are_as_they_are():
+    for name in ("results/x", "é" * 127, "a b", "日本", "~", "CON", "a/" * 100, "", "\U0001f600"):
+        assert check_name(Path(name)) == str(Path(name))

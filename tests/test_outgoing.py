@@ -77,3 +77,7 @@ def test_the_command_line_prints_nothing_on_another_way() -> None:
     text = "".join(path.read_text() for path in (Path(policygen.__file__).parent / "cli").glob("*.py"))
     assert text.count("click.echo(") == 1  # in `say`
     assert not re.search(r"\bprint\(", text)
+
+
+def test_half_a_character_is_shown_by_its_number():
+    assert shown("x\udcff\ud83d").encode() == rb"x\udcff\ud83d"

@@ -37,13 +37,13 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
     Without a file `policygen run room:RoomEnv` does as well. The file may be edited anywhere: names, units and prose of
     observations and actions, bins, features, hints. --trust says that the file may name a module to import.
     """
-    from policygen.files import write_atomically
+    from policygen.files import check_name, write_atomically
     from policygen.runs.config import effective_config, step_timeout_of
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
 
     limit = step_timeout_of(None, assignments, {})
-    task = task_from_gym(gym_id, limit, kwargs=dict(map(_argument, arguments)))
+    task = task_from_gym(check_name(gym_id), limit, kwargs=dict(map(_argument, arguments)))
     effective_config(task, gym_id, assignments=assignments)
     settings = dict(_argument(text, "--set") for text in assignments)
     task = replace(task, run=tuple({**dict(task.run), **settings}.items()))

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from policygen.errors import EnvironmentFault, ExpressionError, PlaceError, PolicyError, PolicygenError, UsageError
-from policygen.files import find_run
+from policygen.files import check_name, find_run
 from policygen.outgoing import shown
 
 
@@ -48,7 +48,15 @@ class RunPath(click.Path):
         return find_run(str(value))
 
 
-PATH = click.Path(path_type=Path)
+class NamedPath(click.Path):
+    """A path that may be the name of a file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path, once its name is checked."""
+        return Path(check_name(value))
+
+
+PATH = NamedPath(path_type=Path)
 BASE_URL = click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1.")
 
 CACHE = click.option(

@@ -16,6 +16,7 @@ from policygen.episodes.guests import play_guest
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
+from policygen.files import check_name
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
 from policygen.tasks.task import Task
@@ -63,7 +64,7 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
 
 
 def _saved(source: str) -> Path | None:
-    path = Path(source)
+    path = Path(check_name(source))
     if path.suffix == ".npz":
         return path
     return path / "episodes.npz" if (path / "episodes.npz").is_file() else None

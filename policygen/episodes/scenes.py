@@ -18,7 +18,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import EnvironmentFault, TaskError
 from policygen.tasks.actions import builder
 from policygen.tasks.environments import make_env
-from policygen.tasks.faults import close, fault
+from policygen.tasks.faults import OwnDirectory, close, fault
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -51,7 +51,8 @@ class Stage:
     """
 
     def __init__(self, task: Task) -> None:
-        with _without_display():
+        self._place = OwnDirectory()
+        with _without_display(), self._place:
             if task.given is not None:
                 self.task, self._env = task, task.given.drawing(task.max_steps, DRAWN)
                 self.pace = float(self._env.metadata.get("render_fps") or PACE)
@@ -89,7 +90,8 @@ class Stage:
         env, space = self._env, self._env.action_space
         layout, build = layout_of(env.observation_space), builder(self.task.action_layout)
         try:
-            observation, _ = env.reset(seed=episode.seed)
+            with self._place:
+                observation, _ = env.reset(seed=episode.seed)
         except BaseException as error:
             raise fault(error, env, self.task.gym_id, "reset") from error
         rewards: list[float] = []
@@ -105,7 +107,8 @@ class Stage:
             elif isinstance(space, gym.spaces.Discrete):
                 action = int(action)
             try:
-                observation, reward, terminated, truncated, _ = env.step(action)
+                with self._place:
+                    observation, reward, terminated, truncated, _ = env.step(action)
                 rewards.append(float(reward))
             except BaseException as error:
                 raise fault(error, env, self.task.gym_id, "step") from error

@@ -24,7 +24,7 @@ from policygen.episodes.vector import has_vector_form, play_many_vectorised, pla
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import builder
 from policygen.tasks.environments import became_unstable, make_env, origin
-from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, misshapen, number_of
+from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, Watchdog, close, fault, flag_of, misshapen, number_of
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -63,7 +63,9 @@ class Simulator(Closable):
     ) -> None:
         self.task = task
         self._limits = (step_timeout, expendable)
-        self._envs = [make_env(task)]
+        self._place = OwnDirectory()
+        with self._place:
+            self._envs = [make_env(task)]
         self._vectorised = vectorise and task.given is None and has_vector_form(self._envs[0])
         self._copies = 1 if task.given is not None and task.given.alone else COPIES
 
@@ -101,9 +103,11 @@ class Simulator(Closable):
 
     @contextmanager
     def _renewed_after_faults(self) -> Iterator[None]:
-        env = self._first()
+        with self._place:
+            env = self._first()
         try:
-            yield
+            with self._place:
+                yield
         except BaseException as error:
             self.close()
             if isinstance(error, AssertionError | gym.error.Error):  # of vectorised dynamics
@@ -113,7 +117,7 @@ class Simulator(Closable):
     def close(self) -> None:
         """Close the environments."""
         for env in self._envs:
-            close(env)
+            close(env, self._limits[0])
         self._envs.clear()
 
     def _first(self) -> gym.Env[Any, Any]:
@@ -159,10 +163,11 @@ class Simulator(Closable):
                         episode.actions.append(action)
                         episode.rewards.append(number_of(reward))
                         episode.note_terms(info)
-                        fallen.append(bool(terminated))
+                        terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
+                        fallen.append(terminated)
                         if terminated or truncated:
                             finished = True
-                            results[episode.index] = episode.trajectory(bool(terminated), bool(truncated))
+                            results[episode.index] = episode.trajectory(terminated, truncated)
                     except BaseException as error:
                         raise fault(error, episode.env, self.task.gym_id, "step") from error
                     if witness is not None:
@@ -203,7 +208,7 @@ class Simulator(Closable):
         """
         alone = self.task.given is not None and self.task.given.alone
         if hasattr(self._envs[copy].unwrapped, "world") and not alone:
-            close(self._envs[copy])
+            close(self._envs[copy], self._limits[0])
             self._envs[copy] = make_env(self.task)
         return self._envs[copy]
 

@@ -24,6 +24,7 @@ __all__ = [
     "Spec",
     "connect",
     "joined_specs",
+    "prompt_folders",
     "read_spec",
     "reads_prompts",
     "specs_of",
@@ -109,6 +110,11 @@ def specs_of(spec: str) -> tuple[str, ...]:
     """The single providers of one that is written `openai:a + gemini:b`; a name may hold a plus all the same."""
     parts = [part.strip() for part in spec.split(" + ")]
     return tuple(parts) if all(read_spec(part).entry for part in parts) else (spec,)
+
+
+def prompt_folders(spec: str) -> list[str]:
+    """The folders into which a provider writes prompts: DIR of each `manual:DIR`."""
+    return [one.argument for one in map(read_spec, specs_of(spec)) if one.name == "manual" and one.argument]
 
 
 def reads_prompts(spec: str) -> bool:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from policygen.errors import LogbookError, ProviderError, UsageError
-from policygen.files import read_plain, write_atomically
+from policygen.files import check_name, read_plain, write_atomically
 from policygen.llm.base import Diagnosis, LLMOptions, split_thinking
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
@@ -33,7 +33,7 @@ class Manual:
                 f"{options.provider_from} would write prompts into {folder}: a file may not choose where; if you know "
                 "the file, add --trust, else name the folder yourself with --llm manual:DIR"
             )
-        self._folder = Path(folder).expanduser() if folder else None
+        self._folder = Path(check_name(folder)).expanduser() if folder else None
         self._number = 0
         if self._folder and self._folder.exists() and not self._folder.is_dir():
             raise UsageError(f"{self._folder} is a file: manual:DIR takes a folder, which it makes if need be")

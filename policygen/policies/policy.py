@@ -301,12 +301,13 @@ class Policy(ABC):
 
         Raises:
             LogbookError: the file cannot be written.
+            UsageError: its name is none (see `policygen.files.check_name`).
         """
         from pathlib import Path
 
-        from policygen.files import write_atomically
+        from policygen.files import check_name, write_atomically
 
-        write_atomically(Path(path), json.dumps(self.to_record(), indent=1))
+        write_atomically(Path(check_name(path)), json.dumps(self.to_record(), indent=1))
 
     def to_record(self, *, task: bool = True) -> dict[str, Any]:
         """The saved form: plain JSON values.

@@ -31,9 +31,11 @@ def source_of(path: Path) -> str:
     """The text of a template's file.
 
     Raises:
-        TemplateError: it cannot be read, or is too long.
+        TemplateError: it cannot be read, is too long, or is a link into another folder.
     """
     try:
+        if not path.resolve().is_relative_to(path.parent.resolve()):
+            raise TemplateError(f"the template {path} is a link into another folder; put a copy in its place")
         with open(path, encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
@@ -62,9 +64,32 @@ class _Loader(jinja2.BaseLoader):
         return source_of(path), str(path), unchanged
 
 
+class _Environment(LimitedEnvironment):
+    """Jinja's environment, in which a template includes, imports and extends only files in a folder of templates."""
+
+    def join_path(self, template: str, parent: str) -> str:
+        """The name as it is, unless it leads elsewhere."""
+        return _inside(template)
+
+
+def _inside(name: str) -> str:
+    """The name of a template that another one names, unless it lies outside the folders of templates.
+
+    Raises:
+        jinja2.TemplateRuntimeError: it does.
+    """
+    path = find_resource("templates", name, ".j2")
+    folders = [folder.resolve() for folder in resource_folders("templates")]
+    if path is not None and not any((path.parent.resolve() / path.name).is_relative_to(folder) for folder in folders):
+        raise jinja2.TemplateRuntimeError(
+            f"`{name}` lies outside templates/, and a template includes only what is there; put a copy there"
+        )
+    return name
+
+
 @functools.cache
 def _environment() -> LimitedEnvironment:
-    return LimitedEnvironment(_Loader(), FILTERS)
+    return _Environment(_Loader(), FILTERS)
 
 
 def render_template(name: str, variables: Mapping[str, Any]) -> str:
@@ -101,6 +126,8 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
             continue
         texts[_stem(name)] = _explained(name, functools.partial(_source, name))
         found = list(_referenced(_references(texts[_stem(name)]), constants or {}))
+        for one in found:
+            _explained(name, functools.partial(_inside, one))
         waiting += reversed(found)
     return texts
 

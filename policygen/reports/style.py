@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import UsageError
-from policygen.files import write_named
+from policygen.files import check_name, write_named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,8 +42,9 @@ def check_suffix(path: Path, formats: Sequence[str] = FORMATS) -> None:
     """Refuse a file name that does not say one of the `formats`, before anything is read or drawn.
 
     Raises:
-        UsageError: it does not.
+        UsageError: it does not, or see `check_name`.
     """
+    check_name(path)
     if path.suffix.lower().removeprefix(".") not in formats:
         raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + f for f in formats)}")
 

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from policygen.llm import specs_of
+from policygen.llm import prompt_folders
 from policygen.outgoing import shown
 from policygen.reports.progress import duration
 from policygen.sweeps.conduct import Sweep
@@ -132,9 +132,7 @@ def way_on(sweep: Sweep) -> str:
         name, _, value = text.partition("=")
         words += ["--base-url", value.strip()] if name.strip() == "base_url" else ["--set", text]
     # The user named the module, or the folder for prompts.
-    named = any(
-        ":" in cell.entry.task or any(spec.startswith("manual:") for spec in specs_of(cell.llm)) for cell in sweep.cells
-    )
+    named = any(":" in cell.entry.task or prompt_folders(cell.llm) for cell in sweep.cells)
     words += ["--trust"] * (sweep.trust or named)
     words += ["--cache", str(sweep.cache)] if sweep.cache is not None else []
     words += [word for name in sweep.track for word in ("--track", name)]

@@ -23,6 +23,7 @@ from policygen.errors import LogbookError, PlaceError, PolicygenError, UsageErro
 from policygen.files import (
     append_line,
     check_mark,
+    check_name,
     damaged,
     ends_whole,
     json_line,
@@ -93,6 +94,7 @@ class Logbook:
         Raises:
             LogbookError: it cannot be written.
         """
+        check_name(out, "choose another --out")
         provider = "-".join(dict.fromkeys(read_spec(spec).name for spec in specs_of(config.llm)))
         stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
         logbook = cls(_named_folder(out / name) if name else _new_folder(out, stem))

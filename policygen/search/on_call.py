@@ -13,6 +13,7 @@ import numpy as np
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.errors import UsageError
+from policygen.files import check_name
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.roles.mediator import LEARNED, MEDIATORS, Mediator, mediator_of
@@ -71,7 +72,7 @@ def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
     for name in names:
         if name in MEDIATORS or name == LEARNED:
             found[name] = MEDIATORS.get(name)
-        elif Path(name).exists():
+        elif Path(check_name(name)).exists():
             found[name] = mediator_of(best_policy(Path(name)), load_task(TASK), name)
         else:
             raise UsageError(

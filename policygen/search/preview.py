@@ -54,7 +54,7 @@ def preview(
     Raises:
         PolicygenError: wrong input, or a broken template.
     """
-    folder = find_run(name) if name == "latest" else Path(name)
+    folder = find_run(name)
     if (folder / "config.toml").is_file():
         loaded = load_run(folder, trust=trust)
         search = loaded.search

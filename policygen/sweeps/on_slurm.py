@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import UsageError
+from policygen.files import check_name
 from policygen.sweeps.crew import SECONDS_TO_BREAK_OFF, ClusterError, broken_off
 from policygen.sweeps.worker import (
     Event,
@@ -83,7 +84,7 @@ class OnSlurm:
         self._submitit: Any = submitit
         given = _read_options(options)
         self.jobs: int | None = _processors(given)
-        self._folder = folder.absolute()
+        self._folder = Path(check_name(folder.absolute()))  # a line end in it would begin a line of the job's script
         if "%" in str(self._folder):
             raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
         self._size = size or MOST_AT_A_TIME

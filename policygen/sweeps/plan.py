@@ -14,10 +14,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from policygen.errors import PlaceError, UsageError, explain
-from policygen.files import check_mark, damaged, mark, read_plain, toml_of, write_atomically
-from policygen.llm import reads_prompts
+from policygen.files import check_mark, check_name, damaged, find_resource, mark, read_plain, toml_of, write_atomically
+from policygen.llm import prompt_folders, reads_prompts
 from policygen.sweeps.suites import PROTOCOL, Suite, find_suite, load_suite
-from policygen.tasks.trust import check_names
+from policygen.tasks.trust import check_id
 
 MANIFEST = "sweep.toml"
 _REMEDY = "restore it from a copy, or begin the sweep again with the same --out: finished runs are kept"
@@ -98,8 +98,10 @@ def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[st
     """What a command asks for: `names` are tasks, suites, and tasks of suites (`SUITE:TASK`); each task is run once.
 
     Raises:
-        UsageError: a suite is malformed, or has no such task.
+        UsageError: a suite is malformed, or has no such task; or see `check_name`.
     """
+    for text in (*names, *llms, *templates):
+        check_name(text)
     entries: dict[str, Entry] = {}
     for name in names:
         for entry in _entries(name):
@@ -230,13 +232,14 @@ def check_vouched(plan: Plan, typed: Plan | None, folder: Path) -> None:
     llms = {llm for product in products for llm in product.llms}
     for product in plan.products:
         for entry in product.tasks:
-            if entry.task not in tasks:
-                check_names(entry.task, {}, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
+            if entry.task not in tasks and find_resource("envs", entry.task, ".toml") is None:
+                check_id(entry.task, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
         for llm in product.llms:
-            if llm not in llms and llm.startswith("manual:"):
+            if llm not in llms and (into := prompt_folders(llm)):
+                # Written otherwise it was hidden, and not typed by the user once.
+                remedy = "if you know it, add --trust" if llm == f"manual:{into[0]}" else "do not use this manifest"
                 raise UsageError(
-                    f"{folder / MANIFEST} would write prompts into {llm.removeprefix('manual:')}: a file may not "
-                    "choose where; if you know it, add --trust"
+                    f"{folder / MANIFEST} would write prompts into {into[0]}: a file may not choose where; {remedy}"
                 )
 
 

@@ -21,7 +21,16 @@ from policygen.tasks.actions import actuators_of, bounded, described
 from policygen.tasks.documentation import prose, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, fault, misshapen, number_of
+from policygen.tasks.faults import (
+    STEP_TIMEOUT,
+    TooLong,
+    Watchdog,
+    close,
+    fault,
+    flag_of,
+    misshapen,
+    number_of,
+)
 from policygen.tasks.given import NAMESPACE, Given, can_travel, given, limit_of
 from policygen.tasks.phrases import MOST_PHRASES, Phrases, telling_phrases
 from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug, texts_of
@@ -144,7 +153,7 @@ def task_from_gym(
             assumed=tuple(assumed),
         )
     finally:
-        env.close()
+        close(env, step_timeout)
 
 
 def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
@@ -289,6 +298,7 @@ def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list
                     keep(observation)
                     doing = "step"
                     observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+                    terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
                     if not math.isfinite(number_of(reward)):
                         raise EnvironmentFault(f"the reward of step {step + 1} is {reward:g}")
                     if truncated and not terminated:

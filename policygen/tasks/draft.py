@@ -11,6 +11,7 @@ from policygen.quantities.grid import Dimension, integers
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
+from policygen.tasks.faults import close
 from policygen.tasks.mujoco import has_model
 from policygen.tasks.task import Task
 
@@ -96,7 +97,7 @@ def _own_facts(task: Task) -> list[str]:
         read_again = has_model(env) or not task.about
         found = simulator_facts(env, [actuator.name for actuator in task.actuators]) if read_again else ()
     finally:
-        env.close()
+        close(env)
     return [fact for fact in task.facts if fact not in found]
 
 

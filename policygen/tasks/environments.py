@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 import warnings
@@ -20,7 +21,7 @@ from policygen.tasks import worlds as worlds  # registers them
 from policygen.tasks.given import NAMESPACE
 from policygen.tasks.spaces import check_spaces
 from policygen.tasks.task import Task
-from policygen.tasks.trust import refuse_strangers
+from policygen.tasks.trust import of_python, refuse_strangers
 
 
 def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
@@ -93,6 +94,8 @@ def _import_own(module: str, name: str) -> None:
     """
     if module.endswith(".py"):
         raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
+    if of_python(module):
+        raise TaskError(f"{module} is a module of Python itself, which has no environments; name one that has")
     known = module in sys.modules
     folder = str(Path.cwd())
     top = module.partition(".")[0]
@@ -114,7 +117,12 @@ def _import_own(module: str, name: str) -> None:
         ) from error
     if name in gym.registry or any(known.startswith(f"{name}-v") for known in gym.registry):
         return
-    if name.isidentifier() and callable(getattr(found, name, None)):
+    what = getattr(found, name, None)
+    if name.isidentifier() and callable(what):
+        if inspect.isbuiltin(what) or (isinstance(what, type) and not issubclass(what, gym.Env)):
+            raise TaskError(
+                f"{module}:{name} is no environment: name a subclass of gymnasium.Env, or a function that returns one"
+            )
         gym.register(id=name, entry_point=f"{module}:{name}")
         return
     own = sorted(set(gym.registry) - before) + [
@@ -166,6 +174,8 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         raise TaskError(f"Gymnasium cannot make {gym_id}: {' '.join(str(error).split())}") from None
     except (Exception, SystemExit) as error:  # foreign code
         fault = " ".join(f"{type(error).__name__}: {error}".split())
+        if isinstance(error, TypeError) and "gymnasium.Env" in str(error):  # the check of the result
+            raise TaskError(f"{gym_id} makes something else than a Gymnasium environment (gymnasium.Env)") from None
         if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
             raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error
         if kwargs:

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -61,10 +62,68 @@ def number_of(reward: Any) -> float:
     raise EnvironmentFault(f"the reward is {_shown(reward)}, not a number")
 
 
-def close(env: gym.Env[Any, Any]) -> None:
-    """Close an environment; one that fails even then is left behind."""
-    with suppress(Exception, SystemExit):
-        env.close()
+def flag_of(value: Any, name: str) -> bool:
+    """`terminated` or `truncated` as a truth value.
+
+    Raises:
+        EnvironmentFault: it is none; a text, which would always be true, least of all.
+    """
+    if type(value) in _NUMBERS:
+        return bool(value)
+    with suppress(Exception):  # foreign code
+        if np.size(value) == 1 and np.asarray(value).dtype.kind in "biuf":
+            return bool(value)
+    raise EnvironmentFault(f"`{name}` is {_shown(value)}, neither true nor false")
+
+
+def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
+    """Close an environment; one that fails, exits or takes more than `seconds` is left behind.
+
+    Warns:
+        UserWarning: it is left behind.
+    """
+    name = env.spec.id if env.spec else type(env.unwrapped).__name__
+    if name in _never_closed:
+        return
+    try:
+        with OwnDirectory(), Watchdog(seconds, lambda: None, env):
+            env.close()
+    except (Exception, SystemExit, TooLong) as error:
+        if isinstance(error, TooLong):  # nobody waits for it once more
+            _never_closed.add(name)
+        warnings.warn(f"{fault(error, env, name, 'close')}; nothing is lost", stacklevel=2)
+
+
+_never_closed: set[str] = set()
+
+
+class OwnDirectory:
+    """Lets an environment work in a directory that it changes to, while the program stays where it is.
+
+    Without it a relative path, such as that of the run's folder, would be another one after the environment's `chdir`.
+    """
+
+    def __init__(self) -> None:
+        self._ours = self._theirs = ""
+
+    def __enter__(self) -> Self:
+        self._ours = os.getcwd()
+        self._change(self._theirs)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._theirs = ""
+        with suppress(OSError):
+            self._theirs = os.getcwd()
+        if self._theirs == self._ours:
+            self._theirs = ""
+        else:
+            os.chdir(self._ours)
+
+    def _change(self, folder: str) -> None:
+        with suppress(OSError):  # it is gone: the environment itself says what it lacks
+            if folder:
+                os.chdir(folder)
 
 
 def _said(error: BaseException) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.tasks.environments import make_env
+from policygen.tasks.faults import close
 from policygen.tasks.mujoco import has_model, touches
 from policygen.tasks.spaces import slug
 from policygen.tasks.task import Task
@@ -44,7 +45,7 @@ def _heights_of(task: Task) -> Heights | None:
             return None
         model, mujoco = base.model, sys.modules["mujoco"]
     finally:
-        env.close()
+        close(env)
     skipped, count = int(structure.get("skipped_qpos", 0)), int(structure["qpos"])
     feet = _feet(model, mujoco)
     if skipped + count != model.nq or count > len(task.observations) or not 0 < len(feet) <= MOST_FEET:

@@ -11,7 +11,7 @@ import gymnasium as gym
 from policygen.errors import TaskError
 from policygen.files import find_resource, list_resources
 from policygen.tasks.discovery import task_from_gym
-from policygen.tasks.faults import STEP_TIMEOUT
+from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory
 from policygen.tasks.task import Task
 from policygen.tasks.taskfile import task_from_file
 
@@ -28,11 +28,13 @@ def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIME
     """
     path = find_resource("envs", name, ".toml")
     if path is not None:
-        return task_from_file(path, trust=trust, step_timeout=step_timeout)
+        with OwnDirectory():
+            return task_from_file(path, trust=trust, step_timeout=step_timeout)
     if name.endswith(".toml") or ("/" in name and Path(name).suffix):
         raise TaskError(f"there is no task file {name}")
     if name in gym.registry or ":" in name or re.fullmatch(r".+-v\d+", name):
-        return task_from_gym(name, step_timeout)
+        with OwnDirectory():
+            return task_from_gym(name, step_timeout)
     known = sorted(list_resources("envs", ".toml"))
     near = difflib.get_close_matches(name, known + sorted(gym.registry), n=3)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""

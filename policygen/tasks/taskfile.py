@@ -17,7 +17,7 @@ from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integers
 from policygen.tasks.actions import Limits, actuators_of, bounded, limits_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.faults import STEP_TIMEOUT
+from policygen.tasks.faults import STEP_TIMEOUT, close
 from policygen.tasks.mujoco import has_model
 from policygen.tasks.spaces import Actuator, flat_names, layout_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, is_name
@@ -101,7 +101,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
     try:
         return _complete(stated, env, path.name, step_timeout)
     finally:
-        env.close()
+        close(env, step_timeout)
 
 
 def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeout: float) -> Task:

@@ -1,23 +1,29 @@
-"""What a task that comes from elsewhere may name: no module that Python would import for it, no path to read.
+"""The names that an untrusted task may use: ids of known environments, and plain arguments that these take.
 
-An id `module:Id` imports the module, and an environment reads what paths its kwargs name. A user who writes the id, or
-vouches for the file, wants that; a file alone may not ask for it. Tasks that come with the package need no vouching.
+An id `module:Id` imports the module and calls what it names, and an environment reads the paths in its kwargs. A user
+who types the id, or trusts the file, wants that; a file alone may not ask for it. Shipped task files are trusted.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from policygen.errors import TaskError
 from policygen.files import PACKAGE
 from policygen.tasks.task import Task
 
 _REMEDY = "if you know the file, add --trust (in Python: trust=True)"
+# The packages whose environments an untrusted file may name: Gymnasium's own, those of our extras, and ours.
+_MAKERS = ("gymnasium.envs", "minigrid.envs", "policygen.tasks.worlds")
 
 
 def is_shipped(path: Path) -> bool:
@@ -57,18 +63,91 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path
         folder: paths inside it are allowed.
 
     Raises:
-        TaskError: the id names a module that is not imported yet, or an argument names one or a path.
+        TaskError: see `check_id`; or an argument names a module or a path, is no plain value, or is not one that the
+            environment takes.
     """
-    module, colon, _ = gym_id.partition(":")
-    if colon and module not in sys.modules:
-        raise TaskError(
-            f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or name {gym_id} yourself"
-        )
+    check_id(gym_id, where)
     for text in _texts(kwargs):
         if _names_code(text):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a module, which would run its code; {_REMEDY}")
         if _names_path(text) and not _inside(text, folder):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a file elsewhere; {_REMEDY}")
+    for name, value in kwargs.items():
+        if not _is_plain(value):
+            raise TaskError(f"{where}: the argument `{name[:80]}` is not a number, a text, or a list or table of these")
+    for spec in _specs(gym_id) if kwargs else ():
+        known = _parameters(spec)
+        if unknown := [name for name in kwargs if known is not None and name not in known]:
+            takes = ", ".join(sorted(known or ())) or "none"
+            raise TaskError(f"{where}: {spec.id} takes no argument `{unknown[0][:80]}`; its arguments: {takes}")
+
+
+def check_id(gym_id: str, where: str) -> None:
+    """Refuse an id that would run code other than that of a known environment.
+
+    Raises:
+        TaskError: it names a module, or a program registered it.
+    """
+    module, colon, _ = gym_id.partition(":")
+    if colon and of_python(module):
+        raise TaskError(f"{where} names `{gym_id[:80]}`, which is no environment but Python's own code; do not use it")
+    if colon:
+        raise TaskError(
+            f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or name {gym_id} yourself"
+        )
+    for spec in _specs(gym_id):
+        for module in _modules(spec):
+            if not f"{module}.".startswith(tuple(f"{maker}." for maker in _MAKERS)):
+                raise TaskError(
+                    f"{where} names {gym_id}, which the module `{module}` makes: a file may only name environments of "
+                    f"Gymnasium, MiniGrid and policygen; {_REMEDY}"
+                )
+
+
+def of_python(module: str) -> bool:
+    """Whether a module is of Python's standard library, which has no environments."""
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _specs(gym_id: str) -> list[EnvSpec]:
+    """What is registered under an id, or, if it has no version, under any version of it."""
+    return [spec for known, spec in gym.registry.items() if known == gym_id or known.startswith(f"{gym_id}-v")]
+
+
+def _modules(spec: EnvSpec) -> Iterator[str]:
+    """The modules whose code makes an environment, its wrappers and its vectorised form."""
+    for entry in (spec.entry_point, spec.vector_entry_point, *(w.entry_point for w in spec.additional_wrappers)):
+        if entry is not None:
+            module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
+            yield str(module)
+
+
+def _parameters(spec: EnvSpec) -> set[str] | None:
+    """The names of the arguments that an environment takes; None if it cannot be imported.
+
+    A constructor with `**kwargs` hands them to that of its base class.
+    """
+    try:
+        creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    except (Exception, SystemExit):  # making it says what is missing
+        return None
+    own = [vars(kind)["__init__"] for kind in getattr(creator, "__mro__", ()) if "__init__" in vars(kind)]
+    constructors: list[Callable[..., Any]] = own if isinstance(creator, type) else [creator] if creator else []
+    names: set[str] = set()
+    for constructor in constructors:
+        parameters = inspect.signature(constructor).parameters.values()
+        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        if all(p.kind != p.VAR_KEYWORD for p in parameters):
+            break
+    return names - {"self"}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
+    return value is None or isinstance(value, str | int | float)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import faulty
 import pytest
 from attacks import LONG, Tally
-from support import CHECKOUT, Written, attempts_of, environment, fenced, the_run, transcript_of
+from support import CHECKOUT, Line, Written, attempts_of, environment, fenced, the_run, transcript_of
 
 import policygen
 from policygen.episodes.players import Players
@@ -80,6 +81,29 @@ def test_a_fault_is_a_failed_attempt_and_the_next_one_is_played(tally: Callable[
             out = tmp_path / fault
             search(task_with(fault), Written([ONES, ZEROS]), out, step_timeout=0.4)
             assert_held(the_run(out), fault)
+
+
+@pytest.mark.parametrize("fault", faulty.CLOSED)
+def test_an_environment_that_cannot_be_closed_costs_a_warning(fault: str, line: Line) -> None:
+    faulty_task = ("--set", "step_timeout=0.4", "--set", "jobs=1", "--iterations", 2, "--out", "runs")
+    said = line("run", f"faulty:Zoo-{fault}-v0", "--episodes", 3, "--set", "final_episodes=4", *faulty_task)
+    assert said.code == 0, said.err
+    warned = [sentence for sentence in said.err.splitlines() if "close" in sentence]
+    assert warned
+    assert all(re.match(rf"Warning: (faulty:)?Zoo-{fault}-v0 failed in `close` \(.*, line \d+\): ", w) for w in warned)
+    (summary,) = Path("runs").glob("*/summary.json")
+    assert strict(summary.read_text())["finished"]
+    assert line("eval", summary.parent, "--episodes", 2, "--trust").code == 0
+
+
+def test_an_environment_that_changes_its_directory_moves_no_file_of_the_run(line: Line) -> None:
+    here = Path.cwd()
+    said = line("run", "faulty:Zoo-moves-v0", "--episodes", 3, "--set", "final_episodes=4", "--iterations", 2)
+    assert said.code == 0, said.err
+    assert Path.cwd() == here
+    (folder,) = Path("results").iterdir()
+    assert {"best.json", "summary.json", "attempts.jsonl", "task.json"} <= {path.name for path in folder.iterdir()}
+    assert not list(Path("moved").iterdir())
 
 
 def test_a_fault_under_random_actions_ends_the_run_before_anything_is_asked(tmp_path: Path) -> None:

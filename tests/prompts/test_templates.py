@@ -67,6 +67,39 @@ def test_a_template_that_is_missing_or_malformed_is_one_sentence() -> None:
         used_templates(["improve_table"])
 
 
+@pytest.mark.parametrize("form", ['{{% include "{}" %}}', '{{% extends "{}" %}}', '{{% include "{}" ~ "" %}}'])
+def test_a_template_includes_nothing_outside_the_folders_of_templates(form: str, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    for outside in (tmp_path / "outside" / "secret.j2", Path("beside.j2")):
+        outside.write_text("a secret")
+        written(form.format(outside), "mine")
+        for use in (lambda: render_template("mine", {}), lambda: str(used_templates(["mine"]))):
+            said = ""
+            try:
+                assert "a secret" not in use()
+            except TemplateError as error:
+                said = str(error)
+            assert "\n" not in said
+        with pytest.raises(TemplateError, match=r"mine.*: `.*\.j2` lies outside templates/, .*; put a copy there"):
+            render_template("mine", {})
+    written("inside", "part")
+    written(form.format("templates/part.j2"), "mine")
+    assert render_template("mine", {}) == "inside\n"
+
+
+def test_a_template_is_no_link_into_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text("a secret")
+    written('{% include "sl.j2" %}', "mine").with_name("sl.j2").symlink_to(tmp_path / "passwd")
+    for name in ("mine", "sl", "templates/sl.j2"):
+        for use in (lambda name=name: render_template(name, {}), lambda name=name: str(used_templates([name]))):
+            with pytest.raises(
+                TemplateError, match=r"^the template .*sl\.j2 is a link into another folder; put a copy"
+            ):
+                use()
+    written("inside", "part").with_name("alias.j2").symlink_to("part.j2")
+    assert render_template("alias", {}) == "inside\n"
+
+
 # --- the user's own templates ----------------------------------------------------------------------------------------
 
 

@@ -362,6 +362,13 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
             open_sweep(folder)
         if number == 1:
             open_sweep(folder, trust=True).release()
+    for llm in (" manual:elsewhere", "MANUAL: elsewhere", "ollama:m + manual:elsewhere", "builtin + Manual:elsewhere"):
+        folder = Path(f"theirs{llm.strip()}")
+        folder.mkdir()
+        write_plan(folder, Plan(products=(product_of(["frozenlake"], [llm], [], [0]),)))
+        with pytest.raises(UsageError, match="would write prompts into elsewhere") as refused:
+            open_sweep(folder)
+        assert "--trust" not in str(refused.value)
     lake = policygen.load_task("frozenlake")
     assert effective_config(
         lake, "frozenlake", suite={"base_url": "http://x/v1"}

@@ -211,3 +211,11 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     done = line("sweep", "nim", "--out", folder / "b", "--slurm", "time=1:00")
     assert sentences(done.err) == ["Error: --slurm time=1:00: add --on slurm"]
     assert not (folder / "b").exists()
+
+
+def test_a_folder_whose_name_would_end_a_comment_of_the_jobs_script_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "x\ntouch marker\n#"
+    folder.mkdir()
+    with pytest.raises(UsageError, match="holds a control character; choose another name"):
+        OnSlurm(folder, cluster="local")
+    assert not list(folder.iterdir())

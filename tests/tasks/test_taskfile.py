@@ -198,7 +198,7 @@ MALFORMED = {
     "unknown environment": (changed(LAKE, ("FrozenLake-v1", "FrozenLike-v1")), "Gymnasium cannot make FrozenLike-v1"),
     "kwargs it does not take": (
         changed(LAKE, ("is_slippery", "slippery")),
-        "does not take these kwargs .* correct `kwargs`",
+        "takes no argument `slippery`; its arguments: desc, is_slippery",
     ),
     "kwargs out of range": (
         changed(LAKE, ("is_slippery = false", 'map_name = "9x9"')),

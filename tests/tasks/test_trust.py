@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from support import CHECKOUT, Line, in_a_process
 
 import policygen
 from policygen.errors import TaskError
 from policygen.policies.parse import parse
+from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.trust import check_names, vouched
@@ -67,9 +72,7 @@ def test_commands_run_no_code_of_a_strangers_file_and_say_how_to(
 
 
 @pytest.mark.usefixtures("canary")
-def test_a_task_file_is_read_once_it_is_vouched_for_or_its_module_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_file_is_read_once_it_is_vouched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("strange", "envs/strange.toml"):
@@ -77,7 +80,8 @@ def test_a_task_file_is_read_once_it_is_vouched_for_or_its_module_is_there(
             load_task(name)
     assert "strange_module" not in sys.modules
     assert load_task("strange", trust=True).gym_id == "strange_module:Strange-v0"
-    assert load_task("strange").stranger == ""  # the user's program has imported it
+    with pytest.raises(TaskError, match="names the module `strange_module`"):
+        load_task("strange")  # that it has been imported vouches for nothing
     monkeypatch.delitem(sys.modules, "strange_module")
 
 
@@ -102,13 +106,131 @@ def test_arguments_name_no_module_and_no_path_elsewhere(kwargs: dict[str, Any], 
         check_names("CartPole-v1", kwargs, "x.toml", tmp_path)
 
 
+HOSTILE = ("os:system", "subprocess:getoutput", "policygen.llm:connect", "Registered-v0", "Registered", "Wrapped-v0")
+COMMANDS = (
+    "tasks",
+    "tasks hostile",
+    "tasks envs/hostile.toml --draft",
+    "run hostile",
+    "prompt hostile",
+    "prompt RUN",
+    "eval RUN",
+    "eval best.json",
+    "show RUN",
+    "plot RUN",
+    "report RUN",
+    "film RUN",
+    "simplify RUN",
+    "export best.json --to c",
+    "sweep hostile --out again",
+    "resume SWEEP",
+    "resume RUN",
+)
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """What a module that is imported for something else could have registered."""
+    wrapper = gym.envs.registration.WrapperSpec("Shell", "os:system", {"command": "touch marker"})
+    gym.register("Registered-v0", "os:system", kwargs={"command": "touch marker"})
+    gym.register("Wrapped-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", additional_wrappers=(wrapper,))
+    yield
+    del gym.registry["Registered-v0"], gym.registry["Wrapped-v0"]
+    gym.registry.pop("system", None)
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = policygen.run("cartpole", policy="linear", iterations=1, episodes=2, final_episodes=2, out=folder).folder
+    return Path(found)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("gym_id", HOSTILE)
+def test_no_command_runs_what_a_file_names_of_modules_that_are_imported(
+    gym_id: str, a_run: Path, workplace: Path, line: Line
+) -> None:
+    import subprocess  # noqa: F401 - imported, as other packages import it
+
+    shell = {"cmd" if "getoutput" in gym_id else "command": "touch marker"} if ":" in gym_id else {}
+    (workplace / "envs").mkdir()
+    kwargs = f"kwargs = {{ {', '.join(f'{k} = {v!r}' for k, v in shell.items())} }}\n"
+    (workplace / "envs" / "hostile.toml").write_text(f'name = "hostile"\ngym_id = "{gym_id}"\n{kwargs}')
+    run = shutil.copytree(a_run, workplace / "RUN")
+    (run / "summary.json").unlink()
+    record = json.loads((run / "task.json").read_text()) | {"gym_id": gym_id, "kwargs": shell}
+    (run / "task.json").write_text(json.dumps(record))
+    best = json.loads((run / "best.json").read_text())
+    for path in (run / "best.json", workplace / "best.json"):
+        path.write_text(json.dumps(best | {"task": record}))
+    (workplace / "SWEEP").mkdir()
+    manifest = f'[[products]]\nllms = ["builtin"]\ntemplates = [""]\nseeds = [0]\ntasks = [{{ task = "{gym_id}" }}]\n'
+    (workplace / "SWEEP" / "sweep.toml").write_text(f'format = "policygen-sweep/1"\n{manifest}')
+    for command in COMMANDS:
+        said = line(*command.split())
+        assert not (workplace / "marker").exists(), command
+        assert "Traceback" not in said.err
+        if command.startswith(("run", "eval", "sweep", "resume", "prompt", "simplify", "film", "tasks h")):
+            assert said.code != 0, command
+            assert f"`{gym_id}`" in said.err or gym_id in said.err, said.err
+            assert ("--trust" in said.err) is (gym_id[:3] not in ("os:", "sub")), said.err
+
+
+@pytest.mark.usefixtures("registered")
+def test_what_is_typed_or_vouched_for_still_is_an_environment_and_nothing_else(workplace: Path, line: Line) -> None:
+    (workplace / "rooms.py").write_text(
+        "from gymnasium.envs.classic_control.cartpole import CartPoleEnv as Room\n"
+        "class NoRoom: pass\n"
+        "def make_room(): return Room()\n"
+        "def make_none(): return 3\n"
+    )
+    for name in ("os:system", "subprocess:getoutput", "rooms:NoRoom", "rooms:make_none"):
+        said = line("tasks", name)
+        assert said.code != 0
+        assert "environment" in said.err
+        assert len(said.err.strip().splitlines()) == 1
+        assert not (workplace / "marker").exists()
+    assert line("tasks", "rooms:Room").code == line("tasks", "rooms:make_room").code == 0
+    # What the user's own program registered, and names itself.
+    gym.register("OwnRoom-v0", "rooms:Room", max_episode_steps=20)
+    try:
+        assert load_task("OwnRoom-v0").max_steps == 20
+        saved = task_from_record(task_to_record(load_task("OwnRoom-v0")))
+        with pytest.raises(TaskError, match=r"OwnRoom-v0, which the module `rooms` makes.*trust=True"):
+            make_env(saved)
+        make_env(vouched(saved)).close()
+    finally:
+        for name in ("OwnRoom-v0", "Room", "make_room", "make_none"):
+            gym.registry.pop(name, None)
+        sys.modules.pop("rooms")
+
+
+@pytest.mark.parametrize("kwargs", [{"command": "touch marker"}, {"max_episode_steps": 3}, {"id": "x"}])
+def test_arguments_of_a_file_are_those_that_the_constructor_takes(kwargs: dict[str, Any]) -> None:
+    for gym_id in ("CartPole-v1", "CartPole", "FrozenLake-v1", "policygen/Nim-v0"):
+        with pytest.raises(TaskError, match=rf"x.toml: .* takes no argument `{next(iter(kwargs))}`; its arguments: "):
+            check_names(gym_id, kwargs, "x.toml")
+    check_names("FrozenLake-v1", {"desc": ["SF", "FG"], "is_slippery": False, "render_mode": None}, "x.toml")
+    with pytest.raises(TaskError, match="`desc` is not a number, a text, or a list or table of these"):
+        check_names("FrozenLake-v1", {"desc": datetime.date(2000, 1, 1)}, "x.toml")
+
+
+def test_arguments_that_a_constructor_hands_to_its_base_class_are_known() -> None:
+    pytest.importorskip("mujoco")
+    check_names("Ant-v5", {"healthy_reward": 0.5, "width": 20, "camera_name": "track"}, "x.toml")
+
+
 def test_plain_arguments_and_paths_inside_the_files_folder_are_fine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inside").mkdir()
-    check_names("ns/Env-v0", {"a": 1, "map_name": "4x4", "desc": ["SF", "FG"], "x": "ant.xml"}, "x", None)
-    check_names("CartPole-v1", {"xml_file": "./inside/x.xml"}, "x", tmp_path / "inside")
+    check_names("FrozenLake-v1", {"map_name": "4x4", "desc": ["SF", "FG"]}, "x", None)
+    pytest.importorskip("mujoco")
+    check_names("Ant-v5", {"frame_skip": 1, "xml_file": "ant.xml"}, "x", None)
+    check_names("Ant-v5", {"xml_file": "./inside/x.xml"}, "x", tmp_path / "inside")
     (tmp_path / "inside" / "link.xml").symlink_to("/etc/hosts")
     with pytest.raises(TaskError, match="names a file elsewhere"):
         check_names("CartPole-v1", {"xml_file": "./inside/link.xml"}, "x", tmp_path / "inside")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from policygen.errors import LogbookError, PlaceError, UsageError
-from policygen.files import damaged, read_plain
+from policygen.files import check_name, damaged, find_resource, read_plain
 from policygen.llm import reads_prompts
 from policygen.reports.compare.foreign import LARGEST, read_foreign
 from policygen.reports.extended import without_extensions
@@ -122,7 +122,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     foreign: list[tuple[str, str, Path]] = []
     suites = [suite] if suite else []
     for source in sources:
-        path = Path(source)
+        path = Path(check_name(source))
         named = _NAMED.fullmatch(source) if not path.exists() else None
         if named is not None:
             foreign.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
@@ -321,6 +321,6 @@ def _foreign_result(label: str, task: str, path: Path, ours: Sequence[Result]) -
     name = task or run.env_id
     known = {result.task for result in ours}
     if name not in known:  # a Gymnasium id means the task of ours that it is the environment of
-        by_id = {load_task(one).gym_id: one for one in known if not task}
+        by_id = {load_task(one).gym_id: one for one in known if not task and find_resource("envs", one, ".toml")}
         name = by_id.get(name, name)
     return Result(name, label, run.score, None, run.episodes, run.calls, run.level, words=run.words)

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from policygen import __version__
 from policygen.errors import PlaceError, UsageError
-from policygen.files import write_named
+from policygen.files import check_name, write_named
 from policygen.outgoing import shown
 from policygen.reports.page.content import RunContent, read_run
 from policygen.reports.page.pictures import curve_picture, decision_map, own_episodes, playing, portrait
@@ -38,6 +38,7 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
         UsageError: the name does not end in .html.
         LogbookError: it is no run and no sweep, it is damaged, or the page cannot be written.
     """
+    check_name(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser prints it as a PDF)")
     run = _run_in(folder)
