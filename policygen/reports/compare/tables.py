@@ -75,8 +75,6 @@ def report_of(field: Field) -> Report:
         notes.append(
             "Published means are tested with Welch's t-test where their spread and runs are known, else as they stand."
         )
-    if pairs:
-        notes.append("P(B > A): the share of all pairs of runs in which that of B is better; a tie counts half.")
     return Report(tuple(sections), tuple(notes), verdict(field, pairs))
 
 
@@ -135,7 +133,17 @@ def _count(value: float | None) -> str:
 
 
 def _differences(pairs: Sequence[Pair]) -> Section:
-    header = ("task", "A", "B", "B - A [95%]", "P(B > A)", "p", "p, Holm", "seeds", "more seeds to settle it")
+    header = (
+        "task",
+        "A",
+        "B",
+        "B - A [95%]",
+        "P(B > A), ties half",
+        "p",
+        "p, Holm",
+        "seeds",
+        "more seeds to settle it",
+    )
     lines = [
         (
             pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, points",
