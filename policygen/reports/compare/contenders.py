@@ -268,13 +268,15 @@ def _result(member: Member, contender: str) -> Result:
     assert summary is not None
     curve = _curve(member)
     known = ~np.isnan(curve["level"])
+    episodes = curve["episodes"].copy()
+    episodes[-1:] = summary.episodes  # earlier versions left out what confirmed a cap
     optimum = member.task.optimum
     return Result(
         member.task.name,
         contender,
         summary.final.mean if summary.final is not None else None,
         member.config.seed,
-        np.append(curve["episodes"][:-1], summary.episodes)[known],  # earlier versions left out what confirmed a cap
+        episodes[known],
         curve["calls"][known] * summary.is_language_model,  # ... and counted requests to what is no model
         curve["level"][known],
         curve["random"][0] if len(curve["random"]) and np.isfinite(curve["random"][0]) else None,
