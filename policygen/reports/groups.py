@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -290,7 +290,9 @@ def centre_name(runs: int) -> str:
     return "interquartile mean" if runs >= FEWEST_FOR_IQM else "mean"
 
 
-def average(xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0) -> Band:
+def average(
+    xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0, mean: Callable[..., Numbers] | None = None
+) -> Band:
     """The mean of step functions, from four on the interquartile mean, with a 95% percentile bootstrap over the runs.
 
     The interquartile mean leaves out the lowest and the highest quarter, fractions of a run included (used for runs by
@@ -300,6 +302,7 @@ def average(xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0) -> 
     Args:
         xs: per run the positions of its steps, increasing; shapes (attempts of the run,).
         levels: per run the level from each step on; same shapes.
+        mean: taken instead, for any number of runs, and called as `numpy.mean` is.
     """
     points = np.unique(np.concatenate(xs))
     if len(points) > MOST_POINTS:
@@ -311,14 +314,15 @@ def average(xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0) -> 
     table = np.array(rows, dtype=np.float64)
     known = ~np.isnan(table).any(axis=0)  # a run without warm-up has no level before its first policy
     points, table = points[known], table[:, known]
-    centre = _centre(table)
+    taken = mean or _centre
+    centre = taken(table, axis=0)
     if len(table) < 2 or not len(points):
         return Band(points, centre, centre, centre)
     from scipy.stats import bootstrap
 
     interval = bootstrap(
         (table,),
-        _centre,
+        taken,
         axis=0,
         vectorized=True,
         n_resamples=RESAMPLES,

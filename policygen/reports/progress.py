@@ -93,12 +93,13 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
         return f"{number}  {': '.join(map(str, (attempt.verdict, *attempt.problems[:1])))}"
     if attempt.score is None:
         return f"{number}  {attempt.verdict}"
-    mark = ""
-    if attempt.accepted:
-        fresh = f", {attempt.validated_mean:.4g} on" if attempt.validated_mean is not None else ""
-        mark = f"  best so far{fresh}{f' {attempt.validated_episodes} other episodes' if fresh else ''}"
-    tuned = f", tuned from {attempt.proposed_score.mean:.4g}" if attempt.proposed_score is not None else ""
-    return f"{number}  {attempt.score}{tuned}{mark}  ({attempt.verdict}){_spending(run)}"
+    before = f"{attempt.proposed_score.mean:.4g} before tuning" if attempt.proposed_score is not None else ""
+    score, told = str(attempt.score), [before]
+    if attempt.accepted and attempt.validated_mean is not None:
+        score = f"{attempt.validated_mean:.4g} on {attempt.validated_episodes} held-out episodes"
+        told = [f"search score {attempt.score.mean:.4g}", before]
+    beside = f" ({'; '.join(filter(None, told))})" if any(told) else ""
+    return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){_spending(run)}"
 
 
 def share_lines(among: Sequence[Share]) -> list[str]:

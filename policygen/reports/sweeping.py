@@ -73,7 +73,8 @@ class SweepTerminal:
         words = f"{outcome.score:.6g}" if outcome.score is not None else outcome.state
         if outcome.sentence:
             words += f": {outcome.sentence[:_LONGEST]}"
-        return f"{number:>4}/{len(sweep.cells)}  {outcome.key}: {words}  ({duration(outcome.seconds)}){self._left()}"
+        took = f"  ({duration(outcome.seconds)})" if outcome.seconds is not None else ""
+        return f"{number:>4}/{len(sweep.cells)}  {outcome.key}: {words}{took}{self._left()}"
 
     def _left(self) -> str:
         """How long the rest will take, if it takes as long as what is done."""

@@ -158,6 +158,12 @@ class Logbook:
         if time.monotonic() - self._buffer_saved > SECONDS_BETWEEN_BUFFER_SAVES:
             self.save_buffer(buffer)
 
+    def settle(self, attempts: Sequence[Attempt]) -> None:
+        """Write the last attempt anew, which has been counted more episodes since it was recorded."""
+        log = self.folder / "attempts.jsonl"
+        kept = _lines(_first_attempts(log, len(attempts) - 1))
+        write_atomically(log, kept + json_line(_attempt_record(attempts[-1])))
+
     def save_best(self, attempt: Attempt) -> None:
         """Write the policy of the best attempt."""
         if attempt.policy is not None:

@@ -132,12 +132,14 @@ class Summary:
             answers that came from a cache and cost nothing.
         shares: what each of several models contributed; empty for one.
         usd: None where a price is unknown.
-        episodes, env_steps: spent while searching; the final score's are not among them.
+        episodes, env_steps: all that the run played before its final score: random actions, scores, tuning, validation
+            and what confirmed that a cap is reached. Attempts, curves, tables and pages count the same.
         best_attempt: None where no reply was a policy; then there is no `final` score either.
         best_score: of the best policy, exact or on episodes that did not choose it.
         search_score: what it was chosen by.
         solved: whether the final score reaches the task's threshold; None where the task has none.
-        optimum: the best known score, and `optimum_reached`, whether the final score shows that it is reached.
+        optimum: the best known score, and `optimum_reached`, whether the final score reaches it: exactly, in all of its
+            episodes, or by the one-sided 95% bound of their mean.
         stopped: why the search ended, as a sentence.
         assumed: what was assumed about a task without a task file.
         finished: False for what an interrupted run had found and spent; it has no final score yet.
@@ -219,6 +221,7 @@ CURVE_COLUMNS = (
 def curve_csv(attempts: Sequence[Attempt]) -> str:
     """One row per attempt: its own score, the best so far, and what had been spent by then (running totals).
 
+    `calls` are requests to a language model, as `llm_calls` of the summary; `episodes` are defined there, too.
     `proposed` is the score before tuning, empty where nothing was tuned. `best` is the score of the best policy on
     episodes that did not choose it (or its exact score), `best_search` the one that it was chosen by.
     """
@@ -228,7 +231,7 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
     calls = tokens_in = tokens_out = 0
     usd: float | None = 0.0
     for attempt in attempts:
-        calls += attempt.calls
+        calls += attempt.llm_calls
         tokens_in += attempt.tokens_in
         tokens_out += attempt.tokens_out
         usd = None if usd is None or attempt.usd is None else usd + attempt.usd

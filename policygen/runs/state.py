@@ -13,6 +13,7 @@ from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted
+from policygen.llm import read_spec
 from policygen.llm.messages import Message
 from policygen.policies.lines import Problem
 from policygen.policies.normalise import Definition, definitions, normalisable
@@ -88,7 +89,7 @@ class Attempt:
         usd: None where the price is unknown. `price`: the same, with answers from a cache at what they cost when they
             were asked for, so that whose turn is next does not depend on it.
         llm_seconds: time spent waiting for the model.
-        episodes, env_steps: totals of the run after this attempt.
+        episodes, env_steps: totals of the run after this attempt, see `Summary`; the last attempt has those of the run.
         stopped: the budget that this attempt, unrepaired or unscored, used up; the run ends with its round.
         best_mean, best_episodes: the score by which the best after this attempt was chosen, and the episodes that it
             rests on (0 when exact).
@@ -135,6 +136,12 @@ class Attempt:
     wall_seconds: float = 0.0
     kind: AttemptKind = "proposal"
     shaping: Shaping | None = None
+
+    @property
+    def llm_calls(self) -> int:
+        """The requests that went to a language model: none of those to `builtin`."""
+        entry = read_spec(self.model).entry
+        return self.calls if entry is None or entry.is_language_model else 0
 
     @property
     def has_policy(self) -> bool:
@@ -295,6 +302,16 @@ class Search:
         if len(self.attempts) > RECENT and (old := self.attempts[-RECENT - 1]) is not self.best:
             old.pack(self.task)
         return attempt
+
+    def settle(self, last: Attempt) -> None:
+        """Put the last attempt as the search ends, with what confirmed the best, in the place of the recorded one."""
+        recorded, validation = self.attempts[-1], self.validation
+        if last is recorded:
+            return
+        if validation is not None:
+            last = replace(last, validated_mean=validation.mean, validated_episodes=validation.episodes)
+        self.best = last if self.best is recorded else self.best
+        self.attempts[-1] = last
 
     def next_round(self, config: RunConfig) -> list[Context]:
         """What the prompts of the next round are rendered from, one for each candidate; none after the last round.

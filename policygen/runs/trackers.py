@@ -141,7 +141,7 @@ class _Totals:
         self._usd: float | None = 0.0
 
     def after(self, attempt: Attempt) -> dict[str, float]:
-        self._calls += attempt.calls
+        self._calls += attempt.llm_calls
         self._tokens += attempt.tokens_in + attempt.tokens_out
         self._usd = None if self._usd is None or attempt.usd is None else self._usd + attempt.usd
         numbers = {

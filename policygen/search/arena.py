@@ -251,6 +251,12 @@ class Arena:
             wall_seconds=now - self._started,
         )
 
+    def settled(self, last: Attempt) -> Attempt:
+        """The last attempt with all episodes of the run: a cap is confirmed after the attempt was recorded."""
+        if last.episodes == self.ledger.episodes:
+            return last
+        return replace(self.stamped(last, 0.0), seconds=last.seconds)
+
 
 def warm_up_seeds(config: RunConfig) -> tuple[int, ...]:
     """The seeds that random actions are played on."""

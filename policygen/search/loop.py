@@ -47,10 +47,8 @@ def optimize(
                 yield search.keep(assess_random_actions(arena))
             while contexts := search.next_round(config):
                 search.validation = confirm_best(search, arena)
-                if reason := nothing_left_to_gain(search.unbiased_score, search.task, config):
-                    search.stopped = reason
-                    return
-                if reason := given_up(search.attempts, config):
+                unbiased = search.unbiased_score
+                if reason := nothing_left_to_gain(unbiased, search.task, config) or given_up(search.attempts, config):
                     raise BudgetExhausted(reason)
                 arena.be_careful(correspondence.repeats)
                 scorable = steered(contexts[: arena.scorable(len(contexts))], correspondence)
@@ -69,3 +67,5 @@ def optimize(
         except BudgetExhausted as error:
             search.stopped = str(error)
         yield from tuned_on(search, arena)
+        if search.attempts:
+            search.settle(arena.settled(search.attempts[-1]))

@@ -92,10 +92,14 @@ class Run:
             cache=self.cache,
             steering=Steering(self.folder),
         )
+        recorded = self.search.attempts[-1] if self.search.attempts else None
         try:
             for attempt in optimize(self.search, self.config, self.proposer, correspondence):
                 self.logbook.record_attempt(attempt, self.search.buffer)
+                recorded = attempt
                 yield attempt
+            if recorded is not None and self.search.attempts[-1] is not recorded:
+                self.logbook.settle(self.search.attempts)
         except BaseException:
             self.logbook.release()  # whoever goes on may be another process
             raise
@@ -187,12 +191,18 @@ def summarise(run: Run, seconds: float) -> Summary:
         final=final_score(final) if final is not None else None,
         solved=(final is not None and final.mean >= solved) if solved is not None else None,
         optimum=optimum.value if optimum is not None else None,
-        optimum_reached=reaches(final, optimum.value, NEGLIGIBLE) if optimum is not None else None,
+        optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,
         stopped=search.stopped,
         assumed=tuple(search.task.assumed),
         wall_seconds=round((search.attempts[-1].wall_seconds if search.attempts else 0.0) + seconds, 3),
         llm_seconds=round(ledger.llm_seconds, 3),
     )
+
+
+def _is_optimal(final: Score | None, optimum: float) -> bool:
+    """Whether a final score reaches the optimum: exactly, by the bound of its mean, or in every one of its episodes."""
+    every = final is not None and bool(final.returns) and min(final.returns) >= optimum
+    return every or reaches(final, optimum, NEGLIGIBLE)
 
 
 def carry_out(

@@ -82,13 +82,16 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a cell: its final score where it has one, or why it did not end, in a sentence."""
+    """What became of a cell: its final score where it has one, or why it did not end, in a sentence.
+
+    `seconds` is None where nobody measured how long it took, as in a run that was told to break off.
+    """
 
     key: str
     state: State
     sentence: str = ""
     score: float | None = None
-    seconds: float = 0.0
+    seconds: float | None = None
 
 
 Event = Progress | Note | Outcome

@@ -71,7 +71,8 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     assert first == "cartpole (CartPole-v1), table policy, proposals from compatible:m"
     assert [line.split()[0] for line in attempts] == ["0/4", "1/4", "2/4", "3/4", "4/4"]
     assert "random actions: " in attempts[0]
-    assert "best so far" in attempts[1]
+    # One number stands for the policy, and the others say what they are.
+    assert re.search(r"  1/4  new best: [\d.]+ on 5 held-out episodes \(search score [\d.]+\)  \(", attempts[1])
     assert "no policy: no policy was found" in attempts[2]
     assert "against the best" in attempts[3]
     assert attempts[4].endswith("[4 calls, 8,400 tokens, cost unknown]")
@@ -137,7 +138,7 @@ def test_a_terminal_shows_a_live_panel_and_is_left_clean(terminal: Terminal, tmp
         assert eventually(lambda: "ended with 0" in terminal.screen)
     screen = terminal.screen
     assert terminal.cursor_is_visible
-    assert screen.count("best so far") >= 2
+    assert screen.count("new best: ") >= 2
     after = screen.split("stopped: all 4 iterations are done")[1]
     assert "final score: " in after
     assert "time " not in after

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from policygen.reports.sweeping import SweepTerminal, closing_words, way_on
 from policygen.sweeps.conduct import open_sweep
+from policygen.sweeps.crew import broken_off
 from policygen.sweeps.plan import Plan, product_of
 from policygen.sweeps.worker import Note, Outcome, Progress
 
@@ -38,6 +39,8 @@ def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: py
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("   2/4  nim-builtin-s2: 1  (1 min 15 s), about ")
     assert second == "cartpole-builtin-s1: waiting 2 s \\x1b[31m"
+    terminal(broken_off("cartpole-builtin-s1", None))
+    assert " s)" not in capsys.readouterr().out  # nobody measured how long it took
     sweep.release()
 
 

@@ -34,6 +34,8 @@ def test_the_fifteen_tasks_have_all_published_figures() -> None:
     suite = load_suite("props15")
     assert len(suite.tasks) == 15
     columns = {column.name: column.scores for column in suite.published}
+    for column in suite.published:  # how many runs is said where the source says it
+        assert (column.runs == 10) is ("10 runs" in column.source), column.name
     assert all(set(columns[name]) == set(suite.tasks) for name in ("ProPS", "ProPS+"))
     best = {task: max(scores[task][0] for scores in columns.values() if task in scores) for task in suite.tasks}
     assert best["hopper"] == 716.90

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -15,10 +16,9 @@ from policygen.reports.compare.statistics import (
     fewest_pairs,
     fewest_runs,
     holm,
-    interquartile_mean,
     interval_over_seeds,
     mean_of_means,
-    pooled_iqm,
+    p_against_mean,
     probability_of_improvement,
     seeds_needed,
     shuffle_p,
@@ -29,6 +29,8 @@ from policygen.reports.style import Numbers
 
 SURE = 0.05  # corrected p-value from which a difference counts as settled
 ALL_TASKS = "all tasks"
+PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
+Standing = Literal["above", "highest", "level", "lower"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Row:
     """A contender on a task, over its runs; costs are means over runs, None where unknown or not counted.
 
     Attributes:
-        mean_interval, iqm_interval: 95% bootstrap over runs; None for one run.
+        mean_interval: 95% bootstrap over runs; None for one run.
+        episodes: before the final score, see `runs.records.Summary`.
         exact: whether all scores are exact, so that runs differ in the policies they found and in nothing else.
     """
 
@@ -45,9 +48,7 @@ class Row:
     runs: int
     mean: float
     std: float
-    iqm: float
     mean_interval: Interval | None
-    iqm_interval: Interval | None
     calls: float | None
     tokens: float | None
     usd: float | None
@@ -63,7 +64,7 @@ class Pair:
     Attributes:
         gain: mean difference, over runs of the same seed where both have some.
         interval: its 95% bootstrap interval, None for single runs.
-        better: the probability that a run of `second` is better than one of `first`.
+        better: the probability that a run of `second` is better than one of `first`; a tie counts half.
         p: of a permutation test; `corrected` for being one of many such tests (Holm).
         seeds: over how many shared seeds a task; 0 where runs are not paired.
         more: how many further seeds would likely settle it: 0 where it is settled, None where none would.
@@ -129,9 +130,7 @@ def _row(task: str, contender: str, runs: Sequence[Result]) -> Row:
         len(runs),
         float(scores.mean()),
         float(scores.std(ddof=1)) if len(scores) > 1 else 0.0,
-        float(interquartile_mean(scores)),
         interval_over_seeds(scores),
-        interval_over_seeds(scores, interquartile_mean),
         cost([run.llm_calls if run.seed is not None else _last(run.calls) for run in runs]),
         cost([run.tokens for run in runs]),
         cost([run.usd for run in runs]),
@@ -251,10 +250,50 @@ def _spread(strata: Sequence[Numbers]) -> float:
 
 
 def aggregates(field: Field) -> dict[str, tuple[float, Interval | None]]:
-    """The interquartile mean in points over all runs, with its interval, of contenders that have runs of every task."""
+    """The mean in points over all tasks, with its interval, of contenders that have runs of every task."""
     found = {}
     for contender in field.contenders:
         if all(field.of(task, contender) for task in field.tasks):
             strata = [scale_of(field, task).points(field.scores(task, contender)) for task in field.tasks]
-            found[contender] = (float(pooled_iqm(strata)), stratified_interval(strata, pooled_iqm))
+            found[contender] = (float(mean_of_means(strata)), stratified_interval(strata, mean_of_means))
     return found
+
+
+def best_published(field: Field, task: str) -> float | None:
+    """The highest published mean of a task."""
+    return max((column.scores[task][0] for column in field.published if task in column.scores), default=None)
+
+
+def standings(field: Field, contender: str) -> dict[str, Standing]:
+    """How a contender's mean stands to the published ones, by task.
+
+    It is above them only where a test of each says so, corrected for the number of tasks (see `p_against_mean`); where
+    it merely is the highest number, it is called that. Within the published digits of the best it is level.
+    """
+    compared: dict[str, tuple[float, float]] = {}
+    for task in field.tasks:
+        best, scores = best_published(field, task), field.scores(task, contender)
+        if best is not None and len(scores):
+            columns = [(*column.scores[task], column.runs) for column in field.published if task in column.scores]
+            compared[task] = float(scores.mean()) - best, max(p_against_mean(scores, *one) for one in columns)
+    found: dict[str, Standing] = {}
+    for (task, (gain, _)), level in zip(compared.items(), holm([p for _, p in compared.values()]), strict=True):
+        if abs(gain) < PUBLISHED_DIGITS:
+            found[task] = "level"
+        else:
+            found[task] = "lower" if gain < 0 else "above" if level <= SURE else "highest"
+    return found
+
+
+def surely_highest(field: Field, pairs: Sequence[Pair], task: str) -> str | None:
+    """The contender that tests find above every other and above the published columns on a task, if there is one."""
+    present = [name for name in field.contenders if field.of(task, name)]
+    sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SURE]
+    beaten = [(pair.second, pair.first) if pair.gain > 0 else (pair.first, pair.second) for pair in sure]
+    for name in present:
+        if sum(winner == name for winner, _ in beaten) < len(present) - 1:
+            continue
+        standing = standings(field, name).get(task)
+        if standing == "above" or (standing is None and len(present) > 1):
+            return name
+    return None

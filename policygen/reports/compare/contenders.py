@@ -146,9 +146,14 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     notes += longer + _in_common(finished, as_asked, by) + _unread(finished)
     notes += [f"{words}: {label}" for words, label in dict.fromkeys((r.words, r.contender) for r in results if r.words)]
     tasks = {result.task for result in results}
+    names = {result.contender for result in results}
     columns = [column for name in dict.fromkeys(suites) for column in load_suite(name).published]
     published = tuple(
-        replace(column, scores={task: score for task, score in column.scores.items() if task in tasks})
+        replace(
+            column,
+            name=f"{column.name} (published)" if column.name in names else column.name,
+            scores={task: score for task, score in column.scores.items() if task in tasks},
+        )
         for column in columns
         if tasks & set(column.scores)
     )
@@ -268,14 +273,16 @@ def _result(member: Member, contender: str) -> Result:
         )
     curve = _curve(member)
     known = ~np.isnan(curve["level"])
+    episodes = curve["episodes"].copy()
+    episodes[-1:] = summary.episodes  # earlier versions left out what confirmed a cap
     optimum = member.task.optimum
     return Result(
         member.task.name,
         contender,
         summary.final.mean if summary.final is not None else None,
         member.config.seed,
-        curve["episodes"][known],
-        curve["calls"][known],
+        episodes[known],
+        curve["calls"][known] * summary.is_language_model,  # ... and counted requests to what is no model
         curve["level"][known],
         curve["random"][0] if len(curve["random"]) and np.isfinite(curve["random"][0]) else None,
         optimum.value if optimum is not None else member.task.solved,
@@ -323,4 +330,12 @@ def _foreign_result(label: str, task: str, path: Path, ours: Sequence[Result]) -
     if name not in known:  # a Gymnasium id means the task of ours that it is the environment of
         by_id = {load_task(one).gym_id: one for one in known if not task and find_resource("envs", one, ".toml")}
         name = by_id.get(name, name)
+    where = f"{label}:{task}={path}" if task else f"{label}={path}"
+    if known and name not in known:
+        of = ", ".join(sorted(known))
+        raise UsageError(
+            f"{where}: none of the runs is of the task {name!r}; write {label}:TASK={path}, TASK one of {of}"
+        )
+    if label in {result.contender for result in ours}:
+        raise UsageError(f"{where}: {label!r} is the name of runs that are compared; write another label")
     return Result(name, label, run.score, None, run.episodes, run.calls, run.level, words=run.words)

@@ -47,11 +47,10 @@ _RC: dict[Any, Any] = {
 def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str = "episodes") -> Path:
     """Draw a comparison into `path`; returns the path.
 
-    A panel for each task: the interquartile mean (of three runs and fewer the mean) of the best score so far, on the
-    seeds of each run's own search, with a 95% bootstrap band, dashed where all runs had ended; at the right the final
-    scores, on seeds that no search saw, with their 95% intervals; horizontal lines are the published columns (the best
-    of them solid) and what random actions score (dotted). With several tasks two more panels: performance profiles, and
-    the interquartile mean in points.
+    A panel for each task: the mean of the best score so far, on the seeds of each run's own search, with a 95%
+    bootstrap band, dashed where all runs had ended; at the right the mean of the final scores, on seeds that no search
+    saw, with its 95% interval; horizontal lines are the published columns (the best of them solid) and what random
+    actions score (dotted). With several tasks two more panels: performance profiles, and the mean in points.
 
     Args:
         path: a .png, .svg or .pdf file.
@@ -152,7 +151,7 @@ def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any]
     curves = [(getattr(run, x), run.level) for run in runs if len(run.level) and len(getattr(run, x))]
     if not curves:
         return []
-    band = average([at for at, _ in curves], [level for _, level in curves])
+    band = average([at for at, _ in curves], [level for _, level in curves], mean=np.mean)
     if not len(band.x):
         return []
     color = look["color"]
@@ -209,13 +208,13 @@ def _draw_profiles(axes: Axes, field: Field) -> None:
 
 def _draw_points(axes: Axes, field: Field) -> None:
     found = aggregates(field)
-    for i, (name, (iqm, interval)) in enumerate(found.items()):
+    for i, (name, (mean, interval)) in enumerate(found.items()):
         look = _looks(field)[name]
-        arms = [[iqm - interval[0]], [interval[1] - iqm]] if interval is not None else None
-        axes.errorbar([iqm], [-i], xerr=arms, fmt=look["marker"], color=look["color"], markersize=4, capsize=2)
+        arms = [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
+        axes.errorbar([mean], [-i], xerr=arms, fmt=look["marker"], color=look["color"], markersize=4, capsize=2)
     axes.set_yticks([-i for i in range(len(found))], [textwrap.fill(name, 22) for name in found])
     axes.set_ylim(-len(found) + 0.4, 0.6)
-    axes.set_title("interquartile mean over all tasks")
+    axes.set_title("mean over all tasks")
     axes.set_xlabel("points, with the 95% interval")
     axes.tick_params(length=2, pad=1.5, width=0.6)
 

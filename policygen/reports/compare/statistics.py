@@ -1,7 +1,8 @@
 """The statistics of a comparison: of scores over seeds, of differences over shared seeds, of many tests at once.
 
-After Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice": interquartile means,
-bootstrap intervals that resample the runs of each task (stratified), performance profiles, probability of improvement.
+After Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice": bootstrap intervals
+that resample the runs of each task (stratified), performance profiles, probability of improvement. What is compared is
+the mean everywhere: intervals, differences, tests and the order of contenders are of one quantity.
 Every figure is the same whenever it is computed: the resampling is seeded.
 """
 
@@ -25,16 +26,8 @@ MOST_SEEDS = 10_000
 Interval = tuple[float, float]
 
 
-def interquartile_mean(values: Numbers, axis: int = -1) -> Numbers:
-    """The mean of what is left without the lowest and the highest quarter, whole runs (`scipy.stats.trim_mean`)."""
-    from scipy.stats import trim_mean
-
-    result: Numbers = np.asarray(trim_mean(values, 0.25, axis=axis))
-    return result
-
-
-def interval_over_seeds(values: Numbers, statistic: Callable[..., Numbers] = np.mean) -> Interval | None:
-    """The 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of a statistic over the runs of one task.
+def interval_over_seeds(values: Numbers) -> Interval | None:
+    """The 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of the mean over the runs of one task.
 
     None for a single run; of a handful of runs it is too narrow rather than too wide.
     """
@@ -46,7 +39,7 @@ def interval_over_seeds(values: Numbers, statistic: Callable[..., Numbers] = np.
 
     found = bootstrap(
         (values,),
-        lambda sample, axis: statistic(sample, axis=axis),
+        np.mean,
         vectorized=True,
         n_resamples=RESAMPLES,
         confidence_level=LEVEL,
@@ -80,11 +73,6 @@ def mean_of_means(strata: Sequence[Numbers]) -> Numbers:
     """The mean over tasks of the mean over runs; every task counts the same."""
     result: Numbers = np.mean([np.mean(values, axis=-1) for values in strata], axis=0)
     return result
-
-
-def pooled_iqm(strata: Sequence[Numbers]) -> Numbers:
-    """The interquartile mean over the runs of all tasks together, as rliable aggregates normalised scores."""
-    return interquartile_mean(np.concatenate([np.asarray(values) for values in strata], axis=-1))
 
 
 def probability_of_improvement(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
@@ -131,6 +119,24 @@ def shuffle_p(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
         shuffled += orders[:, : len(one)].mean(axis=1) - orders[:, len(one) :].mean(axis=1)
     extreme = np.count_nonzero(np.abs(shuffled) >= abs(observed) * (1 - 1e-12))
     return float((extreme + 1) / (FLIPS + 1))
+
+
+def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | None) -> float:
+    """The two-sided p-value of the difference between runs and a mean published elsewhere; 1.0 for a single run.
+
+    Welch's t-test where the standard deviation and the number of runs are published, else Student's of our runs against
+    the mean as it stands. Where no run differs from another a t-test knows no error: then it is a sign test, 2/2^n.
+    """
+    from scipy.stats import ttest_1samp, ttest_ind_from_stats
+
+    n = len(scores)
+    if n < 2:
+        return 1.0
+    alike = float(np.ptp(scores)) <= 1e-9 * max(1.0, abs(mean))
+    if std and runs and runs > 1:
+        spread = 0.0 if alike else float(np.std(scores, ddof=1))
+        return float(ttest_ind_from_stats(float(scores.mean()), spread, n, mean, std, runs, equal_var=False).pvalue)
+    return 2.0 / 2**n if alike else float(ttest_1samp(scores, mean).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 from policygen.errors import UsageError
 from policygen.files import write_named
 from policygen.policies.export.latex import escaped
-from policygen.reports.compare.comparison import ALL_TASKS, Pair, Row, aggregates, pairs_of, rows_of
+from policygen.reports.compare.comparison import (
+    ALL_TASKS,
+    Pair,
+    Row,
+    aggregates,
+    best_published,
+    pairs_of,
+    rows_of,
+    surely_highest,
+)
 from policygen.reports.compare.contenders import Field
-from policygen.reports.compare.words import best_published, in_brackets, more_seeds, number, verdict
-from policygen.reports.groups import FEWEST_FOR_IQM
+from policygen.reports.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.reports.progress import duration
 from policygen.reports.tables import as_csv
 
@@ -47,15 +55,15 @@ class Report:
 def report_of(field: Field) -> Report:
     """The comparison of what takes part."""
     rows, pairs = rows_of(field), pairs_of(field)
-    sections = [_scores(field, rows)]
+    sections = [_scores(field, rows, pairs)]
     if len(field.tasks) > 1 and (points := _points(field)).rows:
         sections.append(points)
     sections.append(_details(rows))
     if pairs:
         sections.append(_differences(pairs))
     notes = [
-        "Scores: mean ± standard deviation over runs [95% bootstrap interval of the mean]; of several in a row the "
-        "highest is bold.",
+        "Scores: mean ± standard deviation over runs [95% bootstrap interval of the mean]; bold is what tests find "
+        "above all others in its row (p ≤ 0.05, corrected after Holm). All that is compared are means.",
         *(f"{note[:1].upper()}{note[1:]}." for note in field.notes),
         *(f"{column.name}: {column.source}." for column in field.published),
     ]
@@ -63,27 +71,30 @@ def report_of(field: Field) -> Report:
         notes.insert(1, f"Intervals that rest on fewer than {FEWEST_FOR_INTERVAL} runs are too narrow.")
     if any(pair.task == ALL_TASKS for pair in pairs) or len(field.tasks) > 1:
         notes.append("Points: 0 is what random actions score, 100 the best known score of the task, or the solved one.")
+        if lacking := [name for name in field.contenders if not all(field.of(task, name) for task in field.tasks)]:
+            notes.append(f"Without runs of every task, and so without a mean over all tasks: {', '.join(lacking)}.")
+    if field.published:
+        notes.append(
+            "Published means are tested with Welch's t-test where their spread and runs are known, else as they stand."
+        )
     return Report(tuple(sections), tuple(notes), verdict(field, pairs))
 
 
-def _scores(field: Field, rows: Sequence[Row]) -> Section:
+def _scores(field: Field, rows: Sequence[Row], pairs: Sequence[Pair]) -> Section:
     """Tasks down, contenders and published columns across."""
     by_place = {(row.task, row.contender): row for row in rows}
     cells, bold = [], set()
     for i, task in enumerate(field.tasks):
-        line, means = [task], []
+        line = [task]
         for contender in field.contenders:
             row = by_place.get((task, contender))
             line.append(_score(row) if row is not None else "")
-            means.append(row.mean if row is not None else None)
         for column in field.published:
             mean, std = column.scores.get(task, (None, None))
             spread = f" ± {number(std)}" if std is not None else ""
             line.append(f"{number(mean)}{spread}" if mean is not None else "")
-            means.append(mean)
-        best = max((mean for mean in means if mean is not None), default=None)
-        if sum(mean is not None for mean in means) > 1:
-            bold |= {(i, j + 1) for j, mean in enumerate(means) if mean is not None and mean == best}
+        if (best := surely_highest(field, pairs, task)) is not None:
+            bold.add((i, 1 + field.contenders.index(best)))
         cells.append(tuple(line))
     header = ("task", *field.contenders, *(column.name for column in field.published))
     return Section("Scores", header, tuple(cells), frozenset(bold))
@@ -95,16 +106,12 @@ def _score(row: Row) -> str:
 
 
 def _points(field: Field) -> Section:
-    rows = tuple((name, f"{number(iqm)}{in_brackets(ci)}") for name, (iqm, ci) in aggregates(field).items())
-    return Section(
-        "Over all tasks", ("contender", "interquartile mean in points [95% interval, stratified by task]"), rows
-    )
+    rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in aggregates(field).items())
+    return Section("Over all tasks", ("contender", "mean in points [95% interval, stratified by task]"), rows)
 
 
 def _details(rows: Sequence[Row]) -> Section:
-    header = (
-        *("task", "contender", "runs", "mean", "std", "IQM [95%]", "LLM calls", "tokens", "USD", "episodes", "time"),
-    )
+    header = ("task", "contender", "runs", "mean", "std", "LLM calls", "tokens", "USD", "episodes", "time")
     lines = [
         (
             row.task,
@@ -112,7 +119,6 @@ def _details(rows: Sequence[Row]) -> Section:
             str(row.runs),
             number(row.mean),
             number(row.std) if row.runs > 1 else "",
-            f"{number(row.iqm)}{in_brackets(row.iqm_interval)}" if row.runs >= FEWEST_FOR_IQM else "",
             _count(row.calls),
             _count(row.tokens),
             "" if row.usd is None else f"{row.usd:.4f}",
@@ -129,7 +135,17 @@ def _count(value: float | None) -> str:
 
 
 def _differences(pairs: Sequence[Pair]) -> Section:
-    header = ("task", "A", "B", "B - A [95%]", "P(B > A)", "p", "p, Holm", "seeds", "more seeds to settle it")
+    header = (
+        "task",
+        "A",
+        "B",
+        "B - A [95%]",
+        "P(B > A), ties half",
+        "p",
+        "p, Holm",
+        "seeds",
+        "more seeds to settle it",
+    )
     lines = [
         (
             pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, points",
@@ -144,7 +160,7 @@ def _differences(pairs: Sequence[Pair]) -> Section:
         )
         for pair in pairs
     ]
-    title = "Differences, over runs of the same seed; p of permutation tests, corrected after Holm"
+    title = "Differences of means, over runs of the same seed; p of permutation tests, corrected after Holm"
     return Section(title, header, tuple(lines))
 
 
@@ -156,7 +172,9 @@ def _p(value: float) -> str:
 
 
 def write_report(field: Field, path: Path) -> list[Path]:
-    """Write a comparison as .md, .csv, .tex or .html; CSV has the pairs in a second file. Returns what was written.
+    """Write a comparison as .md, .csv, .tex or .html; returns what was written.
+
+    CSV has the runs, one a row, in a second file, NAME-runs.csv, and the pairs in a third, NAME-pairs.csv.
 
     Raises:
         UsageError: another suffix.
@@ -167,12 +185,12 @@ def write_report(field: Field, path: Path) -> list[Path]:
         raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + name for name in FORMATS)}")
     if kind == "csv":
         pairs = pairs_of(field)
-        write_named(path, as_csv(frame_of(field)))
-        if not pairs:
-            return [path]
-        second = path.with_name(f"{path.stem}-pairs.csv")
-        write_named(second, as_csv(_pair_frame(pairs)))
-        return [path, second]
+        frames = {path: frame_of(field), path.with_name(f"{path.stem}-runs.csv"): _run_frame(field)}
+        if pairs:
+            frames[path.with_name(f"{path.stem}-pairs.csv")] = _pair_frame(pairs)
+        for place, frame in frames.items():
+            write_named(place, as_csv(frame))
+        return list(frames)
     write_named(path, _WRITERS[kind](report_of(field)))
     return [path]
 
@@ -184,15 +202,28 @@ def frame_of(field: Field) -> pd.DataFrame:
     records: list[dict[str, Any]] = []
     for row in rows_of(field):
         record = asdict(row)
-        for name in ("mean", "iqm"):
-            interval = record.pop(f"{name}_interval") or (None, None)
-            record[f"{name}_low"], record[f"{name}_high"] = interval
+        record["mean_low"], record["mean_high"] = record.pop("mean_interval") or (None, None)
         best = best_published(field, row.task)
         records.append({**record, "published": False, "best_published": best, "source": ""})
     for column in field.published:
         for task, (mean, std) in column.scores.items():
             said = {"task": task, "contender": column.name, "runs": column.runs, "mean": mean, "std": std}
             records.append({**said, "published": True, "source": column.source})
+    return pd.DataFrame(records).convert_dtypes()
+
+
+def _run_frame(field: Field) -> pd.DataFrame:
+    """A row for each run: its final score, by seed."""
+    import pandas as pd
+
+    columns = ("seed", "score", "exact", "llm_calls", "tokens", "usd", "seconds")
+    records = [
+        {"task": task, "contender": name, **{column: getattr(run, column) for column in columns}}
+        | {"episodes": run.episodes[-1] if len(run.episodes) else None}
+        for task in field.tasks
+        for name in field.contenders
+        for run in field.of(task, name)
+    ]
     return pd.DataFrame(records).convert_dtypes()
 
 

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from policygen.reports.compare.comparison import SURE, Pair, rows_of
+from policygen.reports.compare.comparison import SURE, Pair, rows_of, standings
 from policygen.reports.compare.contenders import Field
 from policygen.reports.compare.statistics import Interval
 
 MOST_SENTENCES = 4
 MOST_GUESSED = 100  # further seeds that are named as a number
-PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
 
 
 def number(value: float) -> str:
@@ -64,8 +63,8 @@ def _between(field: Field, pairs: Sequence[Pair]) -> str:
     duels = [pair if pair.second == best else _turned(pair) for pair in found if best in (pair.first, pair.second)]
     surely = [pair.first for pair in duels if pair.corrected <= SURE and pair.gain > 0]
     open_ones = [pair for pair in duels if pair.first not in surely]
-    words = f"{best} is ahead of the {len(duels)} others on {_where(duels[0])}"
-    words += f", surely of {' and '.join(surely)}" if surely else ", but surely of none"
+    words = f"{best} is highest of {len(duels) + 1} on {_where(duels[0])}"
+    words += f", surely above {' and '.join(surely)}" if surely else ", surely above none of them"
     words += f"; {_basis(duels[0])}."
     return " ".join([words, *map(_in_words, open_ones[:MOST_SENTENCES])])
 
@@ -130,26 +129,21 @@ def _seeds(count: int) -> str:
     return f"{count} seed{'s' * (count > 1)} each"
 
 
-def best_published(field: Field, task: str) -> float | None:
-    """The highest published mean of a task."""
-    return max((column.scores[task][0] for column in field.published if task in column.scores), default=None)
-
-
 def _against_published(field: Field, contender: str) -> str:
-    """On how many tasks a contender's mean is above the best published one."""
-    better: list[str] = []
-    level: list[str] = []
-    behind: list[str] = []
-    for task in field.tasks:
-        best, scores = best_published(field, task), field.scores(task, contender)
-        if best is None or not len(scores):
-            continue
-        gain = float(scores.mean()) - best
-        (level if abs(gain) < PUBLISHED_DIGITS else better if gain > 0 else behind).append(task)
-    known = len(better) + len(level) + len(behind)
-    if not known:
+    """On how many tasks a contender is above the published columns, by test, and on which it is the highest or not."""
+    found = standings(field, contender)
+    if not found:
         return ""
-    words = [f"{contender} is above the best published column on {len(better)} of {known} tasks"]
-    words += [f"level with it on {len(level)} ({', '.join(level)})"] if level else []
-    words += [f"below it on {len(behind)} ({', '.join(behind)})"] if behind else []
+
+    def those(standing: str) -> list[str]:
+        return [task for task, one in found.items() if one == standing]
+
+    words = [f"{contender} is above every published column on {len(those('above'))} of {len(found)} tasks"]
+    for standing, said in (
+        ("highest", "highest, though no test says so, on"),
+        ("level", "level with the best of them on"),
+        ("lower", "lower than the best of them on"),
+    ):
+        if tasks := those(standing):
+            words.append(f"{said} {len(tasks)} ({', '.join(tasks)})")
     return ", ".join(words) + "."

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from chat_server import ChatServer
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from support import Line, sentences
@@ -25,6 +26,7 @@ from policygen.reports.compare.tables import as_markdown, report_of, write_repor
 from policygen.reports.compare.words import number, verdict
 from policygen.reports.curves import runs_figure
 from policygen.reports.tables import comparison
+from policygen.search.resume import load_run
 from policygen.sweeps.conduct import conduct, open_sweep
 from policygen.sweeps.plan import Plan, cell_folders, product_of
 from policygen.sweeps.suites import Published
@@ -115,8 +117,9 @@ def test_nothing_is_bold_where_nothing_is_compared() -> None:
     alone = report_of(field_of(results("t", "A", [10, 20, 30])))
     assert not alone.sections[0].bold
     assert "Intervals that rest on fewer than 5 runs are too narrow." in alone.notes
-    assert alone.sections[1].rows[0][5] == ""  # the mean again: of three no quarter is left out
-    two = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5]), results("t", "B", [2, 3, 4, 5, 6])))
+    open_one = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5]), results("t", "B", [2, 3, 4, 5, 6])))
+    assert not open_one.sections[0].bold  # five pairs settle nothing
+    two = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5, 6]), results("t", "B", [2, 3, 4, 5, 6, 7])))
     assert two.sections[0].bold == {(0, 2)}
     assert not any("too narrow" in note for note in two.notes)
 
@@ -147,7 +150,7 @@ def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None
     pairs = pairs_of(field)
     assert len(pairs) == 3
     assert all(pair.corrected >= pair.p for pair in pairs)
-    assert verdict(field, pairs).startswith("C is ahead of the 2 others on t, surely of A and B; 10 seeds each.")
+    assert verdict(field, pairs).startswith("C is highest of 3 on t, surely above A and B; 10 seeds each.")
 
 
 def test_published_columns_stand_beside_ours_and_are_counted() -> None:
@@ -155,11 +158,13 @@ def test_published_columns_stand_beside_ours_and_are_counted() -> None:
         Published("they", "a paper", 10, {"one": (90.0, 2.0), "two": (100.0, None)}),
         Published("others", "a page", None, {"one": (10.0, None)}),
     )
-    field = field_of(results("one", "A", [95, 97]), results("two", "A", [100, 100]), published=published)
-    assert verdict(field, []) == "A is above the best published column on 1 of 2 tasks, level with it on 1 (two)."
+    field = field_of(results("one", "A", [95, 96, 97]), results("two", "A", [100, 100]), published=published)
+    assert verdict(field, []) == (
+        "A is above every published column on 1 of 2 tasks, level with the best of them on 1 (two)."
+    )
     text = as_markdown(report_of(field))
-    assert "| one | **96.00 ± 1.414 [95.00, 97.00]** | 90.00 ± 2.000 | 10.00 |" in text
-    assert "| two | **100.0 ± 0.000 [100.0, 100.0]** | **100.0** |  |" in text
+    assert "| one | **96.00 ± 1.000 [95.00, 97.00]** | 90.00 ± 2.000 | 10.00 |" in text
+    assert "| two | 100.0 ± 0.000 [100.0, 100.0] | 100.0 |  |" in text
     assert "- they: a paper." in text
 
 
@@ -173,24 +178,27 @@ def test_costs_are_means_and_what_is_not_known_is_not_made_up() -> None:
 
 def test_every_format_holds_the_figures(tmp_path: Path) -> None:
     field = field_of(
-        results("t_1", "A & B <c>", [1, 2, 4]), results("t_1", "D|e", [5, 6, 9]),
+        results("t_1", "A & B <c>", [1, 2, 4] * 2), results("t_1", "D|e", [25, 26, 29] * 2),
         published=(Published("they", "100% of a_paper", None, {"t_1": (3.0, 1.0)}),),
     )  # fmt: skip
     for name in ("c.md", "c.tex", "c.html", "c.csv"):
         write_report(field, Path(name))
     latex = Path("c.tex").read_text()
     assert r"\bfseries" in latex
-    assert r"2.333 $\pm$ 1.528" in latex
+    assert r"2.333 $\pm$ 1.366" in latex
     assert "A \\& B" in latex
     page = Path("c.html").read_text()
     assert "A &amp; B &lt;c&gt;" in page
     assert "<script" not in page
     assert r"D\|e" in Path("c.md").read_text()
     frame = pd.read_csv("c.csv")
-    assert frame["mean"].tolist() == pytest.approx([7 / 3, 20 / 3, 3.0])
+    assert frame["mean"].tolist() == pytest.approx([7 / 3, 80 / 3, 3.0])
     assert frame["published"].tolist() == [False, False, True]
+    runs = pd.read_csv("c-runs.csv")
+    assert runs[["seed", "score"]].to_numpy().tolist()[:3] == [[100, 1], [101, 2], [102, 4]]
+    assert len(runs) == 12
     pairs = pd.read_csv("c-pairs.csv")
-    assert pairs["gain"].tolist() == pytest.approx([13 / 3])
+    assert pairs["gain"].tolist() == pytest.approx([73 / 3])
     with pytest.raises(UsageError, match=r"cannot write c.doc: end the name in .md, .csv, .tex, .html"):
         write_report(field, Path("c.doc"))
 
@@ -389,3 +397,75 @@ def test_unfinished_runs_are_left_out_and_counted() -> None:
     assert "1 unfinished runs are left out" in field.notes
     with pytest.raises(LogbookError, match="none of the runs is finished"):
         read_field([str(other)])
+
+
+def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they_stand() -> None:
+    faultless = "```\nup = 0 - offset - 4\ndown = offset - 4\nstay = 0\n```"
+    with ChatServer([faultless, faultless]) as server:
+        asked = {"llm": "compatible:m", "base_url": server.openai_url, "iterations": 2, "policy": "linear"}
+        folder = policygen.run("pong", seed=5, **{**SMALL, "episodes": 20}, **asked).folder
+    said = json.loads((folder / "summary.json").read_text())
+    assert (said["stopped"], said["attempts"]) == ("the best known score, 3, was reached", 1)
+    assert said["episodes"] == 4 + 20 + 300  # warm-up, the score, and the confirmation of the cap
+    last = json.loads((folder / "attempts.jsonl").read_text().splitlines()[-1])
+    assert [last[name] for name in ("episodes", "env_steps", "validated_episodes")] == [324, said["env_steps"], 300]
+    assert pd.read_csv(folder / "learning_curve.csv")["episodes"].iloc[-1] == 324
+    assert (rows_of(read_field([str(folder)]))[0].episodes, load_run(folder).ledger.episodes) == (324, 324)
+    assert comparison([folder])["search_episodes"].tolist() == [324]
+    assert said["optimum_reached"] is True  # 5 of 5 episodes at the cap
+
+
+def test_who_asks_no_language_model_makes_no_calls_in_any_file() -> None:
+    folder = policygen.run("nim", iterations=2, seed=100, **SMALL).folder
+    assert json.loads((folder / "summary.json").read_text())["llm_calls"] == 0
+    assert pd.read_csv(folder / "learning_curve.csv")["calls"].tolist() == [0] * 3
+
+
+def test_one_quantity_orders_contenders_in_every_table_and_sentence() -> None:
+    # By an interquartile mean A would be first: B has three high runs, and A is a little better in the others.
+    scores = {"A": [10.0] * 12, "B": [9.0] * 9 + [90.0] * 3}
+    field = field_of(*(results(task, name, values) for task in ("t", "u") for name, values in scores.items()))
+    report = report_of(field)
+    over_all = next(section for section in report.sections if section.title == "Over all tasks")
+    assert over_all.header[1].startswith("mean in points")
+    assert {name: float(cell.split(" [")[0]) for name, cell in over_all.rows} == {"A": 10.0, "B": 29.25}
+    assert "B is ahead by 19.25" in report.sentence or "B is better than A by 19.25" in report.sentence
+    text = as_markdown(report)
+    assert "IQM" not in text
+    assert "| P(B > A), ties half |" in text
+
+
+def test_above_a_published_column_is_what_a_test_says_and_else_it_is_the_highest() -> None:
+    published = (
+        Published("exactly", "a page", None, dict.fromkeys(("sure", "few"), (90.0, None))),
+        Published("widely", "a page", 10, {"noisy": (90.0, 30.0), "lower": (99.0, 1.0)}),
+    )
+    field = field_of(
+        results("sure", "A", [95, 97, 96, 94, 95, 96, 97, 95]), results("noisy", "A", [95.0, 97.0] * 4),
+        results("few", "A", [100, 100]), results("lower", "A", [95, 97]), published=published,
+    )  # fmt: skip
+    assert verdict(field, []) == (
+        "A is above every published column on 1 of 4 tasks, highest, though no test says so, on 2 (noisy, few), "
+        "lower than the best of them on 1 (lower)."
+    )
+    scores = report_of(field).sections[0]
+    assert scores.bold == {(0, 1)}
+
+
+def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_stay_apart(line: Line) -> None:
+    folder = policygen.run("cartpole", iterations=1, seed=100, **SMALL).folder
+    Path("ppo.csv").write_text("episodes,return\n1,2\n")
+    for source, words in (
+        (
+            "PPO:nosuch=ppo.csv",
+            "none of the runs is of the task 'nosuch'; write PPO:TASK=ppo.csv, TASK one of cartpole",
+        ),
+        ("builtin (no language model):cartpole=ppo.csv", "is the name of runs that are compared; write another label"),
+    ):
+        done = line("compare", folder, source)
+        (said,) = sentences(done.err)
+        assert (done.code, words in said) == (2, True), said
+    field = read_field([str(folder), "PPO:cartpole=ppo.csv"], suite="props15")
+    header = report_of(field).sections[0].header
+    assert {"PPO", "PPO (published)"} <= set(header)
+    assert len(set(header)) == len(header)

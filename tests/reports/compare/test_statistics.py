@@ -12,11 +12,10 @@ from policygen.reports.compare.statistics import (
     fewest_pairs,
     fewest_runs,
     holm,
-    interquartile_mean,
     interval_over_seeds,
     mean_of_means,
+    p_against_mean,
     performance_profile,
-    pooled_iqm,
     probability_of_improvement,
     seeds_needed,
     shuffle_p,
@@ -25,13 +24,6 @@ from policygen.reports.compare.statistics import (
 )
 
 RNG = np.random.default_rng(7)
-
-
-def test_the_interquartile_mean_leaves_out_whole_runs_at_both_ends() -> None:
-    assert interquartile_mean(np.array([0.0, 1, 2, 3, 100])) == 2.0  # one at each end
-    assert interquartile_mean(np.array([5.0, 7])) == 6.0
-    assert interquartile_mean(np.array([-100.0, 1, 2, 3, 4, 5, 6, 900])) == 3.5
-    assert pooled_iqm([np.array([0.0, 1, 2]), np.array([3.0, 100])]) == 2.0
 
 
 def test_an_interval_is_scipys_and_covers_as_often_as_it_says() -> None:
@@ -51,7 +43,6 @@ def test_an_interval_is_scipys_and_covers_as_often_as_it_says() -> None:
 def test_an_interval_of_what_cannot_vary() -> None:
     assert interval_over_seeds(np.array([3.0])) is None
     assert interval_over_seeds(np.full(10, 500.0)) == (500.0, 500.0)
-    assert interval_over_seeds(np.full(10, 500.0), interquartile_mean) == (500.0, 500.0)
     assert stratified_interval([np.array([1.0]), np.array([2.0])], mean_of_means) is None
 
 
@@ -134,3 +125,13 @@ def test_a_profile_is_the_share_of_runs_above_each_threshold() -> None:
     assert profile.share.tolist() == [1.0, 0.75, 0.75, 0.0]
     assert np.all(profile.low <= profile.share)
     assert np.all(profile.high >= profile.share)
+
+
+def test_runs_against_a_published_mean_are_welchs_test_students_or_a_sign_test() -> None:
+    runs = RNG.normal(5, 2, 8)
+    others = stats.norm.ppf((np.arange(10) + 0.5) / 10, 3, 1)
+    welch = stats.ttest_ind(runs, others, equal_var=False).pvalue
+    assert p_against_mean(runs, float(others.mean()), float(others.std(ddof=1)), 10) == pytest.approx(welch)
+    assert p_against_mean(runs, 3.0, None, 10) == pytest.approx(stats.ttest_1samp(runs, 3.0).pvalue)
+    assert p_against_mean(np.full(6, 500.0), 478.0, None, None) == 2 / 2**6
+    assert p_against_mean(runs[:1], 3.0, 1.0, 10) == 1.0
