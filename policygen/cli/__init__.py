@@ -139,7 +139,7 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 @click.option("--task", "task_name", help="Task to play; needed for a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
-@click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode.")
 @trust_option
 def evaluate(source: Path, task_name: str | None, *, episodes: int, seed: int, as_json: bool, trust: bool) -> None:
     """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
@@ -150,7 +150,8 @@ def evaluate(source: Path, task_name: str | None, *, episodes: int, seed: int, a
     policy = read_policy(source, task_name, trust=trust)
     score = score_of(policy, episodes=episodes, seed=seed, trust=trust)
     if as_json:
-        say(json.dumps({"task": policy.task.name, "gym_id": policy.task.gym_id, **score_record(score)}))
+        named = {"task": policy.task.name, "gym_id": policy.task.gym_id}
+        say(json.dumps({**named, **score_record(score), "returns": list(score.returns)}))
         return
     say(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
@@ -159,7 +160,7 @@ def evaluate(source: Path, task_name: str | None, *, episodes: int, seed: int, a
 
 
 @commands.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
+@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=RunPath())
 @click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File.")
 @click.option(
     "--x",
@@ -169,16 +170,17 @@ def evaluate(source: Path, task_name: str | None, *, episodes: int, seed: int, a
 )
 @click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
-    """Draw the learning curves of one or many runs, grouped, with intervals."""
+    """Draw the learning curves of one or many runs, or of a sweep's, grouped, with intervals."""
     from policygen.reports.curves import plot_runs
     from policygen.reports.groups import repeated_runs
     from policygen.reports.style import check_suffix
     from policygen.reports.tables import FORMATS, write_table
+    from policygen.sweeps.plan import is_sweep
 
     if table_file is not None:
         check_suffix(table_file, FORMATS)
     # `results/*` also names what is no run; a single path that is none is a mistake.
-    folders = [path for path in runs if (path / "config.toml").is_file()]
+    folders = [path for path in runs if (path / "config.toml").is_file() or is_sweep(path)]
     for other in [path for path in runs if path not in folders] if folders else ():
         say(f"Warning: {other} is not a run folder and is left out", err=True)
     runs = tuple(folders) or runs
