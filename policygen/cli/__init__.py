@@ -139,7 +139,9 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 @click.option("--task", "task_name", help="Task to play; needed for a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
-@click.option("--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
+)
 @trust_option
 def evaluate(source: Path, task_name: str | None, *, episodes: int, seed: int, as_json: bool, trust: bool) -> None:
     """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""

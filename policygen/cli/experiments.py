@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import BASE_URL, CACHE, PATH, TRACK, Place, assignment, place_options, say, trust_option
+from policygen.cli.options import (
+    BASE_URL,
+    CACHE,
+    PATH,
+    TRACK,
+    Place,
+    assignment,
+    place_options,
+    say,
+    say_own_templates,
+    trust_option,
+)
 from policygen.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +75,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     """
     from policygen.sweeps.conduct import open_sweep
     from policygen.sweeps.plan import Plan, product_of, protocols, read_seeds
+    from policygen.sweeps.worker import config_of
 
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
     for text in assignments:
@@ -84,6 +96,9 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     begun = open_sweep(folder, plan, again=again, workers=place.workers or 1, trust=trust, cache=shared.cache)
     for words in protocols(begun.plan):
         say(words)
+    rows = {cell.row: cell for cell in begun.cells}
+    settings = (*begun.plan.settings, *begun.again)
+    say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in rows.values()))
     _conduct(begun, place, shared)
 
 

@@ -24,6 +24,7 @@ from policygen.cli.options import (
     place_options,
     run_settings,
     say,
+    say_own_templates,
     trust_option,
 )
 from policygen.errors import PolicygenError
@@ -89,6 +90,7 @@ def run(
     say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}")
     for sentence in begun.task.assumed:
         say(f"  assumed: {sentence}")
+    say_own_templates(begun.config)
     if (example := begun.search.example) is not None:
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
         say(f"  example: a {example.kind} policy for {example.task}{use}")
@@ -144,6 +146,7 @@ def resume(
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
     begun.cache = answers
     say(f"going on after attempt {len(begun.search.attempts) - 1}")
+    say_own_templates(begun.config)
     _carry_out(begun, told)
 
 

@@ -75,6 +75,7 @@ MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
 _LONGEST = 1e7  # seconds
 LARGEST_SEED = 2**63 - 1
+_KINDS = {"table": "a table", "linear": "a linear policy"}
 
 
 class RunConfig(BaseModel):
@@ -203,6 +204,7 @@ def effective_config(
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
     address_from = provider_from = ""
+    before = base.template if base is not None else None
     if base is not None:
         merged, address_from = base.model_dump(exclude_none=True), base.address_from
         provider_from = base.provider_from
@@ -235,6 +237,12 @@ def effective_config(
     if of_the_task is not None and merged.get("ablate") != "knowledge":
         merged.setdefault("example", of_the_task)
     config = RunConfig(**merged).with_address_from(address_from).with_provider_from(provider_from)
+    other = "linear" if config.policy == "table" else "table"
+    if (template := config.template) and Path(template).stem == f"improve_{other}" and template != before:
+        raise UsageError(
+            f"template {template} asks for {_KINDS[other]}, and this run for {_KINDS[config.policy]}: "
+            f"add --policy {other}, or leave --template out"
+        )
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
     if config.memory and (config.policy != "linear" or reads_prompts(config.llm)):
