@@ -236,7 +236,7 @@ def doctor(llm: str | None, base_url: str | None) -> None:
         width = max(map(len, PROVIDERS)) + 2
         for name, entry in PROVIDERS.items():
             say(f"{name.ljust(width)}{entry.help}")
-        say("\nTry one with: policygen doctor --llm PROVIDER:MODEL")
+        say("\nTry one with: policygen doctor --llm openai:gpt-5-mini")
         return
     provider = connect(llm, LLMOptions(base_url=base_url))
     if isinstance(provider, Keyed) and provider.key_goes_to:

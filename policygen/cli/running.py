@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -190,14 +189,10 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
 
 def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
     """How an interrupted run goes on."""
-    from policygen.llm import specs_of
     from policygen.llm.base import Keyed
 
     chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
-    words = ["policygen", "resume", str(begun.folder), *(["--base-url", chosen] if chosen else [])]
+    words = ["--base-url", chosen] if chosen else []
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += [word for tracker in told for word in ("--track", tracker.name)]
-    # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
-    manual = any(spec.startswith("manual:") for spec in specs_of(begun.config.llm))
-    words += ["--trust"] * (":" in begun.task.gym_id or manual)
-    return f"Nothing is lost; go on with: {shlex.join(words)}"
+    return f"Nothing is lost; go on with: {begun.logbook.way_on(*words)}"

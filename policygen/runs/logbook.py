@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,6 +53,7 @@ from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_reco
 from policygen.runs.transcript import Transcript
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
+from policygen.tasks.trust import why_refused
 
 # Rewriting the replay buffer costs time; what is missing after a crash is played again from its seeds.
 SECONDS_BETWEEN_BUFFER_SAVES = 10.0
@@ -70,6 +72,15 @@ class Logbook:
         self._lock: RunLock | None = None
         self._transcript = Transcript(folder / "transcript.jsonl")
         self._records = 0  # of attempts, when they were last read
+
+    def way_on(self, *options: str) -> str:
+        """The command that goes on with the run, with --trust where its files name what is the user's to say."""
+        trust = ""
+        with suppress(PolicygenError):
+            task, specs = self.task(), specs_of(self.config().llm)
+            if ":" in task.gym_id or why_refused(task) or any(spec.startswith("manual:") for spec in specs):
+                trust = "--trust"
+        return shlex.join(filter(None, ["policygen", "resume", str(self.folder), *options, trust]))
 
     # --- writing
 
@@ -286,7 +297,7 @@ class Logbook:
             LogbookError: it is damaged.
         """
         path = self.folder / "summary.json"
-        remedy = f"delete it, and make it again with: policygen resume {self.folder}"
+        remedy = f"delete it, and make it again with: policygen resume {shlex.quote(str(self.folder))}"
         try:
             summary = summary_from_record(read_json(path, "summary", remedy))
         except FileNotFoundError:
@@ -348,7 +359,7 @@ def _named_folder(folder: Path) -> Path:
     except OSError as error:
         raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     if (folder / "config.toml").exists():
-        raise PlaceError(f"{folder} is a run already; go on with it: policygen resume {folder}")
+        raise PlaceError(f"{folder} is a run already; go on with it: {Logbook(folder).way_on()}")
     return folder
 
 
