@@ -111,22 +111,23 @@ def resume_sweep(
     trust: bool,
     shared: Shared,
 ) -> None:
-    """Go on with a sweep, perhaps with larger limits of what all its runs may spend.
+    """Go on with a sweep, perhaps with more for each of its runs, or larger limits of what all may spend.
 
     Raises:
         UsageError: something that would change its runs.
     """
-    from policygen.runs.config import CHANGEABLE
+    from policygen.runs.config import BUDGETS, CHANGEABLE
     from policygen.sweeps.conduct import open_sweep
     from policygen.sweeps.plan import Limits
 
-    fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in CHANGEABLE]
-    fixed += [name for name in budgets if budgets[name] is not None and name not in Limits.model_fields]
+    each = [name for name in BUDGETS if name not in Limits.model_fields]  # of each run; the others are for all together
+    fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
     if fixed:
         raise UsageError(
-            f"{fixed[0]}: a sweep that goes on can change --set {', '.join(CHANGEABLE)}, and --max-calls, --max-tokens "
-            f"and --max-usd of all its runs; a single run can have more: policygen resume {folder}/RUN"
+            f"{fixed[0]}: a sweep that goes on can change --set {', '.join(CHANGEABLE)}, have more {', '.join(each)} "
+            "for each run, and more --max-calls, --max-tokens and --max-usd for all together"
         )
+    assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets[name] is not None)
     limits = _limits(budgets)
     shared.check()
     workers, cache = place.workers or 1, shared.cache

@@ -122,8 +122,8 @@ def resume(
 ) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted, or with a sweep.
 
-    With a larger budget a finished run goes on, too, as if it had been asked for at first. A sweep's budget is that of
-    all its runs.
+    With a larger budget a finished run goes on, too, as if it had been asked for at first. Of a sweep --max-calls,
+    --max-tokens and --max-usd are what all its runs may spend together, the others what each run may.
     """
     from policygen.llm.cache import Cache
     from policygen.reports.missing import make_missing
