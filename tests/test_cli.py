@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -133,7 +134,7 @@ MISTAKES = {
     "an eval of bytes": (("eval", "bytes.txt", "--task", "cartpole"), "cannot read"),
     "an eval with one episode": (("eval", "policy.txt", "--episodes", "1"), "--episodes"),
     "a plot of nothing": (("plot", "nowhere"), "nowhere is not a run folder"),
-    "a plot without runs": (("plot",), "Missing argument 'RUN...'"),
+    "a plot without runs": (("plot",), "Missing argument 'RUN|SWEEP...'"),
     "a table of an unknown suffix": (
         ("plot", "nowhere", "--table", "runs.xlsx"),
         "cannot write runs.xlsx: end the name in .md, .csv, .tex, .html",
@@ -249,7 +250,8 @@ def test_eval_as_json_is_one_line_for_a_program(line: Line) -> None:
         7,
         False,
     )
-    assert len(record["seeds"]) == 7
+    assert len(record["seeds"]) == len(record["returns"]) == 7
+    assert sum(record["returns"]) / 7 == pytest.approx(record["mean"])
     assert record == json.loads(
         line("eval", "mine.txt", "--task", "cartpole", "--episodes", "7", "--seed", "3", "--json").out
     )
@@ -288,6 +290,15 @@ def test_plot_writes_a_table_in_the_format_its_name_says(suffix: str, start: str
     said = line("plot", lake_run, "--table", f"runs.{suffix}")
     assert said.out.splitlines() == ["learning_curves.png", f"runs.{suffix}"]
     assert Path(f"runs.{suffix}").read_text().startswith(start)
+
+
+def test_plot_draws_the_runs_of_a_sweep(line: Line) -> None:
+    assert line("sweep", "frozenlake", "--seeds", 2, "--iterations", 1, "--out", "two").code == 0
+    assert line("plot", "two", "--table", "runs.csv").out.splitlines() == ["learning_curves.png", "runs.csv"]
+    assert "mean of 2 runs" in Path("runs.csv").read_text()
+    shutil.rmtree(next(Path("two").glob("*-s0")))
+    shutil.rmtree(next(Path("two").glob("*-s1")))
+    assert sentences(line("plot", "two").err) == ["Error: there is no run in two yet: there is nothing to plot"]
 
 
 def test_plot_into_a_missing_folder_says_so(lake_run: Path, line: Line) -> None:

@@ -140,7 +140,9 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 @click.option("--task", "task_name", help="Task to play; needed for a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
-@click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
+)
 @assignment("unseeded=true: score on an environment that ignores its seed.")
 @trust_option
 def evaluate(
@@ -165,7 +167,8 @@ def evaluate(
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
     if as_json:
-        say(json.dumps({"task": policy.task.name, "gym_id": policy.task.gym_id, **score_record(score)}))
+        named = {"task": policy.task.name, "gym_id": policy.task.gym_id}
+        say(json.dumps({**named, **score_record(score), "returns": list(score.returns)}))
         return
     say(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
@@ -174,7 +177,7 @@ def evaluate(
 
 
 @commands.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
+@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=RunPath())
 @click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File.")
 @click.option(
     "--x",
@@ -184,16 +187,17 @@ def evaluate(
 )
 @click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
-    """Draw the learning curves of one or many runs, grouped, with intervals."""
+    """Draw the learning curves of one or many runs, or of a sweep's, grouped, with intervals."""
     from policygen.reports.curves import plot_runs
     from policygen.reports.groups import repeated_runs
     from policygen.reports.style import check_suffix
     from policygen.reports.tables import FORMATS, write_table
+    from policygen.sweeps.plan import is_sweep
 
     if table_file is not None:
         check_suffix(table_file, FORMATS)
     # `results/*` also names what is no run; a single path that is none is a mistake.
-    folders = [path for path in runs if (path / "config.toml").is_file()]
+    folders = [path for path in runs if (path / "config.toml").is_file() or is_sweep(path)]
     for other in [path for path in runs if path not in folders] if folders else ():
         say(f"Warning: {other} is not a run folder and is left out", err=True)
     runs = tuple(folders) or runs
@@ -247,7 +251,7 @@ def doctor(llm: str | None, base_url: str | None) -> None:
         width = max(map(len, PROVIDERS)) + 2
         for name, entry in PROVIDERS.items():
             say(f"{name.ljust(width)}{entry.help}")
-        say("\nTry one with: policygen doctor --llm PROVIDER:MODEL")
+        say("\nTry one with: policygen doctor --llm openai:gpt-5-mini")
         return
     provider = connect(llm, LLMOptions(base_url=base_url))
     if isinstance(provider, Keyed) and provider.key_goes_to:

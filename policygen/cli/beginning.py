@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -59,8 +60,8 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
     say(f"decided: {', '.join(actuator.name for actuator in task.actuators)}")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
-    trust = " --trust" if ":" in gym_id else ""
-    say(f"{path}\nedit it, then: policygen tasks {path}{trust}; policygen run {path}{trust}")
+    words = shlex.join([str(path), *["--trust"] * (":" in gym_id)])
+    say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
 
 
 def _argument(text: str, option: str = "--kwarg") -> tuple[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,7 +123,8 @@ def _report(drive: Drive, outcome: Outcome) -> Iterator[str]:
         rest = f"; the other {unseen:,} take {outcome.most_chosen}, the action chosen most often" if unseen else ""
         yield f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}"
     elif drive.task.grid is None:
-        yield "no table: the task has no bins; give it a [grid] in a task file (policygen tasks NAME --draft)"
+        name = shlex.quote(drive.config.task)
+        yield f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)"
     else:
         yield "no table: no answer stated an action"
     counts = outcome.counts

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policygen.cli.options import BASE_URL, CACHE, PATH, TRACK, Place, assignment, place_options, say, trust_option
+from policygen.cli.options import (
+    BASE_URL,
+    CACHE,
+    PATH,
+    TRACK,
+    Place,
+    assignment,
+    place_options,
+    say,
+    say_own_templates,
+    trust_option,
+)
 from policygen.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +75,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     """
     from policygen.sweeps.conduct import open_sweep
     from policygen.sweeps.plan import Plan, product_of, protocols, read_seeds
+    from policygen.sweeps.worker import config_of
 
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
     for text in assignments:
@@ -84,6 +96,9 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     begun = open_sweep(folder, plan, again=again, workers=place.workers or 1, trust=trust, cache=shared.cache)
     for words in protocols(begun.plan):
         say(words)
+    rows = {cell.row: cell for cell in begun.cells}
+    settings = (*begun.plan.settings, *begun.again)
+    say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in rows.values()))
     _conduct(begun, place, shared)
 
 
@@ -96,22 +111,23 @@ def resume_sweep(
     trust: bool,
     shared: Shared,
 ) -> None:
-    """Go on with a sweep, perhaps with larger limits of what all its runs may spend.
+    """Go on with a sweep, perhaps with more for each of its runs, or larger limits of what all may spend.
 
     Raises:
         UsageError: something that would change its runs.
     """
-    from policygen.runs.config import CHANGEABLE
+    from policygen.runs.config import BUDGETS, CHANGEABLE
     from policygen.sweeps.conduct import open_sweep
     from policygen.sweeps.plan import Limits
 
-    fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in CHANGEABLE]
-    fixed += [name for name in budgets if budgets[name] is not None and name not in Limits.model_fields]
+    each = [name for name in BUDGETS if name not in Limits.model_fields]  # of each run; the others are for all together
+    fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
     if fixed:
         raise UsageError(
-            f"{fixed[0]}: a sweep that goes on can change --set {', '.join(CHANGEABLE)}, and --max-calls, --max-tokens "
-            f"and --max-usd of all its runs; a single run can have more: policygen resume {folder}/RUN"
+            f"{fixed[0]}: a sweep that goes on can change --set {', '.join(CHANGEABLE)}, have more {', '.join(each)} "
+            "for each run, and more --max-calls, --max-tokens and --max-usd for all together"
         )
+    assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets[name] is not None)
     limits = _limits(budgets)
     shared.check()
     workers, cache = place.workers or 1, shared.cache

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,10 +15,24 @@ from policygen.errors import EnvironmentFault, ExpressionError, PlaceError, Poli
 from policygen.files import check_name, find_run
 from policygen.outgoing import shown
 
+if TYPE_CHECKING:
+    from policygen.runs.config import RunConfig
+
 
 def say(text: object, *, err: bool = False) -> None:
     """Print, with secrets hidden and control characters made visible."""
     click.echo(shown(text), err=err)
+
+
+def say_own_templates(*configs: RunConfig) -> None:
+    """Name the templates in force that are not the shipped ones: a folder `templates/` overrides them."""
+    from policygen.llm import reads_prompts
+    from policygen.search.origin import own_templates
+
+    if own := dict.fromkeys(name for config in configs for name in own_templates(config)):
+        deaf = [config.llm for config in configs if not reads_prompts(config.llm)]
+        use = f"; {deaf[0].partition(':')[0]} ignores them" if deaf else ""
+        say(f"  templates that are not the shipped ones: {', '.join(own)}{use}")
 
 
 def fail(message: str, code: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from policygen.cli.options import say
@@ -43,9 +45,8 @@ def list_templates() -> None:
         say(f"{entry.name.ljust(width)}{where.ljust(wide)}{entry.about}")
     if one_folder:
         say(f"\nNote: {IN_CHECKOUT}")
-        say("Change one: policygen templates copy NAME --as OTHER, then edit templates/OTHER.j2")
-    else:
-        say("\nChange one: policygen templates copy NAME [--as OTHER], then edit templates/NAME.j2")
+    change = "policygen templates copy improve_table --as mine, then edit templates/mine.j2"
+    say(f"{'' if one_folder else chr(10)}Change one: {change} and name it: --template mine")
 
 
 @templates.command("show")
@@ -82,6 +83,6 @@ def diff(names: tuple[str, ...]) -> None:
     from policygen.prompts.catalogue import IN_CHECKOUT, difference, in_checkout
 
     if len(names) > 2:
-        raise UsageError("compare two templates at a time: policygen templates diff NAME OTHER")
+        raise UsageError(f"compare two templates at a time: policygen templates diff {shlex.join(names[:2])}")
     text = difference(names).rstrip("\n")
     say(text or (IN_CHECKOUT if len(names) < 2 and in_checkout() else "nothing differs"))

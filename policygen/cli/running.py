@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from policygen.cli.options import (
     place_options,
     run_settings,
     say,
+    say_own_templates,
     trust_option,
 )
 from policygen.errors import PolicygenError
@@ -92,6 +92,7 @@ def run(
     say(f"{loaded.name} ({loaded.gym_id}), {kind}, proposals from {begun.proposer.introduction}{more}")
     for sentence in begun.task.assumed:
         say(f"  assumed: {sentence}")
+    say_own_templates(begun.config)
     if (example := begun.search.example) is not None:
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
         say(f"  example: a {example.kind} policy for {example.task}{use}")
@@ -124,8 +125,8 @@ def resume(
 ) -> None:
     """Go on with the interrupted run in folder RUN, as if it had not been interrupted, or with a sweep.
 
-    With a larger budget a finished run goes on, too, as if it had been asked for at first. A sweep's budget is that of
-    all its runs.
+    With a larger budget a finished run goes on, too, as if it had been asked for at first. Of a sweep --max-calls,
+    --max-tokens and --max-usd are what all its runs may spend together, the others what each run may.
     """
     from policygen.llm.cache import Cache
     from policygen.reports.missing import make_missing
@@ -147,6 +148,7 @@ def resume(
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
     begun.cache = answers
     say(f"going on after attempt {len(begun.search.attempts) - 1}")
+    say_own_templates(begun.config)
     _carry_out(begun, told)
 
 
@@ -190,13 +192,10 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
 
 def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
     """How an interrupted run goes on."""
-    from policygen.llm import prompt_folders
     from policygen.llm.base import Keyed
 
     chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
-    words = ["policygen", "resume", str(begun.folder), *(["--base-url", chosen] if chosen else [])]
+    words = ["--base-url", chosen] if chosen else []
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += [word for tracker in told for word in ("--track", tracker.name)]
-    # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
-    words += ["--trust"] * (":" in begun.task.gym_id or bool(prompt_folders(begun.config.llm)))
-    return f"Nothing is lost; go on with: {shlex.join(words)}"
+    return f"Nothing is lost; go on with: {begun.logbook.way_on(*words)}"

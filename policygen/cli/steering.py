@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -44,7 +45,8 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
             state = "withdrawn, " if one.withdrawn else "once, " if one.once else ""
             say(f"{one.number}. {one.text}  ({state}{told})")
         if not comments:
-            say('no comments; add one with: policygen comment RUN "TEXT"')
+            add = f'; add one with: policygen comment {shlex.quote(str(run_folder))} "Brake earlier"'
+            say(f"no comments{'' if why_untold(run_folder) else add}")
         return
     if why := why_untold(run_folder):
         raise UsageError(why)

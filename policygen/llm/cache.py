@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
@@ -96,7 +97,7 @@ class Cache:
         except _FAULTS as error:
             raise UsageError(
                 f"--cache {folder}: {self.path} cannot be used ({_said(error)}); "
-                f"make it anew with: policygen cache {folder} --clear, or choose another folder"
+                f"make it anew with: policygen cache {shlex.quote(str(folder))} --clear, or choose another folder"
             ) from None
 
     def get(self, asked: Question) -> Reply | None:
@@ -212,7 +213,10 @@ def content(folder: Path) -> Content:
         UsageError: there is none, or it is damaged.
     """
     if not (folder / _FILE).exists():
-        raise UsageError(f"{folder} holds no cache (it has no {_FILE}); make one with: policygen run ... --cache DIR")
+        raise UsageError(
+            f"{folder} holds no cache (it has no {_FILE}); make one with: policygen run cartpole "
+            f"--llm openai:gpt-5-mini --cache {shlex.quote(str(folder))}"
+        )
     cache = Cache(folder)
     try:
         with cache._opened() as connection:
@@ -222,7 +226,8 @@ def content(folder: Path) -> Content:
         return Content(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
     except _FAULTS as error:
         raise UsageError(
-            f"{cache.path} is damaged ({_said(error)}); make it anew with: policygen cache {folder} --clear"
+            f"{cache.path} is damaged ({_said(error)}); make it anew with: "
+            f"policygen cache {shlex.quote(str(folder))} --clear"
         ) from None
 
 

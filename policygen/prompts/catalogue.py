@@ -20,7 +20,7 @@ _LONGEST = 80  # characters of what is said of a template
 _ALIKE = 0.5  # share of lines that two templates have in common, from which one may be a copy of the other
 IN_CHECKOUT = (
     "in a checkout templates/ is the shipped folder: compare with version control, e.g. `git diff templates/`, "
-    "or two templates with each other: policygen templates diff NAME OTHER"
+    "or two templates with each other: policygen templates diff improve_table improve_linear"
 )
 
 
@@ -103,10 +103,11 @@ def copy_template(name: str, to: str = "") -> Path:
         if in_checkout():
             raise TemplateError(
                 f"in a checkout {target} is the shipped template itself: give the copy a name of its own, "
-                f"policygen templates copy {name} --as NAME, and use it with --template NAME"
+                f"policygen templates copy {name} --as my_{name}"
             ) from None
         raise TemplateError(
-            f"{target} is there already; edit it, or give the copy a name: policygen templates copy {name} --as NAME"
+            f"{target} is there already; edit it, or give the copy a name: "
+            f"policygen templates copy {name} --as my_{name}"
         ) from None
     except OSError as error:
         raise TemplateError(f"cannot write {target}: {error.strerror}; work in a folder that you may write") from None
@@ -128,7 +129,7 @@ def difference(names: Sequence[str]) -> str:
         if original is None:
             raise TemplateError(
                 f"no shipped template is like `{names[0]}`: say which one it is to be compared with, "
-                f"policygen templates diff {names[0]} OTHER"
+                f"policygen templates diff {names[0]} improve_table"
             )
         return _diff(original, path)
     changed = [entry for entry in catalogue() if entry.changed]

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from policygen.episodes.score import Score, score_of_returns
+from policygen.errors import PlaceError
 from policygen.llm import read_spec, reads_prompts
 from policygen.reports.compare.statistics import interval_over_seeds
 from policygen.reports.style import Numbers
@@ -26,6 +27,7 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
 from policygen.runs.steering import Steering
 from policygen.runs.texts import templates_identity
+from policygen.sweeps.plan import cell_folders, is_sweep
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
 
@@ -166,8 +168,19 @@ def _comments(folder: Path) -> str:
 
 
 def each_once(folders: Sequence[Path]) -> list[Path]:
-    """The folders in order; one that is given twice, in whatever words, counts once."""
-    return list({folder.resolve(): folder for folder in folders}.values())
+    """The run folders in order, those of a sweep in its place; one that is given twice, in whatever words, counts once.
+
+    Raises:
+        PlaceError: no run of a sweep was begun.
+        LogbookError: a sweep's manifest is damaged.
+    """
+    runs: list[Path] = []
+    for folder in folders:
+        own = cell_folders(folder) if is_sweep(folder) else [folder]
+        if not own:
+            raise PlaceError(f"there is no run in {folder} yet: there is nothing to plot")
+        runs += own
+    return list({run.resolve(): run for run in runs}.values())
 
 
 def grouped(runs: Sequence[M]) -> tuple[Group[M], ...]:

@@ -156,11 +156,14 @@ def closing_words(sweep: Sweep) -> list[str]:
     lines += [f"failed: {outcome.key}: {outcome.sentence}" for outcome in failed]
     reason = next((outcome.sentence for outcome in short if not outcome.sentence.startswith("not begun")), "")
     if short:
-        lines.append(f"{reason}; go on with more: {way_on(sweep)} --max-usd USD (or --max-calls, ...)")
+        limits = sweep.plan.limits.model_dump(exclude_none=True)
+        options = {f"--{name.replace('_', '-')}": max(1, 2 * value) for name, value in limits.items()}
+        used = [f"{option} {value}" for option, value in options.items() if option in reason or not reason]
+        lines.append(f"{reason or 'the budget is used'}; go on with more: {' '.join([way_on(sweep), *used])}")
     elif open_ones or failed:
         lines.append(f"go on with: {way_on(sweep)}")
     if sweep.whole:
-        lines.append(f"compare them with: policygen compare {sweep.folder}")
+        lines.append(f"compare them with: policygen compare {shlex.quote(str(sweep.folder))}")
     return lines
 
 

@@ -14,6 +14,7 @@ from policygen.files import write_named
 from policygen.reports.extended import without_extensions
 from policygen.reports.groups import Group, Member, each_once, grouped, read_member
 from policygen.reports.style import check_suffix
+from policygen.runs.logbook import Logbook
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,8 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
 
     runs = [read_member(folder) for folder in each_once(folders)]
     if not any(run.finished for run in runs):
-        raise PlaceError(f"{folders[0]} is not a finished run; finish it with: policygen resume {folders[0]}")
+        folder = runs[0].folder
+        raise PlaceError(f"{folder} is not a finished run; finish it with: {Logbook(folder).way_on()}")
     groups = sorted(grouped(without_extensions(runs)[0]), key=lambda group: (group.task, group.proposals, group.policy))
     rows = []
     for group in groups:

@@ -76,6 +76,7 @@ MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
 _LONGEST = 1e7  # seconds
 LARGEST_SEED = 2**63 - 1
+_KINDS = {"table": "a table", "linear": "a linear policy"}
 
 
 class RunConfig(BaseModel):
@@ -209,6 +210,7 @@ def effective_config(
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
     address_from = provider_from = ""
+    before = base.template if base is not None else None
     if base is not None:
         merged, address_from = base.model_dump(exclude_none=True), base.address_from
         provider_from = base.provider_from
@@ -244,6 +246,12 @@ def effective_config(
     refuse_unseeded(task, accepted=config.unseeded)
     if not task.unseeded:  # of the tasks of a sweep only those that need it
         config = config.model_copy(update={"unseeded": False})
+    other = "linear" if config.policy == "table" else "table"
+    if (template := config.template) and Path(template).stem == f"improve_{other}" and template != before:
+        raise UsageError(
+            f"template {template} asks for {_KINDS[other]}, and this run for {_KINDS[config.policy]}: "
+            f"add --policy {other}, or leave --template out"
+        )
     if config.normalise and config.policy != "linear":
         raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
     if config.memory and (config.policy != "linear" or reads_prompts(config.llm)):

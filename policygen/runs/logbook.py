@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ from policygen.files import (
     toml_of,
     write_atomically,
 )
-from policygen.llm import read_spec, specs_of
+from policygen.llm import prompt_folders, read_spec
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.example import Example, example_from_record, example_to_record
@@ -53,6 +54,7 @@ from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_reco
 from policygen.runs.transcript import Transcript
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
+from policygen.tasks.trust import of_python, why_refused
 
 # Rewriting the replay buffer costs time; what is missing after a crash is played again from its seeds.
 SECONDS_BETWEEN_BUFFER_SAVES = 10.0
@@ -71,6 +73,17 @@ class Logbook:
         self._lock: RunLock | None = None
         self._transcript = Transcript(folder / "transcript.jsonl")
         self._records = 0  # of attempts, when they were last read
+
+    def way_on(self, *options: str) -> str:
+        """The command that goes on with the run, with --trust where its files name what is the user's to say."""
+        trust = ""
+        with suppress(PolicygenError):
+            task = self.task()
+            # A module of Python itself has no environment: no flag makes it one.
+            hostile = of_python(task.gym_id.partition(":")[0])
+            if not hostile and (":" in task.gym_id or why_refused(task) or prompt_folders(self.config().llm)):
+                trust = "--trust"
+        return shlex.join(filter(None, ["policygen", "resume", str(self.folder), *options, trust]))
 
     # --- writing
 
@@ -294,7 +307,7 @@ class Logbook:
             LogbookError: it is damaged.
         """
         path = self.folder / "summary.json"
-        remedy = f"delete it, and make it again with: policygen resume {self.folder}"
+        remedy = f"delete it, and make it again with: policygen resume {shlex.quote(str(self.folder))}"
         try:
             summary = summary_from_record(read_json(path, "summary", remedy))
         except FileNotFoundError:
@@ -356,7 +369,7 @@ def _named_folder(folder: Path) -> Path:
     except OSError as error:
         raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     if (folder / "config.toml").exists():
-        raise PlaceError(f"{folder} is a run already; go on with it: policygen resume {folder}")
+        raise PlaceError(f"{folder} is a run already; go on with it: {Logbook(folder).way_on()}")
     return folder
 
 

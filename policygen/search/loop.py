@@ -17,6 +17,7 @@ from policygen.search.arena import Arena
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import given_up, nothing_left_to_gain
 from policygen.search.leftover import tuned_on
+from policygen.search.rehearsal import rehearse
 from policygen.search.steer import check_shown, steered
 from policygen.tasks.task import Task
 
@@ -45,6 +46,8 @@ def optimize(
         try:
             if not search.attempts:
                 yield search.keep(assess_random_actions(arena))
+            if proposer.is_language_model:
+                rehearse(search, config)
             while contexts := search.next_round(config):
                 search.validation = confirm_best(search, arena)
                 unbiased = search.unbiased_score

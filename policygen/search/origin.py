@@ -6,11 +6,12 @@ import warnings
 from pathlib import Path
 
 from policygen.errors import UsageError
-from policygen.files import list_resources
+from policygen.files import find_resource, list_resources
 from policygen.llm import reads_prompts
 from policygen.llm.replay import Replay
+from policygen.prompts.catalogue import shipped
 from policygen.prompts.render import improve_template
-from policygen.prompts.templates import used_templates
+from policygen.prompts.templates import source_of, used_templates
 from policygen.roles.proposer import Proposer
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
@@ -71,6 +72,22 @@ def texts_used(config: RunConfig) -> dict[str, str]:
         TemplateError: one is missing or malformed.
     """
     return used_templates(("system", improve_template(config), "repair"), {"kind": config.policy})
+
+
+def own_templates(config: RunConfig) -> list[str]:
+    """The files of the templates that a run with these settings uses, as far as they are not the shipped ones.
+
+    Raises:
+        TemplateError: one is missing or malformed.
+    """
+    files = {name: find_resource("templates", name, ".j2") for name in texts_used(config)}
+    own = [path for name, path in files.items() if path is not None and not _as_shipped(name, path)]
+    return [str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path) for path in own]
+
+
+def _as_shipped(name: str, path: Path) -> bool:
+    original = shipped(name)
+    return original is not None and source_of(original) == source_of(path)
 
 
 def check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:

@@ -24,6 +24,7 @@ from policygen.search.arena import Arena
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.optimum import with_optimum
+from policygen.search.origin import own_templates
 from policygen.search.resume import load_run
 from policygen.search.sample_size import with_sample_size
 from policygen.tasks.ablation import without_knowledge
@@ -92,8 +93,9 @@ def preview(
     if asked.entry is None or asked.entry.is_language_model:
         usd = cost(llm_options(config), asked.name, (asked.argument,), prompt.estimated_tokens, 0)
         price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
+    own = ", ".join(own_templates(config))
     remark = (
         f"--- {prompt.characters:,} characters, about {prompt.estimated_tokens:,} tokens{price}; "
-        f"template {improve_template(config)} ---"
+        f"template {improve_template(config)}{f'; not shipped: {own}' if own else ''} ---"
     )
     return Preview(prompt, remark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -73,8 +74,8 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     more = larger_budgets(before, config)
     if logbook.summary() is not None and not more:
         raise PlaceError(
-            f"{folder} is finished; see it with: policygen show {folder}, or give it more, as in: "
-            f"policygen resume {folder} --iterations {2 * before.iterations}"
+            f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or give it more, as in: "
+            f"{logbook.way_on('--iterations', str(2 * before.iterations))}"
         )
     check_extension(before, config)
     # Before anything is played or written.

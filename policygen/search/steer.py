@@ -68,11 +68,13 @@ def pause(folder: Path, paused: bool = True) -> bool:
     config = logbook.config()
     if logbook.summary() is not None:
         what = "pause" if paused else "continue"
-        raise UsageError(f"{folder} is finished: there is nothing to {what}; give it more with: {_way_on(folder)}")
+        raise UsageError(
+            f"{folder} is finished: there is nothing to {what}; give it more with: {_way_on(logbook, config)}"
+        )
     if paused and _all_asked(folder, config):
         raise UsageError(
             f"{_all_sent(config)}, and there is nothing to wait before; give the run more when it has ended: "
-            f"{_way_on(folder)}"
+            f"{_way_on(logbook, config)}"
         )
     return Steering(folder).pause(paused)
 
@@ -90,12 +92,12 @@ def why_untold(folder: Path) -> str:
     if logbook.summary() is not None:
         return (
             "the run is finished, and no prompt will carry a comment; give it more, and comment then: "
-            f"{_way_on(folder)}"
+            f"{_way_on(logbook, config)}"
         )
     if _all_asked(folder, config):
         return (
             f"{_all_sent(config)}, and none will carry a comment; when the run has ended give it more, and comment "
-            f"then: {_way_on(folder)}"
+            f"then: {_way_on(logbook, config)}"
         )
     name = improve_template(config)
     try:
@@ -107,8 +109,8 @@ def why_untold(folder: Path) -> str:
     )
 
 
-def _way_on(folder: Path) -> str:
-    return f"policygen resume {shlex.quote(str(folder))} --iterations N"
+def _way_on(logbook: Logbook, config: RunConfig) -> str:
+    return logbook.way_on("--iterations", str(2 * config.iterations))
 
 
 def _all_sent(config: RunConfig) -> str:

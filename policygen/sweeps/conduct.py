@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from policygen.errors import LogbookError, PlaceError, UsageError
+from policygen.errors import PlaceError, PolicygenError, UsageError
 from policygen.llm import connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.runs.correspondence import llm_options
@@ -151,8 +151,8 @@ def conduct(sweep: Sweep, tell: Callable[[Event], None] = lambda event: None, cr
     waiting: deque[Cell] = deque()
     for cell in sweep.cells:
         try:
-            summary = finished(sweep.folder / cell.key)
-        except LogbookError as error:
+            summary = finished(sweep.folder / cell.key, sweep.again)
+        except PolicygenError as error:
             sweep.outcomes[cell.key] = Outcome(cell.key, "failed", str(error))
             continue
         if summary is None:

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
@@ -23,7 +23,7 @@ from policygen.errors import PolicygenError
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
 from policygen.roles.appoint import appoint
-from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.lock import InUse, RunLock
 from policygen.runs.logbook import Logbook
@@ -182,7 +182,7 @@ def carry_out_again(order: Order, tell: Tell) -> Outcome:
     while folder.is_dir():
         try:
             RunLock(folder).release()
-            if (summary := finished(folder)) is not None and summary.final is not None:
+            if (summary := finished(folder, order.again)) is not None and summary.final is not None:
                 return Outcome(order.cell.key, "finished", score=summary.final.mean)
             break
         except InUse as error:
@@ -225,13 +225,19 @@ def print_into(log: Path) -> None:
     os.close(descriptor)
 
 
-def finished(folder: Path) -> Summary | None:
-    """The summary of a cell's run, if it has come to its end.
+def finished(folder: Path, again: Sequence[str] = ()) -> Summary | None:
+    """The summary of a cell's run, if it has come to its end and `again` gives it no larger budget.
 
     Raises:
         LogbookError: it is damaged.
+        UsageError: it has a larger budget already.
     """
-    return Logbook(folder).summary() if (folder / "config.toml").exists() else None
+    logbook = Logbook(folder)
+    summary = logbook.summary() if (folder / "config.toml").exists() else None
+    if summary is None or not again:
+        return summary
+    before = logbook.config()
+    return None if larger_budgets(before, changed_config(logbook.task(), before, again)) else summary
 
 
 class _Telling(Listener):

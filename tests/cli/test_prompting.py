@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from support import CHECKOUT
+from support import CHECKOUT, Line
 
 from policygen.cli import commands
 from policygen.errors import TemplateError, UsageError
@@ -118,7 +118,9 @@ def test_a_copy_of_another_name_is_compared_with_the_one_that_it_is_of() -> None
     Path("templates/other.j2").write_text("Something else.\n")
     assert templates("diff").output == everything
     assert re.search("other +yours +Something else", templates().output)
-    with pytest.raises(TemplateError, match=r"no shipped template is like `other`: .* templates diff other OTHER"):
+    with pytest.raises(
+        TemplateError, match=r"no shipped template is like `other`: .* templates diff other improve_table"
+    ):
         templates("diff", "other")
 
 
@@ -131,5 +133,29 @@ def test_in_a_checkout_one_is_told_that_nothing_can_be_told(monkeypatch: pytest.
     assert said in templates("diff").output
     assert said in templates("diff", "improve_table").output
     assert said not in templates("diff", "improve_table", "system").output
-    with pytest.raises(TemplateError, match=r"in a checkout .* copy system --as NAME"):
+    with pytest.raises(TemplateError, match=r"in a checkout .* copy system --as my_system"):
         templates("copy", "system")
+
+
+def test_a_run_names_the_templates_in_force_that_are_not_the_shipped_ones(line: Line) -> None:
+    small = ("--iterations", 1, "--episodes", 2)
+    assert "templates" not in line("run", "frozenlake", *small).out
+    Path("templates").mkdir()
+    Path("templates/improve_table.j2").write_text("Always down.")
+    Path("templates/improve_linear.j2").write_text("Not used here.")
+    Path("templates/repair.j2").write_text(SHIPPED["repair"])
+    named = "  templates that are not the shipped ones: templates/improve_table.j2; builtin ignores them"
+    assert named in line("run", "frozenlake", *small).out.splitlines()
+    assert named in line("sweep", "frozenlake", "--seeds", 1, "--iterations", 1, "--out", "one").out.splitlines()
+    assert "not shipped: templates/improve_table.j2" in line("prompt", "frozenlake").err
+
+
+@pytest.mark.parametrize("command", ["run", "prompt", "sweep"])
+def test_a_template_for_the_other_kind_of_policy_is_refused(command: str, line: Line) -> None:
+    said = line(command, "frozenlake", "--template", "improve_linear")
+    assert (said.code, said.err.strip()) == (
+        2,
+        "Error: template improve_linear asks for a linear policy, and this run for a table: add --policy linear, or "
+        "leave --template out",
+    )
+    assert not Path("results").exists()

@@ -214,7 +214,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 
     assert "no prompt will carry a comment" in said("comment", str(folder), WORDS, code=2)
     assert not (folder / "comments.jsonl").exists()
-    assert f"there is nothing to continue; give it more with: policygen resume {folder} --iterations N" in said(
+    assert f"there is nothing to continue; give it more with: policygen resume {folder} --iterations 8" in said(
         "continue", str(folder), code=2
     )
     (folder / "summary.json").unlink()
@@ -231,7 +231,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 
 def test_a_comment_that_no_prompt_would_carry_is_refused_in_a_sentence(tmp_path: Path, workplace: Path) -> None:
     _, _, folder = a_run(tmp_path / "finished", {})
-    assert why_untold(folder).endswith(f"give it more, and comment then: policygen resume {folder} --iterations N")
+    assert why_untold(folder).endswith(f"give it more, and comment then: policygen resume {folder} --iterations 8")
     (folder / "summary.json").unlink()
     assert why_untold(folder).startswith("the prompts of all 4 iterations are sent, and none will carry a comment; ")
     assert why_untold(broken_off(tmp_path / "broken")) == ""

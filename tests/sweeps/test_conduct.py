@@ -320,7 +320,7 @@ def test_a_cluster_needs_what_is_not_installed(line: Line, monkeypatch: pytest.M
 
 def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(line: Line) -> None:
     swept("nim", seeds=(1,))
-    for more in (("--iterations", 9), ("--set", "episodes=9")):
+    for more in (("--set", "candidates=2"), ("--set", "episodes=9")):
         done = line("resume", "swept", *more)
         assert done.code == 2
         assert "a sweep that goes on can change --set prompt_tokens, jobs" in done.err
@@ -375,3 +375,15 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
     ).address_from  # so that it gets no key
     assert not Path("owned").exists()
     assert not Path("elsewhere").exists()
+
+
+def test_a_sweep_that_goes_on_can_have_more_for_each_run(line: Line) -> None:
+    assert line("sweep", "cartpole", "--seeds", 2, "--iterations", 1, "--set", "episodes=4", "--out", "swept").code == 0
+    done = line("resume", "swept", "--iterations", 2)
+    assert done.code == 0, done.err
+    assert [summary_of(folder)["iterations"] for folder in sorted(Path("swept").glob("*-s?"))] == [2, 2]
+    again = line("resume", "swept", "--iterations", 2)
+    assert "2 were finished before" in again.out
+    less = line("resume", "swept", "--max-episodes", 500)
+    assert less.code == 1
+    assert less.err.count("the run has no such limit; a run that goes on can have more, not less") == 2

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -27,6 +27,7 @@ from policygen.runs.steering import MOST_CHARACTERS, Steering
 from policygen.search.steer import pause, why_untold
 
 LARGEST_BODY = 16 * MOST_CHARACTERS  # bytes of a form
+_MOST_FIELDS = 10
 _KEPT = 64  # runs whose parts of pages are kept
 
 
@@ -132,7 +133,7 @@ def application(root: Path, port: int) -> ASGIApp:
 
     async def refused(request: Request, error: Exception) -> Response:
         status = error.status if isinstance(error, _Refused) else 400
-        return PlainTextResponse(shown(error), status)
+        return PlainTextResponse(shown(error).encode(errors="replace"), status)
 
     routes = [
         Route("/", runs),
@@ -155,11 +156,16 @@ def _steering(what: str, answer: Callable[[Request], Any]) -> Route:
 
 async def _form(request: Request) -> dict[str, str]:
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST_BODY:
-            raise _Refused(413, "That is too long.")
-    fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=10)
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST_BODY:
+                raise _Refused(413, "That is too long.")
+        fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ClientDisconnect:
+        raise _Refused(400, "The form did not arrive whole.") from None
+    except ValueError:
+        raise _Refused(400, f"A form here has no more than {_MOST_FIELDS} fields.") from None
     return {name: values[-1] for name, values in fields.items()}
 
 

@@ -47,7 +47,10 @@ class Listed:
 
 
 def run_folders(root: Path) -> dict[str, Path]:
-    """Every run folder at or below `root` by its key; an empty key is `root` itself. Links lead nowhere."""
+    """Every run folder at or below `root` by its key; an empty key is `root` itself. Links lead nowhere.
+
+    In a key the bytes of a name that are not UTF-8 are replaced: no address and no page can hold them.
+    """
     return dict(_found(root, "", DEPTH))
 
 
@@ -62,7 +65,8 @@ def _found(folder: Path, key: str, depth: int) -> Iterator[tuple[str, Path]]:
     except OSError:
         return
     for name in inner:
-        yield from _found(folder / name, f"{key}/{name}" if key else name, depth - 1)
+        told = os.fsencode(name).decode(errors="replace")
+        yield from _found(folder / name, f"{key}/{told}" if key else told, depth - 1)
 
 
 def version_of(folder: Path) -> Version:

@@ -28,6 +28,7 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
         import uvicorn
 
         from policygen.reports.live.app import application
+        from policygen.reports.live.connections import MOST, Connection
     except ImportError:
         raise UsageError('serving needs more packages: pip install "policygen[serve]"') from None
     if not root.is_dir():
@@ -48,7 +49,8 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
                 access_log=False,
                 server_header=False,
                 ws="none",
-                limit_concurrency=64,
+                http=Connection,
+                limit_concurrency=MOST,
                 timeout_graceful_shutdown=1,
             )
         )

@@ -104,8 +104,9 @@ def read_run(folder: Path) -> RunContent:
     views = tuple(_told(view, user, config) for view in attempt_views(attempts, shown, best, turns))
     final = summary.final if summary is not None else None
     headline, interval, basis = _headline(final, best, attempts, finished=summary is not None)
-    # Whoever reads a shared page has no use for where the folder lay.
-    again = config.model_copy(update={"llm": f"replay:{folder.resolve().name}"})
+    place, here = folder.resolve(), Path.cwd()
+    place = place.relative_to(here) if place.is_relative_to(here) else place
+    again = config.model_copy(update={"llm": f"replay:{place}"})
     return RunContent(
         folder=folder,
         task=task,

@@ -115,4 +115,6 @@ def environment() -> jinja2.Environment:
 
 
 def _finished(value: Any) -> Any:
-    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return shown(value).encode(errors="replace").decode()  # a folder's name may be no text

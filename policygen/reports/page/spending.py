@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from typing import Any
 
 from policygen.errors import LogbookError, PolicygenError
 from policygen.files import read_plain, toml_of
-from policygen.llm import specs_of
+from policygen.llm import read_spec, specs_of
 from policygen.reports.progress import duration
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt
+from policygen.tasks.given import NAMESPACE
 from policygen.tasks.task import Task
+from policygen.tasks.trust import why_refused
 
 _LARGEST_SETTINGS = 2**20  # bytes
 # Settings that have an option of their own in `policygen run`; the others are said by --set.
@@ -64,8 +67,15 @@ def said(value: Any) -> str:
 
 
 def command_of(config: RunConfig, task: Task) -> str:
-    """The command that carries out a run with the same settings."""
+    """The command that carries out a run with the same settings; empty where only a program can.
+
+    It says --trust where the task is a file that names a module or a path, or where demonstrations are a model's.
+    """
+    if task.gym_id.startswith(NAMESPACE) or any(read_spec(spec).entry is None for spec in specs_of(config.llm)):
+        return ""
     words = ["policygen", "run", config.task]
+    from_file = config.task != task.gym_id and (":" in task.gym_id or why_refused(task))
+    words += ["--trust"] * bool(from_file or re.match(r"\w+:", config.demonstrations or ""))
     defaults, of_the_task = RunConfig.model_validate({"task": config.task}).model_dump(), dict(task.run)
     for name, value in config.model_dump(exclude_none=True).items():
         if name in _NEVER or (name not in (*_ALWAYS, *of_the_task) and value == defaults[name]):

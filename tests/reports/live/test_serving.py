@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import shutil
 import signal
@@ -254,6 +255,38 @@ def test_a_single_run_is_served_as_well_and_mistakes_are_one_sentence(a_run: Pat
         taken = in_a_process("serve", a_run, "--port", server.port, cwd=tmp_path)
     assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
     assert "cannot be used" in taken.stderr
+
+
+def test_a_folder_whose_name_is_no_text_spoils_no_page(a_run: Path, tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    shutil.copytree(os.fsencode(a_run), folder)
+    shutil.copytree(a_run, tmp_path / "other")
+    with started(tmp_path) as server:
+        listed = server.ask("/")
+        assert (listed.status, listed.text.count('href="/run/')) == (200, 2)
+        for address in re.findall(r'href="(/run/[^"]+)"', listed.text):
+            assert server.ask(address).status == 200
+
+
+def test_too_many_fields_are_a_sentence(server: Server) -> None:
+    answer = server.tell("/steer/comment/going", "&".join(f"text{i}=x" for i in range(11)))
+    assert (answer.status, answer.text) == (400, "A form here has no more than 10 fields.")
+
+
+def test_connections_that_ask_nothing_keep_nobody_out_and_are_closed(server: Server) -> None:
+    idle = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(70)]
+    try:
+        idle[-1].sendall(b"GET / HTTP/1.1\r\nHost:")  # and no more of it
+        idle[-2].sendall(
+            f"POST /steer/pause/one HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nOrigin: {server.origin}\r\n"
+            "Content-Length: 9\r\n\r\nhalf".encode()
+        )
+        assert server.ask("/").status == 200
+        assert [connection.recv(1) for connection in idle] == [b""] * 70
+        assert server.ask("/").status == 200
+    finally:
+        for connection in idle:
+            connection.close()
 
 
 @needs_chromium

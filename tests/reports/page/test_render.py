@@ -109,14 +109,14 @@ def test_costs_settings_versions_and_the_commands_that_repeat_it(page: str, a_ru
     said = words(page)
     assert "8,000 in, 400 out" in said
     assert "cost unknown" in said
-    assert "policygen run frozenlake --llm written:by-hand --policy table" in said
-    assert f"--llm replay:{a_run.name}" in said
+    assert "no command repeats it" in said
+    assert f"policygen run frozenlake --llm replay:{a_run} --policy table" in said
     assert "iterations 3" in said
     assert "gymnasium" in said
 
 
 def test_a_command_repeats_the_settings(a_run: Path) -> None:
-    command = read_run(a_run).command.split()
+    command = read_run(a_run).replay.split()
     assert command[command.index("--iterations") + 1] == "3"
     assert {"repairs=1", "stop_at=0.9"} <= set(command)
     assert "jobs" not in " ".join(command)

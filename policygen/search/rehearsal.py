@@ -1,0 +1,114 @@
+"""A rehearsal of a run's prompts: templates of the user's own fail before anything is paid for, not in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.score import Score, score_of_returns
+from policygen.errors import PolicygenError
+from policygen.llm.messages import Prompt, Reply
+from policygen.policies.lines import Problem
+from policygen.policies.policy import Policy
+from policygen.prompts.render import render_prompt, render_repair
+from policygen.roles.builtin import Builtin, PlainSearch
+from policygen.roles.proposer import read
+from policygen.runs.config import RunConfig
+from policygen.runs.state import Attempt, Context, Search
+from policygen.search.origin import own_templates
+from policygen.tasks.task import Task, output_names
+
+_PROBLEMS = (Problem(1, "a stand-in", "a policy"), Problem(None, "a stand-in", "a policy"))
+
+
+def rehearse(search: Search, config: RunConfig) -> None:
+    """Render the prompts and repairs that a run may come to, where any of its templates is not the shipped one.
+
+    What the run has not found yet has stand-ins, so that branches are rendered that the first prompt does not reach.
+
+    Raises:
+        TemplateError: a template cannot be rendered; the message names file and line.
+    """
+    if own_templates(config):
+        for context in _contexts(search, config):
+            prompt = render_prompt(context, config)
+            render_repair(prompt, "no policy", _PROBLEMS, context, config)
+
+
+def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
+    """What prompts may be rendered from: nothing found, a failure, a first policy, a tuned one and user's comments."""
+    now = search.context(len(search.attempts), config)
+    yield now
+    failed = Attempt(2, None, None, problems=_PROBLEMS, repairs=1)
+    resigned = Attempt(4, None, None, kind="resignation")
+    comments = ("A stand-in for a comment.",)
+    yield replace(now, number=5, attempts=(*search.attempts, failed, resigned), comments=comments)
+    policies = list(_policies(now, config))
+    if not policies:
+        return
+    first, proposed, other = policies[0], policies[-2:][0], policies[-1]
+    score, buffer, first_attempt = _score(search), _buffer(search, config), search.attempts[0]
+    played = first_attempt.played
+    best = Attempt(1, first, score, played, accepted=True, idea="A stand-in.", coverage=1.0)
+    refused = Attempt(
+        *(3, other, score, played),
+        gain=-1.0,
+        paired_episodes=0 if score.exact else 2,
+        p=0.5,
+        idea="A stand-in.",
+        unstable=1,
+        undefined=(("stand_in", 0.5),),
+    )
+    attempts = (first_attempt, best, failed, refused, resigned)
+    found = replace(now, best=best, best_score=score, attempts=attempts, buffer=buffer, comments=comments)
+    yield replace(found, number=5)
+    tuned = replace(refused, number=5, accepted=True, gain=1.0, refinement="a stand-in")
+    for after in (tuned, replace(tuned, proposed=proposed, proposed_score=score)):
+        planned = config.iterations * config.candidates
+        yield replace(found, number=planned, best=after, attempts=(*attempts, after), comments=())
+
+
+def _policies(context: Context, config: RunConfig) -> Iterator[Policy]:
+    """What `builtin` would propose, where it can propose anything, and two policies with a feature of their own."""
+    plain = config.model_copy(update={"llm": "builtin", "shape": False, "memory": False})
+    empty = replace(context, best=None, best_score=None, attempts=context.attempts[:1])
+    texts = [_with_a_feature(context.task, config, constant) for constant in (0.5, 0.25)]  # as proposed, and tuned
+    with suppress(PolicygenError):
+        PlainSearch(Builtin(), plain).check(context.task)
+        texts.insert(0, Builtin().complete(Prompt((), empty), 0).text)
+    for text in texts:
+        if (policy := read(Reply(text, ""), empty, plain).policy) is not None:
+            yield policy
+
+
+def _with_a_feature(task: Task, config: RunConfig, constant: float) -> str:
+    lines = [f"let stand_in = {constant} * {task.quantity_names[0]}"] if task.quantity_names else []
+    if config.policy == "linear":
+        lines += [f"{name} = {'stand_in' if lines else 1}" for name in output_names(task)]
+    else:
+        actions = [a.labels[0] if a.is_choice else str(a.low) for a in task.actuators]
+        header = " | ".join(["stand_in", *(a.name for a in task.actuators)])
+        lines += ["bins stand_in: 0", f"| {header} |", f"| * | {' | '.join(actions)} |"]
+    return "\n".join(["```", *lines, "```"])
+
+
+def _score(search: Search) -> Score:
+    """The score of random actions, as one of a policy."""
+    score = search.attempts[0].score or score_of_returns(np.array([0.0, 1.0]), (0, 1), "")
+    return replace(score, exact=True, ci95=(score.mean, score.mean), returns=(), seeds=()) if search.mdp else score
+
+
+def _buffer(search: Search, config: RunConfig) -> ReplayBuffer:
+    """The first episodes of the run, as those of the stand-ins' policies: half of them terminated, half cut."""
+    trajectories = [
+        replace(episode.trajectory, terminated=k % 2 == 0, truncated=k % 2 == 1)
+        for k, episode in enumerate(list(search.buffer)[:8])
+    ]
+    buffer = ReplayBuffer(config.buffer_steps)
+    for number in (0, 1, 3, 5):
+        buffer.add(number, trajectories)
+    return buffer
