@@ -65,7 +65,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def run(server: ChatServer, service: Service = COMPATIBLE, **settings: object) -> policygen.RunResult:
-    return policygen.run("frozenlake", llm=service.spec, base_url=server.url + service.path, **settings)
+    return policygen.run("frozenlake", llm=service.at(server.url), **settings)
 
 
 def said_to(request: object) -> str:
@@ -278,13 +278,14 @@ def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(
     monkeypatch.setenv("OPENAI_API_KEY", SERVICES[1].key)
     script = [Scripted(status=401, error="no such key", code="invalid_api_key"), ALWAYS_DOWN]
     with ChatServer(script) as server:
-        run_it = ("run", "frozenlake", "--iterations", 1, "--llm", "openai:gpt-5-mini", "--base-url", server.openai_url)
+        model = ("--llm", f"openai:gpt-5-mini@{server.openai_url}")
+        run_it = ("run", "frozenlake", "--iterations", 1, *model)
         done = line(*run_it)
         folder = the_run(tmp_path / "results")
         assert done.code == 1
         refused, hint = sentences(done.err)
         assert refused == "Error: OpenAI refused the key in OPENAI_API_KEY (401): no such key"
-        on = ("resume", f"results/{folder.name}", "--base-url", server.openai_url)
+        on = ("resume", f"results/{folder.name}", *model)
         assert hint == f"Nothing is lost; go on with: policygen {' '.join(on)}"
         again = line(*on)
     assert again.code == 0, again.err

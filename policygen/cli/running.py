@@ -11,6 +11,7 @@ import click
 
 from policygen.cli.experiments import Shared, resume_sweep
 from policygen.cli.options import (
+    AGAIN,
     BASE_URL,
     CACHE,
     PATH,
@@ -102,6 +103,7 @@ def run(
 @click.command()
 @click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
 @assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
+@AGAIN
 @BASE_URL
 @budget_options
 @place_options
@@ -114,6 +116,7 @@ def resume(
     *,
     place: Place,
     trust: bool,
+    llms: tuple[str, ...],
     base_url: str | None,
     cache: Path | None,
     track: tuple[str, ...],
@@ -124,6 +127,7 @@ def resume(
     With a larger budget a finished run goes on, too, as if it had been asked for at first. A sweep's budget is that of
     all its runs.
     """
+    from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
     from policygen.reports.missing import make_missing
     from policygen.runs.trackers import trackers
@@ -133,9 +137,10 @@ def resume(
     assignments += (f"base_url={base_url}",) if base_url else ()
     if is_sweep(run_folder):
         shared = Shared(cache, track)
-        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared)
+        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared, llms=llms)
         return
     place.check_unused()
+    assignments += (f"llm={joined_specs(llms)}",) if llms else ()
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
     if not assignments and (made := make_missing(run_folder)):
         say(f"the run was finished but for {', '.join(made)}; now it is whole")
@@ -187,14 +192,18 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
 
 def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
     """How an interrupted run goes on."""
-    from policygen.llm import specs_of
+    from policygen.llm import read_spec, specs_of
     from policygen.llm.base import Keyed
 
+    models = specs_of(begun.config.llm)
     chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
     words = ["policygen", "resume", str(begun.folder), *(["--base-url", chosen] if chosen else [])]
+    words += (
+        [word for one in models for word in ("--llm", one)] if any(read_spec(one).address for one in models) else []
+    )
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += [word for tracker in told for word in ("--track", tracker.name)]
     # A module or a folder for prompts was named by the user, or vouched for: a file alone may name neither.
-    manual = any(spec.startswith("manual:") for spec in specs_of(begun.config.llm))
+    manual = any(spec.startswith("manual:") for spec in models)
     words += ["--trust"] * (":" in begun.task.gym_id or manual)
     return f"Nothing is lost; go on with: {shlex.join(words)}"
