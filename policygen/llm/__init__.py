@@ -129,14 +129,15 @@ def check_address(specs: Sequence[str], base_url: str | None) -> None:
 
     Raises UsageError for a hosted model without an address of its own, or for models of two kinds of server.
     """
-    bare = [spec for spec in specs if (read := read_spec(spec)).entry and read.entry.server and not read.address]
-    for spec in bare if base_url is not None else ():
-        if PROVIDERS[read_spec(spec).name].server == "own":
+    named = [(spec, read) for spec in specs if (read := read_spec(spec)).entry and read.argument and not read.address]
+    bare = [(spec, read.name) for spec, read in named if PROVIDERS[read.name].server]
+    for spec, name in bare if base_url is not None else ():
+        if PROVIDERS[name].server == "own":
             raise UsageError(
                 f"--base-url is for compatible: and ollama: models and would not ask {spec} itself: leave it out, or "
                 f"write an address into the model's own name, as in {spec}@{base_url}"
             )
-        if read_spec(spec).name != read_spec(bare[0]).name:
+        if name != bare[0][1]:
             raise UsageError(
                 f"--base-url is the address of one server: write each model with its own, as in {spec}@{base_url}"
             )

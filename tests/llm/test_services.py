@@ -166,7 +166,7 @@ def test_what_a_model_is_sent_beside_the_messages(service: Service, asked: Asked
         asked(service.connect(server.url, **SAMPLING), replace(PROMPT, seed=9))
     body = server.requests[0].body
     if service is GEMINI:
-        thinking = {"thinkingLevel": "LOW"}
+        thinking = {"thinking_level": "LOW"}  # as the SDK writes it
         assert body["generationConfig"] == {"maxOutputTokens": 8192, "topP": 0.5, "seed": 9, "thinkingConfig": thinking}
     elif service is ANTHROPIC:  # which takes neither top_p nor a seed
         assert (body["output_config"], body.get("top_p"), body.get("seed")) == ({"effort": "low"}, None, None)
