@@ -91,8 +91,9 @@ STORY = (
 
 
 def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> None:
+    prices = {} if service is COMPATIBLE else {"price_in": 1.0, "price_out": 2.0}
     with ChatServer(STORY) as server:
-        result = run(server, service, iterations=20)
+        result = run(server, service, iterations=20, **prices)
         chats = server.chats
     assert len(chats) == len(STORY)
     summary = summary_of(result.folder)

@@ -116,7 +116,8 @@ def resume_sweep(
     limits = _limits(budgets)
     shared.check()
     workers, cache = place.workers or 1, shared.cache
-    begun = open_sweep(folder, limits=limits, again=assignments, workers=workers, trust=trust, cache=cache, llms=llms)
+    again = (*assignments, *(f"llm={llm}" for llm in llms))
+    begun = open_sweep(folder, limits=limits, again=again, workers=workers, trust=trust, cache=cache)
     _conduct(begun, place, shared)
 
 

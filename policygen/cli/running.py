@@ -116,7 +116,6 @@ def resume(
     *,
     place: Place,
     trust: bool,
-    llms: tuple[str, ...],
     base_url: str | None,
     cache: Path | None,
     track: tuple[str, ...],
@@ -134,6 +133,7 @@ def resume(
     from policygen.search.resume import resume as resume_run
     from policygen.sweeps.plan import is_sweep
 
+    llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
     if is_sweep(run_folder):
         shared = Shared(cache, track)

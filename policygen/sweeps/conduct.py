@@ -96,18 +96,17 @@ def open_sweep(
     workers: int = 1,
     trust: bool = False,
     cache: Path | None = None,
-    llms: Sequence[str] = (),
 ) -> Sweep:
     """A sweep ready to go on, new or begun before; its folder is held.
 
     Args:
         asked: what to run; None for what the manifest says. A folder that has a manifest is extended by it.
         limits: what is stated of them takes the place of the manifest's.
-        again: settings for runs that were begun before as well as for new ones.
+        again: settings for runs that were begun before as well as for new ones; `llm=SPEC` names a model of the
+            manifest, which vouches for its address.
         workers: processes that carry out cells.
         trust: the task files are known to the user.
         cache: the folder of a cache of answers, for runs to share.
-        llms: models of the manifest that the user names again, and so vouches for.
 
     Raises:
         UsageError: a task, suite or setting is wrong, or the folder's runs have other settings.
@@ -117,6 +116,8 @@ def open_sweep(
         raise UsageError(f"--workers {workers}: at least one is needed")
     if cache is not None:
         Cache(cache)  # says what is wrong with it
+    llms = [text.removeprefix("llm=") for text in again if text.startswith("llm=")]
+    again = [text for text in again if not text.startswith("llm=")]
     products = asked.products if asked is not None else ()
     typed = {redacted(llm): llm for llm in (*llms, *(llm for product in products for llm in product.llms))}
     if asked is not None:  # a password is in no plan

@@ -96,6 +96,23 @@ def test_the_same_run_again_asks_nobody_and_a_new_seed_asks_everything() -> None
     assert Path("answers/replies.sqlite").stat().st_size < 100_000
 
 
+def test_candidates_of_a_round_differ_in_their_seed_and_a_run_again_asks_nobody() -> None:
+    settings = {"temperature": 0.0, "candidates": 3, "iterations": 1, "repairs": 0, "extra_body": {"top_k": 20}}
+    with ChatServer([LEANING, ALWAYS_LEFT, LEANING] * 3) as server:
+        first = run(server, "one", **settings)
+        again = run(server, "two", **settings)
+        assert len(server.chats) == 3
+        assert len({chat.body["seed"] for chat in server.chats}) == 3
+        assert {chat.body["top_k"] for chat in server.chats} == {20}
+        run(server, "three", **settings, request_seed=7)
+        seeds = [chat.body["seed"] for chat in server.chats]
+        assert len(set(seeds)) == len(seeds) == 6
+        run(server, "four", **{**settings, "temperature": None})
+        assert all("seed" not in chat.body for chat in server.chats[6:])
+    assert (again.summary.cached, again.final) == (3, first.final)
+    assert "top_k = 20" in (first.folder / "config.toml").read_text()
+
+
 def test_a_run_that_is_interrupted_goes_on_with_the_cache_as_if_it_had_not_been() -> None:
     from policygen.search.resume import resume
     from policygen.search.run import carry_out

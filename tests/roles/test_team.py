@@ -143,7 +143,7 @@ def test_each_model_has_its_address_and_a_limit_of_cost_needs_all_prices(
     team = connect(llm, LLMOptions())
     assert isinstance(team, Several)
     assert team.key_goes_to == "the key in OPENAI_API_KEY goes to api.openai.com"
-    with pytest.raises(UsageError, match="the price of compatible:m@http://127.0.0.1:1/v1 is unknown"):
+    with pytest.raises(UsageError, match=r"the price of compatible:m@http://127.0.0.1:1/v1 is unknown"):
         policygen.run("frozenlake", llm=llm, max_usd=1.0)
 
 
