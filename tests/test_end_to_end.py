@@ -65,7 +65,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def run(server: ChatServer, service: Service = COMPATIBLE, **settings: object) -> policygen.RunResult:
-    return policygen.run("frozenlake", llm=service.at(server.url), **settings)
+    return policygen.run("frozenlake", llm=f"{service.spec}@{server.url}{service.path}", **settings)
 
 
 def said_to(request: object) -> str:

@@ -97,7 +97,8 @@ class RunConfig(BaseModel):
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
         "builtin",
-        description="provider and model, such as openai:gpt-5-mini, compatible:MODEL@URL; several as A + B take turns",
+        description="provider and model, such as openai:gpt-5-mini, compatible:MODEL@URL; several as A + B take turns; "
+        "in a file also tables [llm] or [[llm]] with model and base_url",
     )
     choose: Literal["ucb", "round"] = Field(
         "ucb", description="whose turn it is of several models: by gain for cost, or one after the other"
