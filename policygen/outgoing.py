@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections.abc import Callable
+from urllib.parse import unquote
 
 KEY_VARIABLES = (
     "OPENAI_API_KEY",
@@ -19,6 +21,8 @@ HIDDEN = "***"
 # Stand-ins such as `dummy` or `none` are no secrets, and hiding them would blank out words.
 _SHORTEST_SECRET = 8
 
+_LOGINS: set[str] = set()  # in the forms in which a server may echo them
+
 _USERINFO = re.compile(r"(?<=://)[^/?#\s\"'`<>]*@")
 # C0 and C1 controls but for tab and newline, line separators, and what turns the direction of text (CVE-2021-42574).
 _UNSAFE = re.compile(
@@ -29,10 +33,25 @@ _NOT_SHOWN = re.compile(f"{_UNSAFE.pattern[:-1]}\ud800-\udfff]")
 
 
 def redacted(text: str) -> str:
-    """`text` with `***` for the values of all `KEY_VARIABLES` that are set, and for `user:password` in addresses."""
+    """`text` with `***` for the values of all `KEY_VARIABLES` that are set, and for `user:password` in addresses.
+
+    Of addresses that were asked (`hide_login`), `user:password` is hidden wherever it stands, also in base64.
+    """
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)
     return _USERINFO.sub(f"{HIDDEN}@", text) if "://" in text else text
+
+
+def hide_login(address: str) -> None:
+    """Hide the `user:password` of an address from now on, as it is sent: as text, and in base64 (RFC 7617)."""
+    userinfo = address.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    user, _, password = userinfo.partition(":")
+    if not userinfo or userinfo == HIDDEN:
+        return
+    login = f"{unquote(user)}:{unquote(password)}"
+    for form in (base64.b64encode, base64.urlsafe_b64encode):
+        _LOGINS.add(form(login.encode(errors="replace")).decode().rstrip("="))
+    _LOGINS.update(text for text in (login, userinfo, unquote(password)) if len(text) >= _SHORTEST_SECRET)
 
 
 def plain(text: str) -> str:
@@ -56,7 +75,7 @@ def json_safe(line: str) -> str:
 def _secrets() -> list[str]:
     values = (os.environ.get(name, "").strip() for name in KEY_VARIABLES)
     # A key that begins with another one is replaced first.
-    return sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True)
+    return sorted({value for value in values if len(value) >= _SHORTEST_SECRET} | _LOGINS, key=len, reverse=True)
 
 
 def _escape(character: str) -> str:

@@ -26,8 +26,12 @@ class Service:
     def spec(self) -> str:
         return f"{self.name}:{self.model}"
 
+    def at(self, url: str) -> str:
+        """The spec with a server's address."""
+        return f"{self.spec}@{url}{self.path}"
+
     def connect(self, url: str, **options: object) -> Provider:
-        return connect(self.spec, LLMOptions(base_url=url + self.path, **options))  # type: ignore[arg-type]
+        return connect(self.at(url), LLMOptions(**options))  # type: ignore[arg-type]
 
 
 OPENAI = Service("openai", "gpt-5-mini", "OPENAI_API_KEY", "sk-proj-abcdefgh12345678WXYZ", "/v1")

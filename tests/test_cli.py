@@ -439,13 +439,13 @@ def test_a_key_goes_where_a_file_says_only_when_trusted_and_where_is_printed(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
     refusal = Scripted(status=401, error="\x1b[2Jno such key: sk-canary-0123456789")
     with ChatServer([refusal] * 2) as server:
-        Path("s.toml").write_text(f'llm = "openai:m"\nbase_url = "{server.openai_url}"\nwarmup_episodes = 0\n')
+        Path("s.toml").write_text(f'llm = "openai:m@{server.openai_url}"\nwarmup_episodes = 0\n')
         asked = ("run", "frozenlake", "--config", "s.toml", "--iterations", 1)
         said = line(*asked)
         assert (said.code, server.requests) == (2, [])
         assert f"s.toml would send the key in OPENAI_API_KEY to {server.openai_url}" in said.err
         assert not Path("results").exists()
-        for more in (("--trust",), ("--base-url", server.openai_url)):
+        for more in (("--trust",), ("--llm", f"openai:m@{server.openai_url}")):
             said = line(*asked, *more)
             assert said.code == 1
             assert f"the key in OPENAI_API_KEY goes to {server.url.removeprefix('http://')}" in said.out

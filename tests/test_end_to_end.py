@@ -65,7 +65,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def run(server: ChatServer, service: Service = COMPATIBLE, **settings: object) -> policygen.RunResult:
-    return policygen.run("frozenlake", llm=service.spec, base_url=server.url + service.path, **settings)
+    return policygen.run("frozenlake", llm=f"{service.spec}@{server.url}{service.path}", **settings)
 
 
 def said_to(request: object) -> str:
@@ -91,8 +91,9 @@ STORY = (
 
 
 def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> None:
+    prices = {} if service is COMPATIBLE else {"price_in": 1.0, "price_out": 2.0}
     with ChatServer(STORY) as server:
-        result = run(server, service, iterations=20)
+        result = run(server, service, iterations=20, **prices)
         chats = server.chats
     assert len(chats) == len(STORY)
     summary = summary_of(result.folder)
@@ -278,13 +279,14 @@ def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(
     monkeypatch.setenv("OPENAI_API_KEY", SERVICES[1].key)
     script = [Scripted(status=401, error="no such key", code="invalid_api_key"), ALWAYS_DOWN]
     with ChatServer(script) as server:
-        run_it = ("run", "frozenlake", "--iterations", 1, "--llm", "openai:gpt-5-mini", "--base-url", server.openai_url)
+        model = ("--llm", f"openai:gpt-5-mini@{server.openai_url}")
+        run_it = ("run", "frozenlake", "--iterations", 1, *model)
         done = line(*run_it)
         folder = the_run(tmp_path / "results")
         assert done.code == 1
         refused, hint = sentences(done.err)
         assert refused == "Error: OpenAI refused the key in OPENAI_API_KEY (401): no such key"
-        on = ("resume", f"results/{folder.name}", "--base-url", server.openai_url)
+        on = ("resume", f"results/{folder.name}", *model)
         assert hint == f"Nothing is lost; go on with: policygen {' '.join(on)}"
         again = line(*on)
     assert again.code == 0, again.err

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
 
 import pytest
+from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
+from support import ALWAYS_DOWN
 
 import policygen
 from policygen.files import append_line, read_lines, write_atomically
@@ -43,6 +46,19 @@ def test_a_stand_in_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_user_and_password_in_an_address_are_hidden(text: str, expected: str) -> None:
     assert redacted(text) == expected
+
+
+def test_the_login_of_an_address_is_hidden_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policygen.outgoing._LOGINS", set())
+    login = base64.b64encode(b"me:pa55?word>").decode()
+    with ChatServer([f"{ALWAYS_DOWN}\nYou sent Basic {login}, pa55?word> and me:pa55?word>."]) as server:
+        address = server.openai_url.replace("://", "://me:pa55%3Fword%3E@")
+        folder = policygen.run("frozenlake", llm=f"compatible:m@{address}", iterations=1).folder
+        assert server.chats[0].headers["authorization"] == f"Basic {login}"
+    for path in folder.rglob("*"):
+        for secret in (login.rstrip("=").encode(), b"pa55"):
+            assert secret not in path.read_bytes(), path
+    assert "You sent Basic ***" in (folder / "transcript.jsonl").read_text()
 
 
 def test_what_a_terminal_obeys_becomes_visible() -> None:

@@ -50,7 +50,7 @@ class Shared:
     "llms",
     multiple=True,
     metavar="SPEC",
-    help="Provider and model; repeated, each has runs of its own (for turns: 'A + B').",
+    help="Provider and model, with @URL at that address; repeated, each has runs of its own (for turns: 'A + B').",
 )
 @click.option("--template", "templates", multiple=True, metavar="T", help="Improve template; may be repeated.")
 @click.option("--seeds", default="5", help="How many, from 0 on (default 5), a range 100..109, or a list 1,5,7.")
@@ -110,6 +110,7 @@ def resume_sweep(
     place: Place,
     trust: bool,
     shared: Shared,
+    llms: tuple[str, ...] = (),
 ) -> None:
     """Go on with a sweep, perhaps with more for each of its runs, or larger limits of what all may spend.
 
@@ -131,7 +132,8 @@ def resume_sweep(
     limits = _limits(budgets)
     shared.check()
     workers, cache = place.workers or 1, shared.cache
-    begun = open_sweep(folder, limits=limits, again=assignments, workers=workers, trust=trust, cache=cache)
+    again = (*assignments, *(f"llm={llm}" for llm in llms))
+    begun = open_sweep(folder, limits=limits, again=again, workers=workers, trust=trust, cache=cache)
     _conduct(begun, place, shared)
 
 

@@ -71,7 +71,17 @@ class NamedPath(click.Path):
 
 
 PATH = NamedPath(path_type=Path)
-BASE_URL = click.option("--base-url", help="Address of a compatible or local server, such as http://localhost:8000/v1.")
+BASE_URL = click.option(
+    "--base-url", help="Address of the compatible: or ollama: models without one of their own (compatible:MODEL@URL)."
+)
+
+AGAIN = click.option(
+    "--llm",
+    "llms",
+    multiple=True,
+    metavar="SPEC@URL",
+    help="Say the models again, which vouches for their addresses and gives passwords, which are not stored.",
+)
 
 CACHE = click.option(
     "--cache",
@@ -149,8 +159,9 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="SPEC",
             callback=_joined,
-            help="Provider and model (default: builtin, which is not a language model); `doctor` lists them. manual: "
-            "you paste replies of a chat window; manual:DIR: you save them there, as reply-001.md for prompt-001.md. "
+            help="Provider and model, with @URL at that address (default: builtin, which is not a language model); "
+            "`doctor` lists them. manual: you paste replies of a chat window; manual:DIR: you save them there, "
+            "as reply-001.md for prompt-001.md. "
             "Repeated, the models take turns, by what their proposals gained for their cost (--set choose=round: one "
             "after the other).",
         ),

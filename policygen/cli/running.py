@@ -10,6 +10,7 @@ import click
 
 from policygen.cli.experiments import Shared, resume_sweep
 from policygen.cli.options import (
+    AGAIN,
     BASE_URL,
     CACHE,
     PATH,
@@ -106,6 +107,7 @@ def run(
 @click.command()
 @click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
 @assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
+@AGAIN
 @BASE_URL
 @budget_options
 @place_options
@@ -128,18 +130,21 @@ def resume(
     With a larger budget a finished run goes on, too, as if it had been asked for at first. Of a sweep --max-calls,
     --max-tokens and --max-usd are what all its runs may spend together, the others what each run may.
     """
+    from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
     from policygen.reports.missing import make_missing
     from policygen.runs.trackers import trackers
     from policygen.search.resume import resume as resume_run
     from policygen.sweeps.plan import is_sweep
 
+    llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
     if is_sweep(run_folder):
         shared = Shared(cache, track)
-        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared)
+        resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared, llms=llms)
         return
     place.check_unused()
+    assignments += (f"llm={joined_specs(llms)}",) if llms else ()
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
     if not assignments and (made := make_missing(run_folder)):
         say(f"the run was finished but for {', '.join(made)}; now it is whole")
@@ -192,10 +197,15 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
 
 def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
     """How an interrupted run goes on."""
+    from policygen.llm import read_spec, specs_of
     from policygen.llm.base import Keyed
 
+    models = specs_of(begun.config.llm)
     chosen = begun.config.base_url if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to else None
     words = ["--base-url", chosen] if chosen else []
+    words += (
+        [word for one in models for word in ("--llm", one)] if any(read_spec(one).address for one in models) else []
+    )
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += [word for tracker in told for word in ("--track", tracker.name)]
     return f"Nothing is lost; go on with: {begun.logbook.way_on(*words)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from policygen.errors import UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, Provider
 from policygen.llm.keys import keys_from_file
 from policygen.llm.several import Several
+from policygen.outgoing import HIDDEN, redacted
 
 __all__ = [
     "PROVIDERS",
@@ -22,6 +24,7 @@ __all__ = [
     "Provider",
     "Several",
     "Spec",
+    "check_address",
     "connect",
     "joined_specs",
     "prompt_folders",
@@ -37,7 +40,8 @@ class Entry:
 
     `argument` names what follows the colon, `takes` says whether it must, may or must not be there. `is_language_model`
     says what is known of it before it is connected; a replay is whatever it repeats. `reads_prompts` says whether what
-    a prompt shows makes a difference to it.
+    a prompt shows makes a difference to it. `server` says whether it is asked at an address of its own (`own`), at one
+    that the user gives (`given`), or nowhere.
     """
 
     help: str
@@ -47,6 +51,7 @@ class Entry:
     takes: Literal["required", "optional", "none"] = "required"
     is_language_model: bool = True
     reads_prompts: bool = True
+    server: Literal["own", "given", ""] = ""
 
     def load(self) -> Callable[..., Any]:
         """Import the provider's class, and with it whatever software development kit it stands on."""
@@ -63,15 +68,22 @@ PROVIDERS: dict[str, Entry] = {
         is_language_model=False,
         reads_prompts=False,
     ),
-    "openai": Entry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI"),
-    "gemini": Entry("Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini", "Gemini"),
-    "anthropic": Entry("Anthropic Claude (key in ANTHROPIC_API_KEY)", "policygen.llm.anthropic", "Anthropic"),
-    "ollama": Entry("a model that Ollama serves on this machine or on OLLAMA_HOST", "policygen.llm.openai", "Ollama"),
+    "openai": Entry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI", server="own"),
+    "gemini": Entry(
+        "Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini", "Gemini", server="own"
+    ),
+    "anthropic": Entry(
+        "Anthropic Claude (key in ANTHROPIC_API_KEY)", "policygen.llm.anthropic", "Anthropic", server="own"
+    ),
+    "ollama": Entry(
+        "a model that Ollama serves on this machine or on OLLAMA_HOST", "policygen.llm.openai", "Ollama", server="given"
+    ),
     "compatible": Entry(
-        "any server that speaks OpenAI's chat protocol, at the base URL given "
+        "any server that speaks OpenAI's chat protocol, as compatible:MODEL@URL "
         "(vLLM, llama.cpp, LM Studio, OpenRouter, ...; key, if any, in OPENAI_COMPATIBLE_API_KEY)",
         "policygen.llm.openai",
         "Compatible",
+        server="given",
     ),
     "manual": Entry(
         "you and a chat window: paste replies into the terminal, or save them as DIR/reply-001.md, ...",
@@ -92,18 +104,44 @@ PROVIDERS: dict[str, Entry] = {
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A provider as it is written, `openai:gpt-5-mini`, taken apart; `entry` is None for one that the table lacks."""
+    """A provider as it is written, `compatible:qwen3@http://localhost:8000/v1`, taken apart.
+
+    `entry` is None for one that the table lacks, `address` is empty where none is written.
+    """
 
     name: str
     argument: str
     entry: Entry | None
+    address: str = ""
 
 
 def read_spec(spec: str) -> Spec:
     """What is written before and after the colon, and the line of the table that it means."""
     name, _, argument = spec.strip().partition(":")
-    name = name.strip().lower()
-    return Spec(name, argument.strip(), PROVIDERS.get(name))
+    name, address = name.strip().lower(), ""
+    entry = PROVIDERS.get(name)
+    if entry is not None and entry.server and (parts := re.split(r"@(?=https?://)", argument, maxsplit=1))[1:]:
+        argument, address = parts
+    return Spec(name, argument.strip(), entry, address)
+
+
+def check_address(specs: Sequence[str], base_url: str | None) -> None:
+    """Refuse a bare `base_url` beside models that it would divert to a server which they are not asked at.
+
+    Raises UsageError for a hosted model without an address of its own, or for models of two kinds of server.
+    """
+    named = [(spec, read) for spec in specs if (read := read_spec(spec)).entry and read.argument and not read.address]
+    bare = [(spec, read.name) for spec, read in named if PROVIDERS[read.name].server]
+    for spec, name in bare if base_url is not None else ():
+        if PROVIDERS[name].server == "own":
+            raise UsageError(
+                f"--base-url is for compatible: and ollama: models and would not ask {spec} itself: leave it out, or "
+                f"write an address into the model's own name, as in {spec}@{base_url}"
+            )
+        if name != bare[0][1]:
+            raise UsageError(
+                f"--base-url is the address of one server: write each model with its own, as in {spec}@{base_url}"
+            )
 
 
 def specs_of(spec: str) -> tuple[str, ...]:
@@ -138,17 +176,17 @@ def joined_specs(specs: Sequence[str]) -> str:
 def connect(spec: str, options: LLMOptions) -> Provider:
     """The provider that `spec` names: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
 
-    Several, `openai:gpt-5-mini + compatible:qwen3`, are one that holds them all; a server's address is then that of the
-    compatible ones, if there are any. Takes keys, and nothing else, from a `.env` file in the working directory first;
-    variables that are set already win over it. Asks no server.
+    Several, `openai:gpt-5-mini + compatible:qwen3@http://localhost:8000/v1`, are one that holds them all. An address
+    within a spec is that model's alone and part of its name; `options.base_url` is that of models without one, of one
+    kind of server. Takes keys, and nothing else, from a `.env` file in the working directory first; variables that are
+    set already win over it. Asks no server.
 
     Raises UsageError for an unknown or incomplete spec, a missing key, a key that a file would send elsewhere, or an
     optional package that is not installed.
     """
-    if len(specs := specs_of(spec)) > 1:
-        own = {one: read_spec(one).name == "compatible" for one in specs}
-        elsewhere = replace(options, base_url=None) if any(own.values()) else options
-        return Several([connect(one, options if own[one] else elsewhere) for one in specs])
+    check_address(specs := specs_of(spec), options.base_url)
+    if len(specs) > 1:
+        return Several([connect(one, options) for one in specs])
     read, colon = read_spec(spec), ":" in spec
     entry = _known(read)
     name, argument = read.name, read.argument
@@ -158,9 +196,18 @@ def connect(spec: str, options: LLMOptions) -> Provider:
         raise UsageError(f"{name!r} takes nothing after it: write {name}")
     if entry.takes == "optional" and colon and not argument:
         raise UsageError(f"nothing follows the colon in {spec!r}: write {name} or {name}:{entry.argument}")
+    if f"://{HIDDEN}@" in read.address:
+        raise UsageError(
+            f"the user name and password in {spec} are not stored: give the model again, with them in the place of the "
+            "stars, by --llm"
+        )
+    if read.address:
+        options = replace(options, base_url=read.address, base_url_from=options.provider_from, named_in=spec)
     keys_from_file(Path.cwd() / ".env")
     make = entry.load()
     provider: Provider = make() if entry.takes == "none" else make(argument, options)
+    if read.address:  # its scores are not those of the model of that name elsewhere
+        provider.spec = redacted(f"{provider.spec}@{read.address}")
     return provider
 
 

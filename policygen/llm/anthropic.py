@@ -1,7 +1,7 @@
 """Anthropic Claude through the anthropic SDK, an optional extra.
 
 The server is Anthropic's unless an address is given explicitly (the SDK's ANTHROPIC_BASE_URL is not read). Current
-models take no temperature, so none is sent.
+models take no temperature and no top_p, and none takes a seed, so none is sent.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import cast
 
 from policygen.errors import PolicygenError, ProviderError, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, not_taken, split_thinking, worded
 from policygen.llm.keys import check_destination, goes_to, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
 
 try:
     import anthropic
-    from anthropic.types import Message, MessageParam
+    from anthropic.types import Message, MessageParam, OutputConfigParam
 except ImportError:
     raise UsageError('anthropic models need an extra package: pip install "policygen[anthropic]"') from None
 
@@ -49,8 +49,9 @@ class Anthropic:
             max_retries=0,
             http_client=BoundedClient(options.timeout_seconds),
         )
-        if options.temperature is not None:
-            warnings.warn(f"{self.spec} does not take a temperature: asking without it", stacklevel=3)
+        refused = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.request_seed}
+        for name in (name for name, value in refused.items() if value is not None):
+            warnings.warn(not_taken(self.spec, name), stacklevel=3)
 
     @faults.unreadable_is_a_fault
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
@@ -58,12 +59,15 @@ class Anthropic:
         system = joined(*(message.content for message in prompt.messages if message.role == "system"))
         spoken = [message for message in prompt.messages if message.role != "system"]
         turns = [{"role": message.role, "content": message.content} for message in spoken]
+        effort = self._options.reasoning_effort
         try:
             message = self._client.messages.create(
                 model=self.model,
                 max_tokens=max_output_tokens,
                 system=system or anthropic.omit,
                 messages=cast("list[MessageParam]", turns),
+                output_config=cast("OutputConfigParam", {"effort": effort}) if effort else anthropic.omit,
+                extra_body=self._options.extra_body,
                 stream=False,
             )
         except (anthropic.AnthropicError, ValueError, RecursionError) as error:

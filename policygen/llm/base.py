@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
-from policygen.outgoing import HIDDEN
+from policygen.outgoing import HIDDEN, hide_login
 
 MOST_TOKENS = 10_000_000
 """No prompt and no reply has more, whatever a server reports."""
+
+SAMPLING = ("temperature", "top_p", "reasoning_effort", "seed")
+"""Parameters of a request that a model may not take, and that are then left out, with a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +23,28 @@ class LLMOptions:
     """How to reach and ask a model.
 
     `base_url` is the server's address (None: the provider's own), and `base_url_from` the file that chose it, or
-    nothing where the user did: no key is sent to an address out of a file. `provider_from` is likewise the file that
-    chose the provider: no folder that a file names is written to. `temperature` None leaves it to the model,
-    `max_output_tokens` bounds one reply (thinking included), `timeout_seconds` bounds one request, `max_retries` counts
-    the repetitions of a request that failed for a passing reason. `price_in` and `price_out`, in USD per million
-    tokens, replace the price list and are given together.
+    nothing where the user did: no key is sent to an address out of a file; `named_in` is the spec that holds the
+    address, if one does. `provider_from` is likewise the file that chose the provider: no folder that a file names is
+    written to. `temperature`, `top_p` and `reasoning_effort` None leave it to the model; `request_seed` says that the
+    user wants seeds sent (see `Prompt.seed`); `extra_body` are further fields of each request, which go to no server
+    that gets a key where a file (`extra_body_from`) chose them. `max_output_tokens` bounds one reply (thinking
+    included), `timeout_seconds` bounds one request, `max_retries` counts the repetitions of a request that failed for a
+    passing reason. `price_in` and `price_out`, in USD per million tokens, are given together and replace the price
+    list.
 
     Raises UsageError for a value out of range.
     """
 
     base_url: str | None = None
     base_url_from: str = ""
+    named_in: str = ""
     provider_from: str = ""
     temperature: float | None = None
+    top_p: float | None = None
+    reasoning_effort: str | None = None
+    request_seed: int | None = None
+    extra_body: dict[str, Any] | None = None
+    extra_body_from: str = ""
     max_output_tokens: int = 8192
     timeout_seconds: float = 300.0
     max_retries: int = 5
@@ -45,8 +57,9 @@ class LLMOptions:
         if self.base_url is not None and f"://{HIDDEN}@" in self.base_url:
             raise UsageError(
                 f"the user name and password of the server address {self.base_url} are not stored: "
-                "give it again, with them in the place of the stars, by --set base_url=ADDRESS"
+                "give it again, with them in the place of the stars, by --base-url ADDRESS"
             )
+        hide_login(self.base_url or "")
         if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise UsageError(f"the temperature must be a number of at least 0, not {self.temperature}")
         if self.max_output_tokens < 1:
@@ -81,6 +94,12 @@ def counted(usage: object, name: str) -> int | None:
 def worded(value: object) -> str:
     """What a server says where a word belongs, as one short word; nothing where it is no text."""
     return value[:200] if isinstance(value, str) else ""
+
+
+def not_taken(spec: str, parameter: str) -> str:
+    """The warning that a parameter is left out."""
+    name = {"temperature": "a temperature", "seed": "a seed of its sampling"}.get(parameter, parameter)
+    return f"{spec} does not take {name}: asking without it"
 
 
 class Provider(Protocol):

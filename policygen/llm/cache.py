@@ -12,18 +12,18 @@ import os
 import shlex
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from policygen.errors import UsageError
 from policygen.files import json_line
 from policygen.llm.base import MOST_TOKENS, LLMOptions, Ordered, Provider
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Message, Prompt, Reply, cut_to
 from policygen.llm.transport import LONGEST_BODY
 from policygen.outgoing import redacted
 
@@ -33,7 +33,8 @@ _TABLE = (
 )
 _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _PATIENCE = 30.0  # seconds for which another process may keep the file to itself
-_FORM = 1  # raised when other requests are to be the same
+_MOST_USD = 1e9  # no answer costs more
+_FORM = 2  # raised when other requests are to be the same
 _REPLY = TypeAdapter(Reply)
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file
 _FAULTS = (sqlite3.Error, OSError, ValueError)
@@ -46,7 +47,8 @@ class Question:
 
     Attributes:
         spec, model: the provider as the user wrote it, and its model.
-        base_url, temperature, max_output_tokens: the settings that an answer depends on.
+        base_url, temperature, max_output_tokens: the server, and settings that an answer depends on; so are top_p,
+            reasoning_effort, extra_body, and request_seed: what is sent as the seed of its sampling.
         seed, attempt, request: the run's seed, the number of its attempt, and 0 or the number of the repair.
     """
 
@@ -59,6 +61,10 @@ class Question:
     seed: int
     attempt: int
     request: int
+    top_p: float | None = None
+    reasoning_effort: str | None = None
+    request_seed: int | None = None
+    extra_body: Mapping[str, Any] | None = None
 
     @property
     def digest(self) -> str:
@@ -73,8 +79,16 @@ def question(
     """What is asked of a provider; None for one that answers in an order of its own, whatever it is asked."""
     if isinstance(provider, Ordered):
         return None
-    settings = (options.base_url, options.temperature, options.max_output_tokens)
-    return Question(provider.spec, provider.model, *settings, prompt.messages, seed, attempt, request)
+    server = getattr(provider, "base_url", options.base_url)
+    settings = (server, options.temperature, options.max_output_tokens)
+    asked = Question(provider.spec, provider.model, *settings, prompt.messages, seed, attempt, request)
+    return replace(
+        asked,
+        top_p=options.top_p,
+        reasoning_effort=options.reasoning_effort,
+        request_seed=prompt.seed,
+        extra_body=options.extra_body,
+    )
 
 
 class Cache:
@@ -102,7 +116,7 @@ class Cache:
 
     def get(self, asked: Question) -> Reply | None:
         """The answer as it was given, with the price that it had, or None."""
-        return self._tried(lambda: self._get(asked.digest))
+        return self._tried(lambda: self._get(asked))
 
     def put(self, asked: Question, reply: Reply) -> None:
         """Keep an answer; where there is one already, that stays."""
@@ -114,15 +128,15 @@ class Cache:
 
         self._tried(work)
 
-    def _get(self, digest: str) -> Reply | None:
+    def _get(self, asked: Question) -> Reply | None:
         with self._opened() as connection:
             query = "SELECT reply FROM replies WHERE digest = ? AND length(reply) <= ?"
-            row = connection.execute(query, (digest, LONGEST_BODY)).fetchone()
+            row = connection.execute(query, (asked.digest, LONGEST_BODY)).fetchone()
             try:
-                return _reply(row[0]) if row is not None else None
+                return _reply(row[0], asked.max_output_tokens) if row is not None else None
             except ValueError as error:
                 with connection:
-                    connection.execute("DELETE FROM replies WHERE digest = ?", (digest,))
+                    connection.execute("DELETE FROM replies WHERE digest = ?", (asked.digest,))
                 warnings.warn(f"an answer in {self.path} is damaged and is asked for again: {error}", stacklevel=4)
                 return None
 
@@ -175,8 +189,8 @@ def _check_journal(path: Path) -> None:
             raise ValueError(f"{path.name} names a file elsewhere")
 
 
-def _reply(text: object) -> Reply:
-    """A kept reply.
+def _reply(text: object, tokens: int) -> Reply:
+    """A kept reply, no longer than `tokens` allow.
 
     Raises:
         ValueError: it is damaged.
@@ -187,7 +201,9 @@ def _reply(text: object) -> Reply:
         raise ValueError("it is no reply") from None
     if any(count is not None and not 0 <= count <= MOST_TOKENS for count in (reply.tokens_in, reply.tokens_out)):
         raise ValueError("its tokens cannot be")
-    return replace(reply, seconds=0.0, cached=True)
+    if reply.usd is not None and not 0 <= reply.usd <= _MOST_USD:  # NaN is neither
+        raise ValueError("its cost cannot be")
+    return cut_to(replace(reply, seconds=0.0, cached=True), tokens)
 
 
 def _said(error: Exception) -> str:

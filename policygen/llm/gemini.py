@@ -15,14 +15,20 @@ import httpx2
 from google import genai
 from google.genai import errors, types
 
-from policygen.errors import PolicygenError, ProviderError, RejectedParameter
+from policygen.errors import PolicygenError, ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, not_taken, split_thinking, worded
 from policygen.llm.keys import check_destination, find_key, goes_to, require_key
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.transport import BoundedClient
 
 _GEMINI_URL = "https://generativelanguage.googleapis.com"
+_EFFORTS = tuple(level.value.lower() for level in types.ThinkingLevel if not level.value.endswith("UNSPECIFIED"))
+# How Google's messages call the parameters.
+_NAMES = {"topP": "top_p", "thinkingLevel": "reasoning_effort", "thinking_level": "reasoning_effort"} | {
+    "Thinking level": "reasoning_effort",
+    **{name: name for name in SAMPLING},
+}
 
 
 class Gemini:
@@ -39,6 +45,10 @@ class Gemini:
         check_destination(self._key, options, _GEMINI_URL)
         self.key_goes_to = goes_to(self._key, self.base_url)
         self._dropped: set[str] = set()
+        if options.reasoning_effort not in (None, *_EFFORTS):
+            raise UsageError(
+                f"reasoning_effort {options.reasoning_effort}: {self.spec} takes one of {', '.join(_EFFORTS)}"
+            )
         self._client = genai.Client(
             vertexai=False,
             api_key=self._key.value,
@@ -52,27 +62,40 @@ class Gemini:
 
     def drop(self, parameter: str) -> bool:
         """Send `parameter` no more; False if it was dropped before or cannot be left out."""
-        if parameter != "temperature" or parameter in self._dropped:
+        if parameter not in SAMPLING or parameter in self._dropped:
             return False
         self._dropped.add(parameter)
-        warnings.warn(f"{self.spec} does not take a temperature: asking without it", stacklevel=2)
+        warnings.warn(not_taken(self.spec, parameter), stacklevel=2)
         return True
 
     @faults.unreadable_is_a_fault
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
-        sent = self._options.temperature is not None and "temperature" not in self._dropped
+        options = self._options
+        stated = (options.temperature, options.top_p, options.reasoning_effort, prompt.seed)
+        sent: dict[str, Any] = {
+            name: value
+            for name, value in zip(SAMPLING, stated, strict=True)
+            if value is not None and name not in self._dropped
+        }
+        effort = sent.get("reasoning_effort")
         system = joined(*(message.content for message in prompt.messages if message.role == "system"))
         config = types.GenerateContentConfig(
             system_instruction=system or None,
             max_output_tokens=max_output_tokens,
-            temperature=self._options.temperature if sent else None,
+            temperature=sent.get("temperature"),
+            top_p=sent.get("top_p"),
+            seed=sent.get("seed"),
+            thinking_config=types.ThinkingConfig(thinking_level=types.ThinkingLevel(effort.upper()))
+            if effort
+            else None,
+            http_options=types.HttpOptions(extra_body=options.extra_body) if options.extra_body else None,
         )
         contents: list[types.Content] = [_turn(message) for message in prompt.messages if message.role != "system"]
         try:
             response = self._client.models.generate_content(model=self.model, contents=contents, config=config)
         except (errors.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
-            raise self._fault(error, ("temperature",) if sent else ()) from None
+            raise self._fault(error, tuple(sent)) from None
         return self._reply(response)
 
     @faults.unreadable_is_a_fault
@@ -136,9 +159,9 @@ class Gemini:
         if error.code == 429 and _beyond_waiting(message, details):
             return ProviderError(f"the Gemini quota of this key for {self.model} is used up for today or zero: {said}")
         if error.code == 400:
-            parameter = faults.rejected_parameter(message, sent)
-            if parameter:
-                return RejectedParameter(f"{self.spec} does not take {parameter!r}: {said}", parameter)
+            found = faults.rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
+            if found:
+                return RejectedParameter(f"{self.spec} does not take {found!r}: {said}", _NAMES[found])
         if error.code == 404:
             message = f"{message.rstrip('.')} (is {self.model!r} a model that this key may use?)"
         wait = faults.wait_asked(getattr(error.response, "headers", None) or {})

@@ -57,19 +57,25 @@ def keys_from_file(path: Path) -> None:
 
 
 def check_destination(key: Key | None, options: LLMOptions, own: str = "") -> None:
-    """Refuse to send `key` to an address that a file chose, unless it is the provider's `own`.
+    """Refuse to send `key` to an address that a file chose, unless it is the provider's `own`, or with its fields.
 
-    Raises UsageError naming the address, the file and what to do.
+    Raises UsageError naming the address or the fields, the file and what to do.
     """
+    if key is not None and options.extra_body and options.extra_body_from:
+        raise UsageError(
+            f"{options.extra_body_from} would send fields of its own (extra_body: {', '.join(options.extra_body)}) "
+            f"with the key in {key.name}, which may cost more or involve other servers; if you know them, add --trust"
+        )
     if key is None or options.base_url is None or not options.base_url_from:
         return
     if own and _origin(options.base_url) == _origin(own):
         return
-    address = shlex.quote(f"base_url={options.base_url}")
+    typed = (
+        f"--llm {shlex.quote(options.named_in)}" if options.named_in else f"--base-url {shlex.quote(options.base_url)}"
+    )
     raise UsageError(
         f"{options.base_url_from} would send the key in {key.name} to {options.base_url}: a file may not choose where "
-        f"a key goes; if you know this server, say so with --set {address} or --trust, "
-        f"else take base_url out of the file"
+        f"a key goes; if you know this server, say so with {typed} or --trust, else take the address out of the file"
     )
 
 

@@ -28,11 +28,13 @@ class Message:
 class Prompt:
     """A request to a model: the rendered messages and, beside them, the structured context they came from.
 
-    `context` is cargo that nothing here opens: a language model gets `messages` alone.
+    `context` is cargo that nothing here opens: a language model gets `messages` alone. `seed` is that of its sampling,
+    where one is sent.
     """
 
     messages: tuple[Message, ...]
     context: object = field(default=None, compare=False, repr=False)
+    seed: int | None = field(default=None, compare=False)
 
     @property
     def characters(self) -> int:

@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, not_taken, split_thinking, worded
 from policygen.llm.keys import Key, check_destination, find_key, goes_to, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
@@ -90,11 +90,11 @@ class _Chat:
     def drop(self, parameter: str) -> bool:
         """Send `parameter` no more; False if it was dropped before or cannot be left out."""
         left = [name for name in self._limits if name not in self._dropped and name != parameter]
-        if parameter in self._dropped or parameter not in ("temperature", *self._limits) or not left:
+        if parameter in self._dropped or parameter not in (*SAMPLING, *self._limits) or not left:
             return False
         self._dropped.add(parameter)
-        if parameter == "temperature":
-            warnings.warn(f"{self.spec} does not take a temperature: asking without it", stacklevel=2)
+        if parameter in SAMPLING:
+            warnings.warn(not_taken(self.spec, parameter), stacklevel=2)
         return True
 
     @faults.unreadable_is_a_fault
@@ -102,14 +102,17 @@ class _Chat:
         """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
         parameters: dict[str, Any] = {}
         parameters[next(name for name in self._limits if name not in self._dropped)] = max_output_tokens
-        if self._options.temperature is not None and "temperature" not in self._dropped:
-            parameters["temperature"] = self._options.temperature
+        sampling = {**{name: getattr(self._options, name) for name in SAMPLING if name != "seed"}, "seed": prompt.seed}
+        parameters |= {
+            name: value for name, value in sampling.items() if value is not None and name not in self._dropped
+        }
         messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
         try:
             completion = self._client.chat.completions.create(
                 model=self.model,
                 messages=cast("list[ChatCompletionMessageParam]", messages),
                 stream=False,
+                extra_body=self._options.extra_body,
                 **parameters,
             )
         except (openai.OpenAIError, ValueError, RecursionError) as error:
@@ -201,7 +204,8 @@ class _Chat:
             return ProviderError(f"{self._server} says that the account is out of credit: {said}")
         if error.status_code in (400, 422):
             parameter = faults.rejected_parameter(message, sent, worded(error.param))
-            if parameter:
+            # Another effort than the one asked for would be another experiment: its value is the user's to correct.
+            if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {said}", parameter)
         if error.status_code in (401, 403) and self._key is None:
             return ProviderError(f"{self._server} wants a key: set OPENAI_COMPATIBLE_API_KEY ({said})")
@@ -235,7 +239,7 @@ class Compatible(_Chat):
     def __init__(self, model: str, options: LLMOptions) -> None:
         if options.base_url is None:
             raise UsageError(
-                f"compatible:{model} needs the server's address: give one with --base-url, such as http://localhost:8000/v1"
+                f"compatible:{model} needs the server's address, as in compatible:{model}@http://localhost:8000/v1"
             )
         key = find_key("OPENAI_COMPATIBLE_API_KEY")
         check_destination(key, options)

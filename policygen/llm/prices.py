@@ -29,14 +29,18 @@ def price(provider_id: str, model: str, tokens_in: int | None, tokens_out: int |
 
 
 def cost(
-    options: LLMOptions, provider_id: str, models: Sequence[str], tokens_in: int | None, tokens_out: int | None
+    options: LLMOptions, spec: str, models: Sequence[str], tokens_in: int | None, tokens_out: int | None
 ) -> float | None:
-    """USD for one request: by the user's own prices where given, else by the first of `models` that is listed."""
+    """USD for one request: by the user's own prices where given, else by the first of `models` that is listed.
+
+    A hosted model asked at another address, `openai:gpt-5-mini@URL`, has no known price.
+    """
     if options.price_in is not None and options.price_out is not None:
         if tokens_in is None or tokens_out is None:
             return None
         return (options.price_in * tokens_in + options.price_out * tokens_out) / 1e6
-    for model in models:
+    provider_id = spec.partition(":")[0].strip().lower()
+    for model in () if provider_id in _LISTED and "@http" in spec else models:
         usd = price(provider_id, model, tokens_in, tokens_out)
         if usd is not None:
             return usd

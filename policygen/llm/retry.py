@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from policygen.llm.base import MOST_TOKENS, Adaptable, Keyed, LLMOptions, Provid
 from policygen.llm.messages import NO_MODEL, Prompt, Reply, charged_tokens, cut_to
 from policygen.llm.prices import cost
 from policygen.outgoing import redacted
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 LONGEST_WAIT = 300.0
 """Seconds; a server that asks for a longer wait is not waited for."""
@@ -125,21 +128,25 @@ def _settled(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, o
         return reply
     reply = replace(
         reply,
-        text=redacted(reply.text),
-        reasoning=redacted(reply.reasoning),
-        model=provider.model if reply.model == NO_MODEL else redacted(reply.model),
-        finish_reason=redacted(reply.finish_reason),
+        text=_kept(reply.text),
+        reasoning=_kept(reply.reasoning),
+        model=provider.model if reply.model == NO_MODEL else _kept(reply.model),
+        finish_reason=_kept(reply.finish_reason),
         tokens_in=_possible(reply.tokens_in),
         tokens_out=_possible(reply.tokens_out),
     )
     reply = cut_to(reply, allowance)
     if reply.usd is not None:
         return reply
-    name = provider.spec.partition(":")[0]
     # A server that names a cheaper model than the one asked is not believed, a dearer one is.
     charged = charged_tokens(prompt, reply)
-    prices = [cost(options, name, (model,), *charged) for model in (reply.model, provider.model)]
+    prices = [cost(options, provider.spec, (model,), *charged) for model in (reply.model, provider.model)]
     return replace(reply, usd=max((price for price in prices if price is not None), default=None))
+
+
+def _kept(text: str) -> str:
+    """`text` without secrets, and without halves of characters (JSON can write them), which no file can hold."""
+    return redacted(_HALVES.sub("\ufffd", text))
 
 
 def _possible(count: int | None) -> int | None:

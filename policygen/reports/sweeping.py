@@ -132,6 +132,7 @@ def way_on(sweep: Sweep) -> str:
     for text in sweep.again:  # no manifest says them: where a key goes, for one, is the user's to say
         name, _, value = text.partition("=")
         words += ["--base-url", value.strip()] if name.strip() == "base_url" else ["--set", text]
+    words += [word for llm in sweep.typed.values() if "@http" in llm for word in ("--llm", llm)]
     # The user named the module, or the folder for prompts.
     named = any(":" in cell.entry.task or prompt_folders(cell.llm) for cell in sweep.cells)
     words += ["--trust"] * (sweep.trust or named)

@@ -17,6 +17,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
+from policygen.outgoing import redacted
 from policygen.policies.policy import BEST
 from policygen.policies.table import TablePolicy
 from policygen.prompts.driving import Questions, in_words
@@ -114,7 +115,7 @@ class Drive(seat.Seat[Outcome]):
         seat.check_price(provider, config, self.task)
         questions = Questions(self.task, template=plan.template, memory=plan.memory, most=config.prompt_tokens)
         begun = Outcome(
-            llm=config.llm,
+            llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
             seed=config.seed,
             task=self.task.name,

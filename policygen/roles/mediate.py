@@ -13,6 +13,7 @@ from policygen.episodes.score import episode_seeds, half_interval
 from policygen.errors import UsageError
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
+from policygen.outgoing import redacted
 from policygen.prompts.mediating import PlanQuestions
 from policygen.roles import seat
 from policygen.roles.mediator import LEARNED, Mediator, Planner, Rules
@@ -133,7 +134,10 @@ class Mediation(seat.Seat[Outcome]):
         self.rows: list[Row] = []
         self.tables: dict[str, str] = {}
         begun = Outcome(
-            llm=config.llm, is_language_model=provider.is_language_model, seed=config.seed, episodes=plan.episodes
+            llm=redacted(config.llm),
+            is_language_model=provider.is_language_model,
+            seed=config.seed,
+            episodes=plan.episodes,
         )
         super().__init__(folder, config, provider, begun, concurrency=plan.concurrency, tell=tell)
         self.planner = Planner(self.asker, questions)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from policygen.errors import BudgetExhausted, UsageError
-from policygen.llm import LLMOptions, Provider, read_spec
+from policygen.llm import LLMOptions, Provider
 from policygen.llm.cache import question
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.prices import cost
@@ -18,7 +18,7 @@ from policygen.policies.parse import Parsed, parse
 from policygen.prompts.render import render_repair
 from policygen.runs.budget import Ledger
 from policygen.runs.config import FOR_TABLES, RunConfig
-from policygen.runs.correspondence import Correspondence, Exchange, first_sentence, llm_options, turns
+from policygen.runs.correspondence import Correspondence, Exchange, first_sentence, llm_options, seeded, turns
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
@@ -145,7 +145,7 @@ class LanguageModel:
         return ledger.calls
 
     def _ask(self, number: int, request: int, prompt: Prompt, correspondence: Correspondence) -> Exchange:
-        ledger = correspondence.ledger
+        ledger, prompt = correspondence.ledger, seeded(prompt, self._config, number, request)
 
         def answer() -> Reply:
             cache, seed = correspondence.cache, self._config.seed
@@ -186,7 +186,7 @@ class LanguageModel:
         return allowance
 
     def _cost(self, tokens_in: int, tokens_out: int) -> float | None:
-        return cost(self._options, read_spec(self.provider.spec).name, (self.provider.model,), tokens_in, tokens_out)
+        return cost(self._options, self.provider.spec, (self.provider.model,), tokens_in, tokens_out)
 
 
 @dataclass(frozen=True, slots=True)

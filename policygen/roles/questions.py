@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from policygen.errors import BudgetExhausted
-from policygen.llm import LLMOptions, Provider, read_spec
+from policygen.llm import LLMOptions, Provider
 from policygen.llm.base import Keyed
 from policygen.llm.cache import Cache, question
 from policygen.llm.messages import Prompt, Reply
@@ -18,7 +18,7 @@ from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Exchange, FailedExchange, llm_options
+from policygen.runs.correspondence import Exchange, FailedExchange, llm_options, seeded
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -110,6 +110,7 @@ class Asker:
             BudgetExhausted: it cannot be afforded.
             ProviderError: the provider cannot be asked; the failed exchange is on record.
         """
+        prompt = seeded(prompt, self._config, 0, request)
         asked = question(self.provider, self._options, prompt, seed=self._config.seed, attempt=0, request=request)
         known = self._cache.get(asked) if self._cache is not None and asked is not None else None
         if known is not None:
@@ -198,8 +199,8 @@ class Asker:
         return allowance >= self._config.max_output_tokens
 
     def _most(self, prompt: Prompt, allowance: int) -> float | None:
-        name, model = read_spec(self.provider.spec).name, self.provider.model
-        return cost(self._options, name, (model,), self.ledger.expected_tokens(prompt), allowance)
+        spec, model = self.provider.spec, self.provider.model
+        return cost(self._options, spec, (model,), self.ledger.expected_tokens(prompt), allowance)
 
     def _waits(self, wait: Wait) -> None:
         if wait.reason and wait.until is not None:

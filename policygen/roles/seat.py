@@ -29,8 +29,9 @@ from policygen.tasks.task import Task
 
 # What of a run's settings makes a difference to a seat.
 SETTINGS = (
-    *("llm", "seed", "base_url", "temperature", "timeout_seconds", "price_in", "price_out", "max_output_tokens"),
-    *("prompt_tokens", "max_calls", "max_tokens", "max_usd", "ablate", "step_timeout", "unseeded"),
+    *("llm", "seed", "base_url", "temperature", "top_p", "reasoning_effort", "request_seed", "extra_body"),
+    *("timeout_seconds", "price_in", "price_out", "max_output_tokens", "prompt_tokens"),
+    *("max_calls", "max_tokens", "max_usd", "ablate", "step_timeout", "unseeded"),
 )
 _REMEDY = "restore it from a copy, or choose another --out"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policygen.llm import LLMOptions, Provider, read_spec
+from policygen.llm import LLMOptions, Provider
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
 from policygen.llm.several import Several
@@ -53,5 +53,5 @@ class Team:
 def _options(provider: Provider, config: RunConfig) -> LLMOptions:
     """The run's, but that prices which the user states are those of models whose price is not known."""
     options = replace(llm_options(config), price_in=None, price_out=None)
-    known = cost(options, read_spec(provider.spec).name, (provider.model,), 1, 1) is not None
+    known = cost(options, provider.spec, (provider.model,), 1, 1) is not None
     return options if known else llm_options(config)

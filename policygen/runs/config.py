@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import tomli_w
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -23,7 +25,8 @@ from pydantic import (
 
 from policygen.errors import UsageError, explain
 from policygen.files import read_toml
-from policygen.llm import reads_prompts
+from policygen.llm import joined_specs, reads_prompts
+from policygen.outgoing import redacted
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
 from policygen.tasks.trial import refuse_unseeded
@@ -77,6 +80,15 @@ _MOST_PROCESSES = 1_024
 _LONGEST = 1e7  # seconds
 LARGEST_SEED = 2**63 - 1
 _KINDS = {"table": "a table", "linear": "a linear policy"}
+# Of requests, in lower case: which model answers, to what, how much; and what is a setting.
+_OUR_FIELDS = frozenset(
+    (
+        *("model", "models", "route", "messages", "contents", "prompt", "system", "systeminstruction", "stream", "n"),
+        *("candidatecount", "maxtokens", "maxcompletiontokens", "maxoutputtokens"),
+        *("temperature", "topp", "seed", "reasoningeffort"),
+    )
+)
+_OF_A_MODEL = {"model", "base_url"}
 
 
 class RunConfig(BaseModel):
@@ -86,7 +98,9 @@ class RunConfig(BaseModel):
 
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
-        "builtin", description="provider and model, such as openai:gpt-5-mini; several as A + B take turns"
+        "builtin",
+        description="provider and model, such as openai:gpt-5-mini, compatible:MODEL@URL; several as A + B take turns; "
+        "in a file also tables [llm] or [[llm]] with model and base_url",
     )
     choose: Literal["ucb", "round"] = Field(
         "ucb", description="whose turn it is of several models: by gain for cost, or one after the other"
@@ -138,7 +152,23 @@ class RunConfig(BaseModel):
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
     max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature (default: the model's own)")
-    base_url: str | None = Field(None, description="address of a compatible or local server")
+    top_p: float | None = Field(None, gt=0, le=1, description="share of likely words sampled from (default: its own)")
+    reasoning_effort: str | None = Field(
+        None, pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high, ..."
+    )
+    request_seed: int | None = Field(
+        None,
+        ge=0,
+        le=LARGEST_SEED,
+        description="what the seed that each request is sent with is derived from, with the number of its attempt "
+        "(default: the run's seed where a temperature is set, else no seed is sent)",
+    )
+    extra_body: dict[str, Any] | None = Field(
+        None, description="further fields of each request, as the server's manual says: { top_k = 20 }"
+    )
+    base_url: str | None = Field(
+        None, description="address of the compatible: or ollama: models that have none of their own"
+    )
     timeout_seconds: float = Field(300, gt=0, le=_LONGEST, description="longest wait for one reply")
     price_in: float | None = Field(None, ge=0, description="USD per million prompt tokens, where not known")
     price_out: float | None = Field(None, ge=0, description="USD per million reply tokens, where not known")
@@ -151,6 +181,7 @@ class RunConfig(BaseModel):
     )
     _address_from: str = PrivateAttr("")
     _provider_from: str = PrivateAttr("")
+    _extra_body_from: str = PrivateAttr("")
 
     @property
     def address_from(self) -> str:
@@ -168,15 +199,54 @@ class RunConfig(BaseModel):
         copy._provider_from = file
         return copy
 
+    @property
+    def extra_body_from(self) -> str:
+        """The file that chose `extra_body`, or nothing where the user did."""
+        return self._extra_body_from if self.extra_body else ""
+
+    def with_extra_body_from(self, file: str) -> RunConfig:
+        """The same settings, with their `extra_body` chosen by `file`; nothing makes it the user's own."""
+        copy = self.model_copy()
+        copy._extra_body_from = file
+        return copy
+
     def trusted(self) -> RunConfig:
         """The same settings as if the user had typed them."""
-        return self.with_address_from("").with_provider_from("")
+        return self.with_address_from("").with_provider_from("").with_extra_body_from("")
 
     def with_address_from(self, file: str) -> RunConfig:
         """The same settings, with their `base_url` chosen by `file`; nothing makes it the user's own."""
         copy = self.model_copy()
         copy._address_from = file if self.base_url is not None else ""
         return copy
+
+    @field_validator("llm", mode="before")
+    @classmethod
+    def _as_spec(cls, value: Any) -> Any:
+        # In a file, a model may be a table of its own: [llm] or [[llm]], with `model` and `base_url`.
+        models = value if isinstance(value, list) else [value] if isinstance(value, dict) else []
+        for one in models:
+            if not isinstance(one, str) and not (isinstance(one, dict) and "model" in one and {*one} <= _OF_A_MODEL):
+                raise ValueError("a table of a model has `model` and, for its server, `base_url`")
+        told = ((one, None) if isinstance(one, str) else (one["model"], one.get("base_url")) for one in models)
+        return joined_specs([f"{model}@{url}" if url else f"{model}" for model, url in told]) if models else value
+
+    @field_validator("extra_body")
+    @classmethod
+    def _of_the_server(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        fields = [
+            *(value or ()),
+            *(name for inner in (value or {}).values() if isinstance(inner, dict) for name in inner),
+        ]
+        for name in fields:
+            if name.lower().replace("_", "") in _OUR_FIELDS:
+                raise ValueError(f"`{name}` is not to be replaced: the program sends it, or has a setting for it")
+        try:
+            json.dumps(value, allow_nan=False)
+            tomli_w.dumps(value or {})
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError("fields are texts, finite numbers, true, false, lists and tables of them") from None
+        return value
 
     @field_validator("example", "demonstrations", mode="before")
     @classmethod
@@ -209,11 +279,11 @@ def effective_config(
             each other.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
-    address_from = provider_from = ""
+    address_from = provider_from = extra_body_from = ""
     before = base.template if base is not None else None
     if base is not None:
         merged, address_from = base.model_dump(exclude_none=True), base.address_from
-        provider_from = base.provider_from
+        provider_from, extra_body_from = base.provider_from, base.extra_body_from
     else:
         where = f"{name}: " if name.endswith(".toml") else ""
         _merge(merged, dict(task.run), f"{where}task {task.name}, [run]")
@@ -221,6 +291,8 @@ def effective_config(
             address_from = f"the [run] table of {name}"
         if "llm" in dict(task.run):
             provider_from = f"the [run] table of {name}"
+        if "extra_body" in dict(task.run):
+            extra_body_from = f"the [run] table of {name}"
     of_the_task = merged.pop("example", None) if base is None else None
     _merge(merged, suite or {}, "the suite")
     if "base_url" in (suite or {}):
@@ -232,6 +304,8 @@ def effective_config(
             address_from = str(file)
         if "llm" in settings:
             provider_from = str(file)
+        if "extra_body" in settings:
+            extra_body_from = str(file)
     assigned: dict[str, Any] = dict(_assignment(text) for text in assignments)
     _merge(merged, assigned, "--set")
     given = {key: value for key, value in (options or {}).items() if value is not None}
@@ -240,9 +314,12 @@ def effective_config(
         address_from = ""
     if "llm" in assigned or "llm" in given:
         provider_from = ""
+    if "extra_body" in assigned or "extra_body" in given:
+        extra_body_from = ""
     if of_the_task is not None and merged.get("ablate") != "knowledge":
         merged.setdefault("example", of_the_task)
     config = RunConfig(**merged).with_address_from(address_from).with_provider_from(provider_from)
+    config = config.with_extra_body_from(extra_body_from)
     refuse_unseeded(task, accepted=config.unseeded)
     if not task.unseeded:  # of the tasks of a sweep only those that need it
         config = config.model_copy(update={"unseeded": False})
@@ -280,6 +357,8 @@ def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapp
 
 # What a resumed run may change: no score made so far depends on it ...
 CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds", "step_timeout")
+# ... what must be the same, and is then the user's own word and no file's ...
+_SAID_AGAIN = ("llm", "extra_body")
 # ... and what it may have more of.
 BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes")
 
@@ -290,12 +369,17 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
     Raises:
         UsageError: another setting, a value out of range, or a smaller budget.
     """
-    fixed = sorted({text.partition("=")[0].strip() for text in assignments} - {*CHANGEABLE, *BUDGETS})
+    assigned = dict(map(_assignment, assignments))
+    fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_SAID_AGAIN})
     if fixed:
         raise UsageError(
             f"--set {fixed[0]}: a run that goes on can change {', '.join(CHANGEABLE)}, have more of "
             f"{', '.join(BUDGETS)}, and nothing else"
         )
+    if redacted(str(assigned.get("llm", config.llm))) != redacted(config.llm):
+        raise UsageError(f"--llm {assigned['llm']}: the run asks {config.llm}, and goes on with it")
+    if assigned.get("extra_body", config.extra_body) != config.extra_body:
+        raise UsageError("--set extra_body: the run has other fields, and goes on with them")
     changed = effective_config(task, config.task, base=config, assignments=assignments)
     for name in BUDGETS:
         before, now = getattr(config, name), getattr(changed, name)
@@ -333,5 +417,9 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set {text}: write --set NAME=VALUE")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):
+        pass
+    try:  # a table as JSON writes it
+        return key.strip(), json.loads(value) if value.lstrip().startswith("{") else value.strip()
     except (ValueError, RecursionError):
         return key.strip(), value.strip()

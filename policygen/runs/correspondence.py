@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -149,6 +150,19 @@ def first_sentence(reply: str) -> str:
     return sentence if len(sentence) <= MOST_IDEA else f"{sentence[: MOST_IDEA - 4].rstrip()} ..."
 
 
+def seeded(prompt: Prompt, config: RunConfig, attempt: int, request: int) -> Prompt:
+    """`prompt` with the seed of its sampling, another one for each attempt and repair of a run.
+
+    The first 31 bits of a SHA-256 (some servers take no more) of `request_seed`, else the run's seed, the attempt and
+    the request. None is sent where neither `request_seed` nor a temperature is set: the model's own sampling varies.
+    """
+    if config.request_seed is None and config.temperature is None:
+        return prompt
+    base = config.seed if config.request_seed is None else config.request_seed
+    digest = hashlib.sha256(f"{base} {attempt} {request}".encode()).digest()
+    return replace(prompt, seed=int.from_bytes(digest[:4], "big") >> 1)
+
+
 def llm_options(config: RunConfig) -> LLMOptions:
     """What a run's settings say about reaching the model."""
     return LLMOptions(
@@ -156,6 +170,11 @@ def llm_options(config: RunConfig) -> LLMOptions:
         base_url_from=config.address_from,
         provider_from=config.provider_from,
         temperature=config.temperature,
+        top_p=config.top_p,
+        reasoning_effort=config.reasoning_effort,
+        request_seed=config.request_seed,
+        extra_body=config.extra_body,
+        extra_body_from=config.extra_body_from,
         max_output_tokens=config.max_output_tokens,
         timeout_seconds=config.timeout_seconds,
         price_in=config.price_in,

@@ -36,7 +36,7 @@ from policygen.files import (
     toml_of,
     write_atomically,
 )
-from policygen.llm import prompt_folders, read_spec
+from policygen.llm import prompt_folders, read_spec, specs_of
 from policygen.runs.config import RunConfig
 from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.example import Example, example_from_record, example_to_record
@@ -233,7 +233,12 @@ class Logbook:
         check_mark(settings, path, "run", _RESTORE)
         settings = {key: value for key, value in settings.items() if key not in ("versions", "format")}
         try:
-            return RunConfig(**settings).with_address_from(str(path)).with_provider_from(str(path))
+            return (
+                RunConfig(**settings)
+                .with_address_from(str(path))
+                .with_provider_from(str(path))
+                .with_extra_body_from(str(path))
+            )
         except ValidationError as error:
             raise damaged(path, explain(error), _RESTORE) from None
         except (PolicygenError, TypeError, ValueError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from policygen.tasks.task import PolicyKind
 
@@ -38,6 +38,10 @@ class Settings(TypedDict, total=False):
     prompt_tokens: int | None
     max_output_tokens: int | None
     temperature: float | None
+    top_p: float | None
+    reasoning_effort: str | None
+    request_seed: int | None
+    extra_body: dict[str, Any] | None
     base_url: str | None
     timeout_seconds: float | None
     price_in: float | None

@@ -88,10 +88,11 @@ def preview(
         context = replace(context, comments=tuple(comment.text for comment in comments))
     prompt = render_prompt(context, config, search.remembered(config))
     models = specs_of(config.llm)
-    asked = read_spec(whose_turn(context.number, context.attempts, models, config))
+    chosen = whose_turn(context.number, context.attempts, models, config)
+    asked = read_spec(chosen)
     price = ""
     if asked.entry is None or asked.entry.is_language_model:
-        usd = cost(llm_options(config), asked.name, (asked.argument,), prompt.estimated_tokens, 0)
+        usd = cost(llm_options(config), chosen, (asked.argument,), prompt.estimated_tokens, 0)
         price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
     own = ", ".join(own_templates(config))
     remark = (

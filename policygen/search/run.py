@@ -14,6 +14,7 @@ from policygen.errors import PolicygenError
 from policygen.files import find_run
 from policygen.llm import Provider, Several, connect
 from policygen.llm.cache import Cache
+from policygen.outgoing import redacted
 from policygen.prompts.render import check_templates
 from policygen.roles.appoint import appoint
 from policygen.roles.proposer import Proposer
@@ -169,7 +170,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         task=search.task.name,
         gym_id=search.task.gym_id,
         policy_kind=config.policy,
-        llm=config.llm,
+        llm=redacted(config.llm),
         is_language_model=run.proposer.is_language_model,
         seed=config.seed,
         iterations=-(-sum(attempt.kind != "tuning" for attempt in asked) // config.candidates),

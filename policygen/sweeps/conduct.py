@@ -5,17 +5,29 @@ from __future__ import annotations
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from policygen.errors import PlaceError, PolicygenError, UsageError
-from policygen.llm import connect, read_spec
+from policygen.llm import check_address, connect, read_spec, specs_of
 from policygen.llm.cache import Cache
+from policygen.outgoing import redacted
 from policygen.runs.correspondence import llm_options
 from policygen.runs.lock import RunLock
 from policygen.sweeps.crew import Crew, Processes
-from policygen.sweeps.plan import Cell, Limits, Plan, cells_of, check_vouched, extended, is_sweep, read_plan, write_plan
+from policygen.sweeps.plan import (
+    MANIFEST,
+    Cell,
+    Limits,
+    Plan,
+    cells_of,
+    check_vouched,
+    extended,
+    is_sweep,
+    read_plan,
+    write_plan,
+)
 from policygen.sweeps.purse import Purse, spent_so_far
 from policygen.sweeps.worker import Event, Order, Outcome, Progress, config_of, finished
 
@@ -25,6 +37,8 @@ class Sweep:
     """A sweep's folder, what it is to run, and what has become of it so far; held until `release`.
 
     Attributes:
+        typed: models as the user named them, by the names in the plan, which hold no password.
+        asked: whether the user stated the settings; else the manifest does.
         settings: all runs' settings; `again` are those that runs begun before take as well (a server's address, for
             one, which no file may choose).
         skipped: cells that were finished before.
@@ -40,6 +54,8 @@ class Sweep:
     cells: list[Cell]
     again: tuple[str, ...] = ()
     trust: bool = False
+    typed: dict[str, str] = field(default_factory=dict)
+    asked: bool = False
     skipped: dict[str, float | None] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     running: dict[str, Progress] = field(default_factory=dict)
@@ -86,7 +102,8 @@ def open_sweep(
     Args:
         asked: what to run; None for what the manifest says. A folder that has a manifest is extended by it.
         limits: what is stated of them takes the place of the manifest's.
-        again: settings for runs that were begun before as well as for new ones.
+        again: settings for runs that were begun before as well as for new ones; `llm=SPEC` names a model of the
+            manifest, which vouches for its address.
         workers: processes that carry out cells.
         trust: the task files are known to the user.
         cache: the folder of a cache of answers, for runs to share.
@@ -99,10 +116,17 @@ def open_sweep(
         raise UsageError(f"--workers {workers}: at least one is needed")
     if cache is not None:
         Cache(cache)  # says what is wrong with it
+    llms = [text.removeprefix("llm=") for text in again if text.startswith("llm=")]
+    again = [text for text in again if not text.startswith("llm=")]
+    products = asked.products if asked is not None else ()
+    typed = {redacted(llm): llm for llm in (*llms, *(llm for product in products for llm in product.llms))}
+    if asked is not None:  # a password is in no plan
+        hidden = [one.model_copy(update={"llms": tuple(map(redacted, one.llms))}) for one in products]
+        asked = asked.model_copy(update={"products": tuple(hidden)})
     if asked is not None and not trust:
         check_vouched(asked, asked, folder)
     if asked is not None and not is_sweep(folder):
-        _check(asked, tuple(again), trust)
+        _check(asked, tuple(again), trust, typed)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -115,26 +139,33 @@ def open_sweep(
         assert plan is not None
         if asked is not None and plan is not asked:
             plan = extended(plan, asked, folder)
-            _check(asked, tuple(again), trust)
+            _check(asked, tuple(again), trust, typed)
+        if others := typed.keys() - {llm for product in plan.products for llm in product.llms}:
+            raise UsageError(f"--llm {min(others)}: none of the sweep's models; resume it without, or name one of them")
         if not trust:
             check_vouched(plan, asked, folder)
         if limits is not None:
             plan = plan.model_copy(update={"limits": plan.limits.more(limits)})
         cells = cells_of(plan)
         write_plan(folder, plan)
-        return Sweep(folder, plan, cells, tuple(again), trust, workers=workers, cache=cache, _lock=lock)
+        return Sweep(
+            folder, plan, cells, tuple(again), trust, typed, asked is not None, workers=workers, cache=cache, _lock=lock
+        )
     except BaseException:
         lock.release()
         raise
 
 
-def _check(plan: Plan, again: tuple[str, ...], trust: bool) -> None:
+def _check(plan: Plan, again: tuple[str, ...], trust: bool, typed: Mapping[str, str]) -> None:
     """Refuse what every run of a task, model and template would be refused for: a wrong setting, a missing key."""
+    models = [one for product in plan.products for llm in product.llms for one in specs_of(llm)]
+    check_address(models, next((text.partition("=")[2] for text in again if text.startswith("base_url=")), None))
     seen = set()
     for cell in cells_of(plan):
         if cell.row not in seen:
             seen.add(cell.row)
-            config = config_of(cell, (*plan.settings, *again), trust=trust)[1]
+            named = replace(cell, llm=typed[cell.llm])
+            config = config_of(named, (*plan.settings, *again), trust=trust)[1]
             connect(config.llm, llm_options(config.trusted() if trust else config))
 
 
@@ -184,7 +215,11 @@ def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
     if jobs is not None and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *again)):
         again = (*again, f"jobs={jobs}")
     stated = (sweep.plan.settings, sweep.plan.limits, again)
-    return Order(cell, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track)
+    llm = sweep.typed.get(cell.llm)
+    manifest = str(sweep.folder / MANIFEST)
+    sources = ("" if llm is not None else manifest, "" if sweep.asked else manifest)
+    named = replace(cell, llm=llm or cell.llm)
+    return Order(named, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track, *sources)
 
 
 def _in_main_thread() -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from policygen.episodes.score import kind_of_episodes
 from policygen.errors import PolicygenError
+from policygen.llm import read_spec, specs_of
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
 from policygen.roles.appoint import appoint
@@ -48,6 +49,7 @@ class Order:
 
     Attributes:
         settings: `NAME=VALUE` of all runs; what `again` names goes to runs that were begun before as well.
+        llm_from, settings_from: the file that chose the cell's model, and the settings; empty where the user did.
         trust: see `policygen.tasks.load.load_task`.
         track: names of trackers that its run is written for.
     """
@@ -60,6 +62,8 @@ class Order:
     trust: bool = False
     cache: Path | None = None
     track: tuple[str, ...] = ()
+    llm_from: str = ""
+    settings_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +129,14 @@ def begin(order: Order) -> Run:
     """
     cell, folder = order.cell, order.folder / order.cell.key
     if (folder / "config.toml").exists():
-        run = resume(folder, assignments=order.again, trust=order.trust)
+        told = list(order.again)  # and what the user named, which is then no file's word
+        if not order.llm_from and any(read_spec(one).address for one in specs_of(cell.llm)):
+            told.append(f"llm={cell.llm}")
+        told += [text for text in order.settings if text.startswith("extra_body") and not order.settings_from]
+        run = resume(folder, assignments=told, trust=order.trust)
     else:
         task, config = config_of(cell, (*order.settings, *order.again), trust=order.trust)
-        trusted = config.trusted() if order.trust else config
+        trusted = config.trusted() if order.trust else _with_sources(config, order)
         run = start(task, trusted, order.folder, name=cell.key, trust=order.trust)
     try:
         run.cache = Cache(order.cache) if order.cache is not None else None
@@ -141,6 +149,11 @@ def begin(order: Order) -> Run:
         run.logbook.release()
         raise
     return run
+
+
+def _with_sources(config: RunConfig, order: Order) -> RunConfig:
+    body = config.extra_body_from or (order.settings_from if any("extra_body" in t for t in order.settings) else "")
+    return config.with_provider_from(order.llm_from).with_extra_body_from(body)
 
 
 def carry_out_cell(order: Order, tell: Tell) -> Outcome:

@@ -19,7 +19,7 @@ from support import files_with, the_run
 
 import policygen
 from policygen.errors import PolicygenError
-from policygen.llm import LLMOptions, Provider, connect, transport
+from policygen.llm import LLMOptions, Provider, transport
 from policygen.llm.messages import MOST_CHARACTERS_PER_TOKEN
 from policygen.llm.retry import ask
 from policygen.outgoing import plain
@@ -50,8 +50,7 @@ def attacked(
         patch.chdir(tmp_path_factory.mktemp("attack"))
         patch.setattr(transport, "LONGEST_BODY", 2**21)
         with ChatServer(["never"] * 1000) as other, BadServer(other.url, service.key) as server:
-            options = LLMOptions(base_url=server.url + service.path, timeout_seconds=SECONDS)
-            yield service, server, other, connect(service.spec, options)
+            yield service, server, other, service.connect(server.url, timeout_seconds=SECONDS)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -116,12 +115,12 @@ def test_a_run_survives_a_bad_server(
         server.begin(mode)
         monkeypatch.setattr("time.sleep", lambda seconds: None)
         monkeypatch.setenv(service.variable, service.key)
-        settings = {"base_url": server.url + service.path, "timeout_seconds": SECONDS, "iterations": 2, "max_calls": 6}
+        settings = {"timeout_seconds": SECONDS, "iterations": 2, "max_calls": 6}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             said = ""
             try:
-                policygen.run("frozenlake", llm=service.spec, out=tmp_path, max_tokens=20_000, **settings)  # type: ignore[arg-type]
+                policygen.run("frozenlake", llm=service.at(server.url), out=tmp_path, max_tokens=20_000, **settings)  # type: ignore[arg-type]
             except PolicygenError as error:
                 said = str(error)
         assert plain(said) == said

@@ -134,8 +134,28 @@ def test_prices_are_known_free_or_unknown() -> None:
 
 def test_nothing_is_asked_when_connecting(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
-    provider = connect("  OpenAI:gpt-5-mini ", LLMOptions(base_url="http://127.0.0.1:9/v1"))
-    assert (provider.spec, provider.model, provider.is_language_model) == ("openai:gpt-5-mini", "gpt-5-mini", True)
+    provider = connect("  OpenAI:gpt-5-mini@http://127.0.0.1:9/v1 ", LLMOptions())
+    assert (provider.spec, provider.is_language_model) == ("openai:gpt-5-mini@http://127.0.0.1:9/v1", True)
+    assert provider.model == "gpt-5-mini"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("openai:gpt-5-mini", "as in openai:gpt-5-mini@http://127.0.0.1:9/v1"),
+        ("compatible:m + gemini:g", "as in gemini:g@http://127.0.0.1:9/v1"),
+        ("compatible:m + ollama:n", "write each model with its own, as in ollama:n@http"),
+    ],
+)
+def test_a_bare_address_diverts_no_other_model(spec: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
+    options = LLMOptions(base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(UsageError, match="--base-url is") as refused:
+        connect(spec, options)
+    assert said in str(refused.value)
+    several = connect("compatible:m + openai:x@http://me:pw@127.0.0.1:8/v1", options)
+    assert several.spec == "compatible:m + openai:x@http://***@127.0.0.1:8/v1"
+    assert several.key_goes_to == "the key in OPENAI_API_KEY goes to 127.0.0.1:8"  # type: ignore[attr-defined]
 
 
 def test_a_reply_of_a_million_tags_is_split_at_once() -> None:

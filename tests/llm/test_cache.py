@@ -51,6 +51,10 @@ def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:
         {"seed": 1},
         {"attempt": 2},
         {"request": 1},
+        {"top_p": 0.5},
+        {"reasoning_effort": "low"},
+        {"request_seed": 3},
+        {"extra_body": {"top_k": 20}},
     ],
 )
 def test_another_request_is_another_request(other: dict[str, object]) -> None:
@@ -90,6 +94,23 @@ def test_the_same_run_again_asks_nobody_and_a_new_seed_asks_everything() -> None
     assert one == two
     assert [record["requests"] for record in transcript_of(again.folder)] == [0, 0, 0, 0]
     assert Path("answers/replies.sqlite").stat().st_size < 100_000
+
+
+def test_candidates_of_a_round_differ_in_their_seed_and_a_run_again_asks_nobody() -> None:
+    settings = {"temperature": 0.0, "candidates": 3, "iterations": 1, "repairs": 0, "extra_body": {"top_k": 20}}
+    with ChatServer([LEANING, ALWAYS_LEFT, LEANING] * 3) as server:
+        first = run(server, "one", **settings)
+        again = run(server, "two", **settings)
+        assert len(server.chats) == 3
+        assert len({chat.body["seed"] for chat in server.chats}) == 3
+        assert {chat.body["top_k"] for chat in server.chats} == {20}
+        run(server, "three", **settings, request_seed=7)
+        seeds = [chat.body["seed"] for chat in server.chats]
+        assert len(set(seeds)) == len(seeds) == 6
+        run(server, "four", **{**settings, "temperature": None})
+        assert all("seed" not in chat.body for chat in server.chats[6:])
+    assert (again.summary.cached, again.final) == (3, first.final)
+    assert "top_k = 20" in (first.folder / "config.toml").read_text()
 
 
 def test_a_run_that_is_interrupted_goes_on_with_the_cache_as_if_it_had_not_been() -> None:
@@ -156,6 +177,7 @@ def damaged_row(text: object) -> Cache:
         "[]",
         '{"text": 1, "model": "m"}',
         '{"text": "a", "model": "m", "tokens_in": -1}',
+        *(f'{{"text": "a", "model": "m", "usd": {usd}}}' for usd in ("NaN", "-1e6", "Infinity", "1e300")),
         b"\x80\x04.",
         None,
         "[" * 10**5,
@@ -169,6 +191,28 @@ def test_a_damaged_answer_is_a_warning_and_is_asked_for_again(text: object) -> N
         assert cache.get(ASKED) is None
     cache.put(ASKED, REPLY)
     assert cache.get(ASKED).text == REPLY.text
+
+
+def test_a_poisoned_answer_leaves_the_run_readable() -> None:
+    with ChatServer([LEANING, ALWAYS_LEFT]) as server:
+        run(server, "one", iterations=1)
+        with sqlite3.connect("answers/replies.sqlite") as connection:
+            connection.execute("UPDATE replies SET reply = replace(reply, '\"usd\": null', '\"usd\": NaN')")
+        connection.close()
+        with pytest.warns(UserWarning, match="is asked for again: its cost cannot be|is no reply"):
+            poisoned = run(server, "two", iterations=1)
+        assert len(server.chats) == 2
+    assert policygen.run("cartpole", llm=f"replay:{poisoned.folder}", iterations=1, out="three", **QUICK).policy
+    assert all(usd is None for usd in (attempt["usd"] for attempt in attempts_of(poisoned.folder)[1:]))
+
+
+def test_half_a_character_in_an_answer_turns_no_cache_off() -> None:
+    with ChatServer([f"{LEANING}\n\ud83d half", ALWAYS_LEFT]) as server, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = run(server, "one", iterations=2)
+        run(server, "two", iterations=2)
+        assert len(server.chats) == 2
+    assert transcript_of(first.folder)[0]["reply"]["text"].endswith("\ufffd half")
 
 
 def test_what_is_no_cache_is_a_sentence_before_anything_is_asked_and_can_be_cleared() -> None:

@@ -76,6 +76,6 @@ def test_a_blocked_prompt_says_why(keys: None, asked: Asked) -> None:
 
 def test_a_models_full_name_is_understood(keys: None, asked: Asked) -> None:
     with ChatServer(["ok"]) as server:
-        reply = asked(connect("gemini:models/gemini-2.5-flash", LLMOptions(base_url=server.url)))
+        reply = asked(connect(f"gemini:models/gemini-2.5-flash@{server.url}", LLMOptions()))
     assert server.requests[0].path == "/v1beta/models/gemini-2.5-flash:generateContent"
-    assert reply.usd is not None
+    assert reply.text == "ok"

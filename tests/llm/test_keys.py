@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 from pathlib import Path
@@ -28,53 +29,63 @@ OWN = {
 }
 
 
-def stranger(folder: Path, server: ChatServer, spec: str) -> Path:
-    """A task file that sends requests to `server`."""
+def stranger(folder: Path, settings: str) -> Path:
+    """A task file that says where requests are sent."""
     source = (Path(policygen.__file__).parents[1] / "envs" / "frozenlake.toml").read_text()
     path = folder / "stranger.toml"
-    settings = f'llm = "{spec}"\nbase_url = "{server.openai_url}"\niterations = 1\n'
-    path.write_text(f"{source}\n[run]\n{settings}")
+    path.write_text(f"{source}\n[run]\niterations = 1\n{settings}\n")
     return path
 
 
 def test_a_task_file_cannot_send_a_key_elsewhere(service: Service, tmp_path: Path) -> None:
     with ChatServer([ALWAYS_DOWN]) as server:
-        path = stranger(tmp_path, server, service.spec)
+        path = str(stranger(tmp_path, f'llm = "{service.at(server.url)}"'))
+        task = load_task(path)
         with pytest.raises(UsageError) as refused:
-            policygen.run(str(path), llm=service.spec)
+            start(task, effective_config(task, path), Path("results"))
         assert server.requests == []
     said = str(refused.value)
-    assert server.openai_url in said
+    assert f"{server.url}{service.path}: a file may not" in said
     assert service.variable in said
-    assert "the [run] table of frozenlake" in said
+    assert f"the [run] table of {path} would send" in said
     assert "--trust" in said
-    assert f"--set base_url={server.openai_url}" in said
+    assert f"--llm {service.at(server.url)} or" in said
     assert not Path("results").exists()
 
 
 def test_a_config_file_cannot_either_until_the_user_says_so(keys: None, tmp_path: Path) -> None:
     task, file = load_task("frozenlake"), tmp_path / "settings.toml"
     url = "http://127.0.0.1:9/v1"
-    file.write_text(f'llm = "openai:gpt-5-mini"\nbase_url = "{url}"\n')
-    with pytest.raises(UsageError, match=r"settings\.toml would send the key in OPENAI_API_KEY"):
-        start(task, effective_config(task, "frozenlake", file=file), tmp_path)
-    for more in ({"assignments": [f"base_url={url}"]}, {"options": {"base_url": url}}):
-        start(task, effective_config(task, "frozenlake", file=file, **more), tmp_path)  # type: ignore[arg-type]
-    start(task, effective_config(task, "frozenlake", file=file).with_address_from(""), tmp_path)
+    for text, more in (
+        (f'llm = "compatible:m"\nbase_url = "{url}"\n', {"base_url": url}),
+        (f'llm = "openai:m@{url}"\n', {"llm": f"openai:m@{url}"}),
+        (f'[llm]\nmodel = "openai:m"\nbase_url = "{url}"\n', {"llm": f"openai:m@{url}"}),
+        (f'[[llm]]\nmodel = "openai:a"\n[[llm]]\nmodel = "openai:m"\nbase_url = "{url}"\n', {"llm": "openai:a"}),
+        ('llm = "openai:m"\n[extra_body]\nweb_search = true\n', {"extra_body": {"web_search": True}}),
+    ):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=r"settings\.toml would send .*key in OPENAI_"):
+            start(task, effective_config(task, "frozenlake", file=file), tmp_path)
+        words = [f"{name}={json.dumps(value) if name == 'extra_body' else value}" for name, value in more.items()]
+        for typed in ({"assignments": words}, {"options": more}):
+            start(task, effective_config(task, "frozenlake", file=file, **typed), tmp_path)  # type: ignore[arg-type]
+        start(task, effective_config(task, "frozenlake", file=file).trusted(), tmp_path)
 
 
 def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
     with ChatServer([ALWAYS_DOWN]) as server:
-        config = {"llm": OPENAI.spec, "base_url": server.openai_url, "iterations": 1}
+        config = {"llm": OPENAI.at(server.url), "iterations": 1}
         task = load_task("frozenlake")
         folder = start(task, effective_config(task, "frozenlake", options=config), Path("results")).folder
         with pytest.raises(UsageError, match=r"config.toml would send the key in OPENAI_API_KEY to http://127"):
             resume(folder)
         assert server.requests == []
         assert [path.name for path in folder.iterdir() if path.name not in ("config.toml", "task.json", ".lock")] == []
-        list(resume(folder, assignments=[f"base_url={server.openai_url}"]).attempts())
+        with pytest.raises(UsageError, match="the run asks openai:gpt-5-mini@http"):
+            resume(folder, assignments=["llm=openai:gpt-5-mini@http://127.0.0.1:9/v1"])
+        list(resume(folder, assignments=[f"llm={OPENAI.at(server.url)}"]).attempts())
         assert len(server.chats) == 1
-        assert Logbook(folder).config().address_from  # and is a file's word again the next time
+        assert Logbook(folder).config().provider_from  # and is a file's word again the next time
 
 
 @pytest.mark.parametrize("one", [OPENAI, GEMINI, ANTHROPIC], ids=lambda one: one.name)
@@ -91,15 +102,16 @@ def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
     ],
 )
 def test_only_the_providers_own_host_is_its_own(one: Service, change: object, keys: None) -> None:
-    connect(one.spec, LLMOptions(base_url=OWN[one], base_url_from="a file"))
+    connect(f"{one.spec}@{OWN[one]}", LLMOptions(provider_from="a file"))
     with pytest.raises(UsageError, match="a file would send"):
-        connect(one.spec, LLMOptions(base_url=change(OWN[one]), base_url_from="a file"))  # type: ignore[operator]
+        connect(f"{one.spec}@{change(OWN[one])}", LLMOptions(provider_from="a file"))  # type: ignore[operator]
 
 
 def test_without_a_key_a_file_may_name_a_server(tmp_path: Path) -> None:
     with ChatServer([ALWAYS_DOWN] * 2) as server:
         for spec in ("compatible:m", "ollama:m"):
-            policygen.run(str(stranger(tmp_path, server, spec)), llm=spec, out=tmp_path / spec[:4])
+            path = stranger(tmp_path, f'base_url = "{server.openai_url}"')
+            policygen.run(str(path), llm=spec, out=tmp_path / spec[:4])
         assert len(server.chats) == 2
         assert {chat.headers["authorization"] for chat in server.chats} == {"Bearer none"}
 
@@ -157,7 +169,7 @@ def test_a_redirect_takes_no_key_along(service: Service, asked: Asked) -> None:
 
 def test_an_echoed_key_is_nowhere_in_what_a_run_leaves(service: Service, tmp_path: Path) -> None:
     with ChatServer([f"{ALWAYS_DOWN}\nyour key is {service.key}"]) as server:
-        settings = {"llm": service.spec, "base_url": server.url + service.path, "iterations": 1}
+        settings = {"llm": service.at(server.url), "iterations": 1}
         policygen.run("frozenlake", **settings, out=tmp_path / "out")  # type: ignore[arg-type]
     folder = the_run(tmp_path / "out")
     assert "your key is ***" in transcript_of(folder)[0]["reply"]["text"]
@@ -180,8 +192,10 @@ def test_a_password_in_an_address_is_not_stored_and_asked_for_again(keys: None) 
 
 
 def test_the_address_that_a_sentence_offers_to_paste_runs_nothing(keys: None, tmp_path: Path) -> None:
-    options = LLMOptions(base_url="http://elsewhere/$(touch${IFS}owned);x", base_url_from="a file")
-    with pytest.raises(UsageError, match="a file would send the key") as refused:
-        connect("openai:gpt-5-mini", options)
-    word = str(refused.value).partition("--set ")[2].partition(" or --trust")[0]
-    assert shlex.split(word) == [f"base_url={options.base_url}"]
+    url = "http://elsewhere/$(touch${IFS}owned);x"
+    for spec, option, word in (("openai:m@" + url, "--llm", "openai:m@" + url), ("compatible:m", "--base-url", url)):
+        options = LLMOptions(base_url=None if "@" in spec else url, base_url_from="a file", provider_from="a file")
+        with pytest.raises(UsageError, match="a file would send the key") as refused:
+            connect(spec, options)
+        said = str(refused.value).partition("say so with ")[2].partition(" or --trust")[0]
+        assert shlex.split(said) == [option, word]

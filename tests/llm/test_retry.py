@@ -259,6 +259,7 @@ def test_a_server_that_names_a_cheaper_model_is_not_believed(monkeypatch: pytest
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
     body = {"model": "gpt-5-nano", "choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 0}}
     with ChatServer([Scripted(body=body)]) as server:
-        provider = OPENAI.connect(server.url)
+        monkeypatch.setattr("policygen.llm.openai._OPENAI_URL", server.openai_url)  # elsewhere it has no known price
+        provider = connect(OPENAI.spec, LLMOptions())
         reply = ask(provider, PROMPT, charge=lambda: None, max_output_tokens=300, options=LLMOptions())
     assert reply.usd == price("openai", OPENAI.model, 1000, 0)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,8 @@ def test_a_reply_has_text_counts_price_and_time(service: Service, asked: Asked) 
     assert reply.reasoning == ""
     assert reply.finish_reason in ("stop", "STOP", "end_turn")
     assert 0 < reply.seconds < 10
-    assert reply.usd == price(service.name, service.model, 1000, 500)
-    assert (reply.usd is None) == (service is COMPATIBLE)
+    assert reply.usd is None  # a hosted model's price is that of its own address
+    assert (price(service.name, service.model, 1000, 500) is None) == (service is COMPATIBLE)
 
 
 def test_the_users_own_prices_win(service: Service, asked: Asked) -> None:
@@ -154,6 +155,59 @@ def test_anthropic_is_never_sent_a_temperature(keys: None, asked: Asked) -> None
             provider = ANTHROPIC.connect(server.url, temperature=0.2)
         asked(provider)
     assert "temperature" not in server.requests[0].body
+
+
+SAMPLING = {"top_p": 0.5, "reasoning_effort": "low", "request_seed": 5, "extra_body": {"top_k": 20}}
+
+
+@pytest.mark.filterwarnings("ignore:.*does not take:UserWarning")
+def test_what_a_model_is_sent_beside_the_messages(service: Service, asked: Asked) -> None:
+    with ChatServer(["ok"]) as server:
+        asked(service.connect(server.url, **SAMPLING), replace(PROMPT, seed=9))
+    body = server.requests[0].body
+    if service is GEMINI:
+        thinking = {"thinking_level": "LOW"}  # as the SDK writes it
+        assert body["generationConfig"] == {"maxOutputTokens": 8192, "topP": 0.5, "seed": 9, "thinkingConfig": thinking}
+    elif service is ANTHROPIC:  # which takes neither top_p nor a seed
+        assert (body["output_config"], body.get("top_p"), body.get("seed")) == ({"effort": "low"}, None, None)
+    else:
+        assert (body["top_p"], body["reasoning_effort"], body["seed"]) == (0.5, "low", 9)
+    assert body["top_k"] == 20
+
+
+def test_anthropic_says_what_it_is_not_sent(keys: None) -> None:
+    with pytest.warns(UserWarning, match="does not take") as said:
+        connect(ANTHROPIC.spec, LLMOptions(top_p=0.5, request_seed=5))
+    assert [str(one.message).partition(" does ")[2] for one in said] == [
+        "not take top_p: asking without it",
+        "not take a seed of its sampling: asking without it",
+    ]
+
+
+@pytest.mark.parametrize("one", [OPENAI, COMPATIBLE, GEMINI], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("name", "said"), [("seed", "Unsupported parameter: 'seed'"), ("top_p", "top_p is not supported")]
+)
+def test_a_rejected_setting_is_dropped_with_a_warning(
+    one: Service, name: str, said: str, keys: None, asked: Asked
+) -> None:
+    said = "topP is not supported" if one is GEMINI and name == "top_p" else said
+    with ChatServer([Scripted(status=400, error=said), Scripted("first")]) as server:
+        provider = one.connect(server.url, top_p=0.5)
+        with pytest.warns(UserWarning, match="does not take"):
+            assert asked(provider, replace(PROMPT, seed=9)).text == "first"
+    bodies = [str(request.body).replace("topP", "top_p") for request in server.requests]
+    assert [f"'{name}'" in body for body in bodies] == [True, False]
+
+
+def test_an_effort_that_a_model_lacks_is_the_users_to_correct(keys: None, asked: Asked) -> None:
+    refusal = "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model."
+    with ChatServer([Scripted(status=400, error=refusal, parameter="reasoning_effort"), "never"]) as server:
+        with pytest.raises(ProviderError, match="does not support 'minimal'"):
+            asked(OPENAI.connect(server.url, reasoning_effort="minimal"))
+        assert len(server.requests) == 1
+    with pytest.raises(UsageError, match=r"reasoning_effort none: gemini:.* takes one of minimal, low"):
+        connect(GEMINI.spec, LLMOptions(reasoning_effort="none"))
 
 
 def test_a_cut_reply_is_truncated(service: Service, asked: Asked) -> None:

@@ -135,16 +135,16 @@ def test_names_with_a_plus_in_them_are_names() -> None:
     assert specs_of("builtin") == ("builtin",)
 
 
-def test_a_servers_address_is_that_of_the_compatible_ones_and_a_limit_of_cost_needs_all_prices(
+def test_each_model_has_its_address_and_a_limit_of_cost_needs_all_prices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdefgh12345678WXYZ")
-    options = LLMOptions(base_url="http://127.0.0.1:1/v1")
-    team = connect("openai:gpt-5-mini + compatible:m", options)
+    llm = "openai:gpt-5-mini + compatible:m@http://127.0.0.1:1/v1"
+    team = connect(llm, LLMOptions())
     assert isinstance(team, Several)
     assert team.key_goes_to == "the key in OPENAI_API_KEY goes to api.openai.com"
-    with pytest.raises(UsageError, match="the price of compatible:m is unknown"):
-        policygen.run("frozenlake", llm="openai:gpt-5-mini + compatible:m", base_url=options.base_url, max_usd=1.0)
+    with pytest.raises(UsageError, match=r"the price of compatible:m@http://127.0.0.1:1/v1 is unknown"):
+        policygen.run("frozenlake", llm=llm, max_usd=1.0)
 
 
 def test_turns_on_the_command_line(tmp_path: Path, line: Line) -> None:

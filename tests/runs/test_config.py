@@ -67,6 +67,30 @@ def test_a_wrong_setting_is_refused_with_its_source(assignment, sentence):
     assert str(refusal.value).startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("extra_body={ model = 'dear' }", "`model` is not to be replaced"),
+        ('extra_body={"generationConfig": {"maxOutputTokens": 9}}', "`maxOutputTokens` is not to be replaced"),
+        ('extra_body={"a": null}', "fields are texts, finite numbers"),
+        ("top_p=0", "`top_p`: input should be greater than 0"),
+        ("reasoning_effort=Very", "`reasoning_effort`"),
+    ],
+)
+def test_what_a_request_may_not_be_given(assignment, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        effective_config(LAKE, "frozenlake", assignments=[assignment])
+
+
+def test_models_may_be_tables_of_a_file(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('[[llm]]\nmodel = "compatible:a"\nbase_url = "http://x/v1"\n[[llm]]\nmodel = "openai:b"\n')
+    assert effective_config(LAKE, "frozenlake", file=file).llm == "compatible:a@http://x/v1 + openai:b"
+    file.write_text('[llm]\nmodell = "compatible:a"\n')
+    with pytest.raises(UsageError, match=r"config.toml: .*a table of a model has `model`"):
+        effective_config(LAKE, "frozenlake", file=file)
+
+
 def test_the_source_of_a_wrong_setting_is_named(tmp_path):
     task = replace(LAKE, run=(("episods", 3),))
     with pytest.raises(UsageError, match=r"task frozenlake, \[run\]: there is no setting `episods`"):

@@ -209,6 +209,54 @@ def test_a_failing_model_is_reported_at_the_end_and_its_runs_can_go_on(line: Lin
     assert "2 of 4 runs finished, 2 were finished before" in done.out
 
 
+def test_each_model_is_asked_at_its_own_address_and_only_there_gets_its_key(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
+    with ChatServer([Scripted(status=401), *REPLIES]) as hosted, ChatServer(REPLIES) as weak:
+        models = (
+            f"compatible:weak@{weak.openai_url}",
+            f"openai:gpt-5-mini@{hosted.url}/v1".replace("//", "//me:pa55@"),
+        )
+        arguments = ("sweep", "frozenlake", "--seeds", 1, "--out", "swept", *WORDS)
+        bare = line(*arguments, "--llm", "compatible:weak", "--llm", "openai:gpt-5-mini", "--base-url", weak.openai_url)
+        assert bare.code == 2
+        assert f"as in openai:gpt-5-mini@{weak.openai_url}" in bare.err
+        assert not weak.requests
+        done = line(*arguments, *(word for model in models for word in ("--llm", model)))
+        assert done.code == 1, done.err
+        assert {chat.body["model"] for chat in weak.chats} == {"weak"}
+        assert {chat.headers["authorization"] for chat in weak.chats} == {"Bearer none"}
+        assert {chat.body["model"] for chat in hosted.chats} == {"gpt-5-mini"}
+        assert "pa55" not in Path("swept/sweep.toml").read_text()
+        asked = len(hosted.chats)
+        refused = line("resume", "swept")
+        assert "the user name and password" in refused.err
+        assert len(hosted.chats) == asked
+        done = line(*sentences(refused.err)[-1].split()[4:], "--llm", models[1])
+        assert done.code == 0, done.err
+        assert len(hosted.chats) > asked
+    folder = next(Path("swept").glob("frozenlake-openai-*"))
+    label = models[1].replace("me:pa55", "***")
+    assert summary_of(folder)["llm"] == label
+    assert summary_of(folder)["usd"] is None  # the dollars are OpenAI's own
+    assert label in line("compare", "swept").out
+
+
+def test_an_address_in_a_strangers_manifest_gets_no_key(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", "sk-canary-0123456789")
+    with ChatServer(REPLIES) as server:
+        llm = f"compatible:m@{server.openai_url}"
+        Path("swept").mkdir()
+        write_plan(Path("swept"), Plan(products=(product_of(["frozenlake"], [llm], [], [1]),), settings=SMALL))
+        done = line("resume", "swept")
+        assert f"sweep.toml would send the key in OPENAI_COMPATIBLE_API_KEY to {server.openai_url}" in done.err
+        assert not server.requests
+        done = line("resume", "swept", "--llm", llm)
+        assert done.code == 0, done.err
+        assert server.chats[0].headers["authorization"] == "Bearer sk-canary-0123456789"
+
+
 def test_iterations_and_episodes_are_said_as_for_a_run_and_the_rest_of_the_protocol_is_shown(line: Line) -> None:
     arguments = ("sweep", "quick:nim", "--seeds", 1, "--out", "swept", "--iterations", 1, "--max-episodes", 300)
     done = line(*arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -85,7 +86,8 @@ def command_of(config: RunConfig, task: Task) -> str:
         elif name in _OPTIONS:
             words += [f"--{name.replace('_', '-')}", str(value)]
         else:
-            words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+            plainly = json.dumps(value) if isinstance(value, bool | dict) else value
+            words += ["--set", f"{name}={plainly}"]
     return shlex.join(words)
 
 
