@@ -16,9 +16,6 @@ from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
-from policygen.reports import film as films
-from policygen.reports.curves import LearningCurve
-from policygen.reports.style import check_suffix
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import read_policy
@@ -40,6 +37,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
     from policygen.reports.compare.tables import Report
+    from policygen.reports.film import Which
     from policygen.search.simplify.simplify import Simplified
 
 _MOST_LINES = 24  # of a policy that is printed with its result
@@ -151,8 +149,17 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
 
 
+def learning_curve() -> tuple[Listener, ...]:
+    """The listener that draws a run's learning curve at its end; none where the room that draws is not installed."""
+    try:
+        from policygen.reports.curves import LearningCurve
+    except ModuleNotFoundError:
+        return ()
+    return (LearningCurve(),)
+
+
 def _carried_out(begun: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
-    summary = carry_out(begun, (*listeners, LearningCurve()), on_attempt)
+    summary = carry_out(begun, (*listeners, *learning_curve()), on_attempt)
     best = begun.search.best
     return RunResult(
         best.policy if best is not None else None,
@@ -265,7 +272,7 @@ def film(
     *,
     episodes: int | None = None,
     seed: int = 0,
-    which: films.Which | None = None,
+    which: Which | None = None,
     trust: bool = False,
     env: Any = None,
 ) -> Path:
@@ -284,6 +291,9 @@ def film(
         TaskError: the environment cannot be made, draws no pictures, or what it needs for them is missing.
         PolicyError: there is no policy.
     """
+    from policygen.reports import film as films
+    from policygen.reports.style import check_suffix
+
     check_suffix(Path(path), films.FORMATS)
     policy = _policy(source, trust=trust)
     policy = replace(policy, task=handed_over(policy.task, env)) if env is not None else policy

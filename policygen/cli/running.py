@@ -158,9 +158,9 @@ def resume(
 
 
 def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
+    from policygen.api import learning_curve
     from policygen.llm import reads_prompts
     from policygen.llm.base import Keyed
-    from policygen.reports.curves import LearningCurve
     from policygen.reports.progress import Terminal, share_lines
     from policygen.search.run import carry_out
 
@@ -170,7 +170,7 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
         say(f"  --cache makes no difference: {begun.config.llm.partition(':')[0]} asks nobody")
     LAST_WORD.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun, told)}", err=True)
     try:
-        summary = carry_out(begun, (Terminal(begun), LearningCurve(), *told))
+        summary = carry_out(begun, (Terminal(begun), *learning_curve(), *told))
     except (KeyboardInterrupt, PolicygenError) as error:
         hint = _way_on(begun, told)
         if isinstance(error, KeyboardInterrupt):

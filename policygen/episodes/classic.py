@@ -21,8 +21,7 @@ from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.tasks.worlds.dynamics import Array, Noise, Stepped
-from policygen.tasks.worlds.pendulum import PendulumTorqueEnv
+from policygen.episodes.dynamics import Array, Noise, Stepped
 
 Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
@@ -34,7 +33,7 @@ def has_classic_form(env: gym.Env[Any, Any]) -> bool:
         if type(inner) not in (TimeLimit, OrderEnforcing):
             return False
         inner = inner.env
-    return type(inner) in _WORLDS
+    return type(inner) in ADVANCES
 
 
 class ClassicCopies:
@@ -46,7 +45,7 @@ class ClassicCopies:
 
     def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
         single: Any = env.unwrapped
-        self._env, self._advance = single, _WORLDS[type(single)]
+        self._env, self._advance = single, ADVANCES[type(single)]
         self._deviation = float(getattr(single, "noise", 0.0))
         rows, states, generators = [], [], []
         for seed in seeds:
@@ -176,8 +175,8 @@ def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) 
     return Stepped(after, after.T, rewards, ended)
 
 
-def _pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
-    """`PendulumEnv.step`, and that of a pendulum under a load, the third number of its state."""
+def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """One step of `PendulumEnv`; a third number of the state, if there is one, is a torque added to the motor's."""
     angle, speed = state[:2]
     torque = _clipped(actions, -env.max_torque, env.max_torque)[:, 0]
     pull = torque + state[2] if len(state) > 2 else torque
@@ -191,10 +190,10 @@ def _pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
     return Stepped(_rows(angle, speed, *state[2:]), observations, -costs, np.zeros(len(costs), np.bool_))
 
 
-_WORLDS: dict[type, Advance] = {
+# An environment derived from one of these, with the same step but for what `advance` reads, may be added.
+ADVANCES: dict[type, Advance] = {
     AcrobotEnv: _acrobot,
     MountainCarEnv: _mountain_car,
     Continuous_MountainCarEnv: _continuous_mountain_car,
-    PendulumEnv: _pendulum,
-    PendulumTorqueEnv: _pendulum,
+    PendulumEnv: advance_pendulum,
 }

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from policygen.episodes.classic import ClassicCopies, has_classic_form
+from policygen.episodes.dynamics import DynamicsEnv, DynamicsVectorEnv
 from policygen.episodes.together import play_together
 from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
-from policygen.tasks.worlds.dynamics import DynamicsEnv, DynamicsVectorEnv
 
 VECTOR_COPIES = 1_024  # episodes under way at a time
 

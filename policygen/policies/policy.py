@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from policygen.policies.lines import Draft
     from policygen.policies.revision import Revision
-    from policygen.reports.film import Film
-    from policygen.reports.frames import Look
 
 Actions = npt.NDArray[Any]
 
@@ -81,27 +79,6 @@ class Policy(ABC):
     def controller(self) -> Controller:
         """What takes an environment's own observations (Dict, Tuple, arrays, indices) one by one, and gives actions."""
         return Controller(self)
-
-    def animate(
-        self,
-        *,
-        episodes: int | None = None,
-        seed: int = 0,
-        which: Literal["best", "worst", "median"] | None = None,
-        look: Look | None = None,
-    ) -> Film:
-        """A film of the policy at work, shown inline by a notebook: episodes that `policygen.score` plays for a seed.
-
-        Args:
-            episodes: how many are played; 1, or 20 to choose from.
-            which: show only the best, the worst or the median of them.
-
-        Raises:
-            TaskError: the environment draws no pictures, or what it needs for them is missing.
-        """
-        import policygen  # what shows policies is built upon them, and found by its public name
-
-        return policygen.animate(self, episodes=episodes, seed=seed, which=which, look=look)
 
     @abstractmethod
     def _act_on(self, quantities: Sequence[float]) -> Any:

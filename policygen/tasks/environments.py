@@ -17,11 +17,14 @@ from typing import Any
 import gymnasium as gym
 
 from policygen.errors import TaskError
-from policygen.tasks import worlds as worlds  # registers them
 from policygen.tasks.given import NAMESPACE
 from policygen.tasks.spaces import check_spaces
 from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, refuse_strangers
+
+# Environments that Gymnasium lacks register themselves, where they are installed.
+with contextlib.suppress(ModuleNotFoundError):
+    importlib.import_module("policygen.tasks.worlds")
 
 
 def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:

@@ -137,7 +137,7 @@ def test_frames_to_print_are_one_picture(falling):
 
 
 def test_a_notebook_shows_the_film_inline(falling, tmp_path):
-    shown = falling.animate(look=SMALL)
+    shown = policygen.animate(falling, look=SMALL)
     assert shown.gif.startswith(b"GIF89a")
     assert 'src="data:image/gif;base64,R0lGODlh' in shown._repr_html_()
     assert len(repr(shown)) < 80

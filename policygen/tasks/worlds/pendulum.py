@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
-from policygen.tasks.worlds.dynamics import Array
+from policygen.episodes.classic import ADVANCES, advance_pendulum
+from policygen.episodes.dynamics import Array
 
 _FAR = 10.0  # standard deviations of noise that no reading leaves the observation space by
 
@@ -121,3 +122,6 @@ class PendulumTorqueEnv(PendulumEnv):
     def _read(self) -> npt.NDArray[np.float32]:
         read: Array = self._get_obs() + self.noise * self.np_random.standard_normal(3)
         return read.astype(np.float32)
+
+
+ADVANCES[PendulumTorqueEnv] = advance_pendulum  # the state's third number is the load

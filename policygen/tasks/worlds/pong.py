@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.tasks.worlds.dynamics import Array, Dynamics, DynamicsEnv, DynamicsVectorEnv, Stepped
+from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, DynamicsVectorEnv, Stepped
 from policygen.tasks.worlds.picture import Picture
 
 WIDTH, HEIGHT = 800.0, 600.0
