@@ -47,7 +47,7 @@ def distributions(name: str) -> set[str]:
 
 def declared(requirements: list[Requirement]) -> set[str]:
     """The distributions that requirements name, with those that the extras in their brackets bring."""
-    names = {canonicalize_name(requirement.name) for requirement in requirements}
+    names: set[str] = {canonicalize_name(requirement.name) for requirement in requirements}
     for requirement in requirements:
         for extra in requirement.extras:
             brought = map(Requirement, metadata.requires(requirement.name) or [])
