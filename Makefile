@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check notebooks attack adviser shaping learning first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test check lowest notebooks attack adviser shaping learning first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -21,6 +21,16 @@ check: $(DEV)
 	$(BIN)/ruff check policygen tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The lowest versions that pyproject.toml allows, in an environment of their own: they reach the providers, the parser,
+# the loop and the command line. Wheels only, as a user of Python 3.11 gets them.
+LOWEST := build/lowest
+LOWEST_INSTALL := $(BIN)/uv pip install --quiet --resolution lowest-direct --only-binary :all:
+lowest: $(DEV)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(LOWEST_INSTALL) --python $(LOWEST) -e '.[dev]'
+	POLICYGEN_LOWEST=1 $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal \
+		tests/test_dependencies.py tests/llm tests/policies/test_parse.py tests/search/test_loop.py tests/test_cli.py
 
 # Execute the notebooks and store what they show; run it after changing one.
 notebooks: $(DEV)

@@ -68,7 +68,7 @@ def forever(*_: Any) -> Any:
 
 
 # What a step returns or does instead, from (env, observation, reward, terminated, truncated, info).
-STEPPED = {
+STEPPED: dict[str, Any] = {
     "raises": lambda env, *rest: 1 / 0,
     "unspeakable": lambda env, *rest: raising(Unspeakable()),
     "exits": lambda env, *rest: raising(SystemExit(3)),

@@ -277,7 +277,7 @@ class Ollama(_Chat):
         """The context length of the loaded model, which only Ollama's own interface tells."""
         url = f"{self.base_url.removesuffix('/').removesuffix('/v1')}/api/ps"
         try:
-            running = self._client.get(url, cast_to=cast("type[dict[str, Any]]", dict)).get("models") or []
+            running = self._client.get(url, cast_to=cast("type[dict[str, Any]]", object)).get("models") or []
             lengths = [one["context_length"] for one in running if one.get("name") == model.id]
         except (openai.OpenAIError, ValueError, KeyError, AttributeError, TypeError):
             lengths = []

@@ -315,7 +315,7 @@ def _store(path: Path) -> str:
     """
     from sqlalchemy import URL
 
-    return URL.create("sqlite+pysqlite", database=path.as_uri(), query={"uri": "true"}).render_as_string()
+    return str(URL.create("sqlite+pysqlite", database=path.as_uri(), query={"uri": "true"}).render_as_string())
 
 
 class _MLflowRun:

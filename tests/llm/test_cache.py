@@ -8,6 +8,7 @@ import struct
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one, ä\ud800.")))
 ASKED = Question("openai:m", "m", None, None, 100, PROMPT.messages, 0, 1, 0)
 REPLY = Reply("| a |\u2028x", "m-2026", 10, 5, 0.25, 1.5, False, "hm", "stop")
-QUICK = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
+QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
 
 
 def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 CARTPOLE = load_task("cartpole")
 PENDULUM = load_task("pendulum")
-QUICK = {"policy": "linear", "normalise": True, "episodes": 3, "warmup_episodes": 3}
+QUICK: dict[str, Any] = {"policy": "linear", "normalise": True, "episodes": 3, "warmup_episodes": 3}
 
 
 def four_digits(value: float) -> float:

@@ -526,7 +526,7 @@ GOOD = {
     "frozenlake-rules": {(0,): LEFT, (4,): LEFT, (13,): RIGHT, (12,): DOWN, (9,): DOWN, (1,): UP},
     "frozenlake-linear": {(3,): RIGHT, (12,): DOWN, (0,): LEFT},
 }
-BAD = {
+BAD: dict[str, list[tuple[int | None, str]]] = {
     "cartpole-wrong-cells": [(4, "column angle is out of range"), (5, "`push` is not an action"), (6, "`low` in column angle"), (6, "`1 2` in column spin"), (7, "4 cells"), (8, "`lft`")],
     "cartpole-prose": [(None, "no policy was found")],
     "cartpole-cut-off": [(6, "2 cells")],

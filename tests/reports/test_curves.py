@@ -45,7 +45,7 @@ def test_one_run_shows_its_attempts_and_its_best(tmp_path: Path) -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("attempt", "mean return per episode")
     assert line_called(axes, "attempt that became the best")[:2] == ([1, 4], [0.2, 0.5])
     (points,) = [line for line in axes.get_lines() if line.get_label() == "attempt"]
-    scored = [(x, y) for x, y in points.get_xydata() if not np.isnan(y)]
+    scored = [(x, y) for x, y in np.asarray(points.get_xydata()) if not np.isnan(y)]
     assert scored == [(2, 0.1)]
     x, y, line = line_called(axes, "best so far")
     assert (x, y) == ([0, 1, 2, 3, 4], [0.02, 0.2, 0.2, 0.2, 0.5])

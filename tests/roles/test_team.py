@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_server import ChatServer
@@ -30,7 +31,7 @@ from policygen.search.run import carry_out
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-QUICK = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4, "stop_at": 2.0}
+QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4, "stop_at": 2.0}
 
 
 class Speaker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import ALWAYS_LEFT, LEANING, Written, summary_of
@@ -15,7 +16,7 @@ from policygen.runs.state import Attempt
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-QUICK = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
+QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
 
 
 class Diary(Listener):

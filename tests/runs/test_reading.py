@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import ALWAYS_DOWN, LEANING, NO_POLICY, Written
@@ -13,7 +14,7 @@ from policygen.runs.reading import best_policy, read_example, read_policy
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-QUICK = {"iterations": 1, "episodes": 4, "final_episodes": 4, "warmup_episodes": 4, "repairs": 0}
+QUICK: dict[str, Any] = {"iterations": 1, "episodes": 4, "final_episodes": 4, "warmup_episodes": 4, "repairs": 0}
 
 
 def test_a_policy_is_the_same_from_its_run_its_file_and_its_text() -> None:

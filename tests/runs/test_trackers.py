@@ -26,7 +26,7 @@ from policygen.sweeps.conduct import open_sweep
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-QUICK = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4, "stop_at": 2.0, "repairs": 0}
+QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4, "stop_at": 2.0, "repairs": 0}
 REPLIES = [ALWAYS_DOWN, NO_POLICY, BEST_LAKE]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, attempts_of
@@ -20,7 +21,7 @@ from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-QUICK = {"iterations": 1, "episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
+QUICK: dict[str, Any] = {"iterations": 1, "episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
 
 
 def edit(name: str, sentence: str) -> None:

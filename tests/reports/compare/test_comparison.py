@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -289,7 +290,7 @@ def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
 
 # --- real runs -------------------------------------------------------------------------------------------------------
 
-SMALL = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "jobs": 1}
+SMALL: dict[str, Any] = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "jobs": 1}
 
 
 def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from policygen.errors import LogbookError
 from policygen.reports.speed import rows as ratios
 from policygen.reports.speed.rows import Bar, Missing, Row, faster, within
 
-ROWS = [
+ROWS: list[Row | Missing] = [
     Row("a", 0.001, 0.01, "another", 10.0, 9.0, 11.0, bar=faster(8)),
     Row("b", 0.002, 0.001, "a third", 2.0, 1.5, 2.5, bar=within(1.6)),
     Row(

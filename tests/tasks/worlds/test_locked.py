@@ -120,7 +120,7 @@ def room_with(things: dict, size: int = 6, here: tuple[int, int] = (2, 2), direc
     env.grid.wall_rect(0, 0, size, size)
     env._door = Door("red", is_locked=True)
     for place, thing in {(size - 1, 3): env._door, **things}.items():
-        env.grid.set(*place, thing)
+        env.grid.set(place[0], place[1], thing)
     env.agent_pos, env.agent_dir = here, direction
     image = env.gen_obs()["image"]
     for x in range(size):

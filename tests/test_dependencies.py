@@ -1,0 +1,87 @@
+"""The packages that are imported, compared with those that pyproject.toml declares, and their lowest versions."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import os
+import sys
+import tomllib
+from importlib import metadata
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from support import CHECKOUT
+
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CORE = [Requirement(line) for line in PROJECT["dependencies"]]
+EXTRAS = {
+    name: [Requirement(line) for line in lines]
+    for name, lines in PROJECT["optional-dependencies"].items()
+    if name != "dev"
+}
+OPTIONAL = {"anthropic", "minigrid", "starlette"}
+"""Packages imported at the top of modules that are loaded only when they are asked for."""
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The top-level names of the packages that a tree imports, less the standard library and this package."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    names = {"google.genai" if name.startswith("google") else name.partition(".")[0] for name in names}
+    return names - sys.stdlib_module_names - {"policygen"}
+
+
+def distributions(name: str) -> set[str]:
+    """The distributions that may hold an imported package; a package that is not installed is called as imported."""
+    if name == "google.genai":
+        return {"google-genai"}
+    return {canonicalize_name(found) for found in metadata.packages_distributions().get(name, [name])}
+
+
+def declared(requirements: list[Requirement]) -> set[str]:
+    """The distributions that requirements name, with those that the extras in their brackets bring."""
+    names: set[str] = {canonicalize_name(requirement.name) for requirement in requirements}
+    for requirement in requirements:
+        for extra in requirement.extras:
+            brought = map(Requirement, metadata.requires(requirement.name) or [])
+            names |= {
+                canonicalize_name(one.name) for one in brought if one.marker and one.marker.evaluate({"extra": extra})
+            }
+    return names
+
+
+TREES = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((CHECKOUT / "policygen").rglob("*.py"))]
+IMPORTED = set().union(*map(imported, TREES))
+AT_THE_TOP = set().union(
+    *(imported(node) for tree in TREES for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+)
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    everything = declared(CORE + [one for extra in EXTRAS.values() for one in extra])
+    assert {name for name in IMPORTED if not distributions(name) & everything} == set()
+    assert {name for name in AT_THE_TOP - OPTIONAL if not distributions(name) & declared(CORE)} == set()
+
+
+def test_every_declared_package_is_imported() -> None:
+    used = set().union(*map(distributions, IMPORTED))
+    assert declared(CORE) - used == set()
+
+
+@pytest.mark.parametrize("requirement", [*CORE, *(one for extra in EXTRAS.values() for one in extra)], ids=str)
+def test_the_lowest_version_is_the_declared_one(requirement: Requirement) -> None:
+    """`make lowest` installs exactly the declared floors; elsewhere nothing is below them."""
+    (floor,) = [one.version for one in requirement.specifier if one.operator == ">="]
+    try:
+        installed = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"{requirement.name} is not installed")
+    compare = operator.eq if os.environ.get("POLICYGEN_LOWEST") else operator.ge
+    assert compare(Version(installed), Version(floor))
