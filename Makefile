@@ -43,11 +43,11 @@ attack: $(DEV)
 
 # What a table given as advice is worth to Q-learning: results/benchmarks/adviser.md.
 adviser: $(CORE)
-	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.reports.adviser
+	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.extensions.plots.adviser
 
 # What a potential is worth to Q-learning, and an objective to CMA-ES: results/benchmarks/shaping.md.
 shaping: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.reports.shaping
+	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.extensions.plots.shaping
 
 # Steps and CPU time until a task's threshold, here and by Stable-Baselines3: results/benchmarks/learning.md. Takes hours,
 # and PyTorch: .venv/bin/pip install -e '.[bench]' before.

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from policygen.api import RunResult, compare, export, film, make_env, parse, report, resume, run, score, simplify
     from policygen.episodes.score import Score
     from policygen.errors import PolicygenError
+    from policygen.extensions.film.film import Film, animate
+    from policygen.extensions.film.frames import Look
+    from policygen.extensions.plots.curves import plot_runs
+    from policygen.extensions.plots.portraits import plot_policy
     from policygen.policies.linear import LinearPolicy
     from policygen.policies.policy import Policy
     from policygen.policies.table import TablePolicy
-    from policygen.reports.curves import plot_runs
-    from policygen.reports.film import Film, animate
-    from policygen.reports.frames import Look
-    from policygen.reports.portraits import plot_policy
     from policygen.runs.state import Attempt
     from policygen.tasks.load import load_task
     from policygen.tasks.task import Task

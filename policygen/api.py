@@ -27,18 +27,18 @@ from policygen.search.run import Run, carry_out, start
 from policygen.tasks import environments
 from policygen.tasks.discovery import task_of
 from policygen.tasks.faults import STEP_TIMEOUT
-from policygen.tasks.given import handed_over
 from policygen.tasks.load import load_task
 from policygen.tasks.task import PolicyKind, Task
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
-from policygen.tasks.trust import vouched
+from policygen.tasks.trust import trusted
+from policygen.tasks.user_env import handed_over
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from policygen.reports.compare.tables import Report
-    from policygen.reports.film import Which
-    from policygen.search.simplify.simplify import Simplified
+    from policygen.extensions.compare.tables import Report
+    from policygen.extensions.film.film import Which
+    from policygen.extensions.simplify.simplify import Simplified
 
 _MOST_LINES = 24  # of a policy that is printed with its result
 
@@ -152,7 +152,7 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 def learning_curve() -> tuple[Listener, ...]:
     """The listener that draws a run's learning curve at its end; none where the room that draws is not installed."""
     try:
-        from policygen.reports.curves import LearningCurve
+        from policygen.extensions.plots.curves import LearningCurve
     except ModuleNotFoundError:
         return ()
     return (LearningCurve(),)
@@ -260,7 +260,7 @@ def score(
         played = handed_over(policy.task, task)
     else:
         played = policy.task if task is None else _task(task, trust=trust)
-    played = seeds_checked(vouched(played) if trust else played)
+    played = seeds_checked(trusted(played) if trust else played)
     refuse_unseeded(played, accepted=unseeded)
     seeds = episode_seeds(seed, "evaluation", episodes)
     return evaluate(policy, seeds, task=played) if ours else score_guest(policy, played, seeds)
@@ -291,8 +291,8 @@ def film(
         TaskError: the environment cannot be made, draws no pictures, or what it needs for them is missing.
         PolicyError: there is no policy.
     """
-    from policygen.reports import film as films
-    from policygen.reports.style import check_suffix
+    from policygen.extensions.film import film as films
+    from policygen.extensions.plots.style import check_suffix
 
     check_suffix(Path(path), films.FORMATS)
     policy = _policy(source, trust=trust)
@@ -302,7 +302,7 @@ def film(
 
 def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
     policy = source if isinstance(source, Policy) else read_policy(find_run(str(source)), trust=trust)
-    return replace(policy, task=vouched(policy.task)) if trust else policy
+    return replace(policy, task=trusted(policy.task)) if trust else policy
 
 
 def report(source: str | Path, path: str | Path = "report.html", *, film: bool = True, trust: bool = False) -> Path:
@@ -315,7 +315,7 @@ def report(source: str | Path, path: str | Path = "report.html", *, film: bool =
     Raises:
         PolicygenError: it is no run and no sweep, it is damaged, or the page cannot be written.
     """
-    from policygen.reports.page.render import write_page
+    from policygen.extensions.page.render import write_page
 
     return write_page(find_run(str(source)), Path(path), film=film, trust=trust)
 
@@ -331,8 +331,8 @@ def compare(*sources: str | Path, by: str | None = None, suite: str | None = Non
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
-    from policygen.reports.compare.contenders import read_field
-    from policygen.reports.compare.tables import report_of
+    from policygen.extensions.compare.contenders import read_field
+    from policygen.extensions.compare.tables import report_of
 
     return report_of(read_field([str(source) for source in sources], by=by, suite=suite))
 
@@ -352,7 +352,7 @@ def simplify(
     Raises:
         PolicygenError: there is no policy, or it cannot be played.
     """
-    from policygen.search.simplify.simplify import simplify as simplified
+    from policygen.extensions.simplify.simplify import simplify as simplified
 
     return simplified(_policy(source, trust=trust), episodes=episodes, seed=seed, margin=margin)
 
@@ -365,7 +365,7 @@ def export(
     Raises:
         PolicygenError: there is no policy, no such language, or the file cannot be written.
     """
-    from policygen.policies.export.formats import exported
+    from policygen.extensions.export.formats import exported
 
     text = exported(_policy(source), to)
     if path is not None:

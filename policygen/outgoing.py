@@ -94,5 +94,5 @@ class _LastWord:
     say: Callable[[str], None] | None = None
 
 
-LAST_WORD = _LastWord()
+exit_message_hook = _LastWord()
 """Only the command line sets it."""

@@ -7,16 +7,16 @@ from typing import Any
 
 import policygen
 from policygen.llm.messages import Prompt
-from policygen.roles.appoint import appoint
-from policygen.roles.builtin import Builtin
+from policygen.proposers.builtin import Builtin
+from policygen.proposers.make import make_proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.correspondence import Correspondence
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
-from policygen.search.arena import Arena
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search, optimize
 from policygen.search.run import start
+from policygen.search.runner import EpisodeRunner
 
 
 def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
@@ -26,10 +26,10 @@ def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tup
     search = new_search(task, config)
     ledger = Ledger(config)
     if config.iterations == 1 and provider is None:
-        with Arena(search, config, ledger) as arena:
-            search.keep(assess_random_actions(arena))
+        with EpisodeRunner(search, config, ledger) as runner:
+            search.keep(assess_random_actions(runner))
     else:
-        list(optimize(search, config, appoint(provider or Builtin(), config), Correspondence(ledger)))
+        list(optimize(search, config, make_proposer(provider or Builtin(), config), RequestLog(ledger)))
     return search.context(len(search.attempts), config), config
 
 

@@ -37,7 +37,7 @@ from policygen.cli.prompting import templates
 from policygen.cli.running import resume, run
 from policygen.cli.steering import comment, continue_run, pause
 from policygen.errors import PolicygenError, UsageError
-from policygen.outgoing import LAST_WORD
+from policygen.outgoing import exit_message_hook
 
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
@@ -62,7 +62,7 @@ class GroupedCommands(click.Group):
 def main() -> None:
     """Entry point: mistakes end in one sentence and a non-zero exit."""
     warnings.showwarning = _warn
-    LAST_WORD.say = lambda sentence: say(f"Error: {sentence}", err=True)
+    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}", err=True)
     try:
         code = commands.main(prog_name="policygen", standalone_mode=False)
     except click.exceptions.Abort:
@@ -83,7 +83,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = fail(f"the output cannot be written: {error.strerror}", 1)
     finally:
-        LAST_WORD.say = None
+        exit_message_hook.say = None
     sys.exit(code or 0)
 
 
@@ -117,18 +117,18 @@ for _command in (
 @trust_option
 def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
     """Print a policy as text, and a map of it. RUN may be `latest`."""
-    from policygen.reports.maps import policy_map
+    from policygen.extensions.plots.maps import policy_map
     from policygen.runs.reading import read_policy
-    from policygen.tasks.trust import vouched
+    from policygen.tasks.trust import trusted
 
     policy = read_policy(source, task_name, trust=trust)
-    policy = replace(policy, task=vouched(policy.task)) if trust else policy
+    policy = replace(policy, task=trusted(policy.task)) if trust else policy
     say(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     drawn = policy_map(policy)
     say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
-        from policygen.reports.played import unplayed
-        from policygen.reports.portraits import plot_policy
+        from policygen.extensions.plots.played import unplayed
+        from policygen.extensions.plots.portraits import plot_policy
 
         say(f"\npicture: {plot_policy(policy, output)}")
         if lack := unplayed(policy, "the picture"):
@@ -188,11 +188,11 @@ def evaluate(
 @click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
     """Draw the learning curves of one or many runs, or of a sweep's, grouped, with intervals."""
-    from policygen.reports.curves import plot_runs
-    from policygen.reports.groups import repeated_runs
-    from policygen.reports.style import check_suffix
-    from policygen.reports.tables import FORMATS, write_table
-    from policygen.sweeps.plan import is_sweep
+    from policygen.extensions.plots.curves import plot_runs
+    from policygen.extensions.plots.groups import repeated_runs
+    from policygen.extensions.plots.style import check_suffix
+    from policygen.extensions.plots.tables import FORMATS, write_table
+    from policygen.extensions.sweeps.plan import is_sweep
 
     if table_file is not None:
         check_suffix(table_file, FORMATS)
@@ -229,7 +229,7 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], tr
 @trust_option
 def tasks(name: str | None, draft: bool, trust: bool) -> None:
     """List the tasks and suites, or say all about one: NAME, a task file, or a Gymnasium id."""
-    from policygen.reports.describe import describe_task, draft_task, list_tasks
+    from policygen.cli.describe import describe_task, draft_task, list_tasks
 
     if draft and not name:
         raise UsageError("--draft needs a task: policygen tasks Hopper-v5 --draft > envs/mine.toml")
@@ -276,8 +276,8 @@ def bench(quick: bool, as_json: bool, out: Path) -> None:
     """Measure how fast lookup, evaluation, prompts and memory are, side by side with other ways of doing the same."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # before numpy loads: lookups are compared on one thread
-    from policygen.reports.speed import rows as ratios
-    from policygen.reports.speed.bench import run_all
+    from policygen.extensions.plots.speed import rows as ratios
+    from policygen.extensions.plots.speed.bench import run_all
 
     rows = []
     for row in run_all(quick=quick):

@@ -13,7 +13,7 @@ from policygen.cli.options import say, trust_option
 from policygen.cli.seats import carried_out, check_settings, requests_in_words, seat_options, tell_key
 
 if TYPE_CHECKING:
-    from policygen.roles.drive import Drive, Outcome
+    from policygen.extensions.seats.drive import Drive, DriveResult
 
 
 @click.command()
@@ -53,8 +53,8 @@ def drive(
     `eval`, `show` and `film` read. The same command with the same --out goes on from the answers kept there; budgets
     are those of one command.
     """
-    from policygen.roles.drive import Drive, Plan
-    from policygen.roles.seat import default_folder
+    from policygen.extensions.seats.drive import Drive, DriveSettings
+    from policygen.extensions.seats.session import default_folder
     from policygen.runs.config import effective_config
     from policygen.tasks.load import load_task
     from policygen.tasks.spaces import slug
@@ -63,7 +63,7 @@ def drive(
     concurrency, template = options.pop("concurrency"), options.pop("template")
     loaded = load_task(task, trust=trust)
     config = effective_config(loaded, task, assignments=assignments, options=options)
-    plan = Plan(episodes, memory, concurrency, template)
+    plan = DriveSettings(episodes, memory, concurrency, template)
     begun = Drive(
         loaded,
         config.trusted() if trust else config,
@@ -107,7 +107,7 @@ def _episode(drive: Drive) -> str:
     )
 
 
-def _report(drive: Drive, outcome: Outcome) -> Iterator[str]:
+def _report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     """What came of it, as lines."""
     from policygen.episodes.score import engine_words, sampled_score
 

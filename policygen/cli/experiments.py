@@ -24,9 +24,9 @@ from policygen.cli.options import (
 from policygen.errors import UsageError
 
 if TYPE_CHECKING:
-    from policygen.sweeps.conduct import Sweep
-    from policygen.sweeps.crew import Crew
-    from policygen.sweeps.plan import Limits
+    from policygen.extensions.sweeps.conduct import Sweep
+    from policygen.extensions.sweeps.executor import Executor
+    from policygen.extensions.sweeps.plan import Limits
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Shared:
 
     def check(self) -> None:
         """Refuse a tracker that is not installed."""
-        from policygen.runs.trackers import trackers
+        from policygen.extensions.trackers import trackers
 
         trackers(self.track)
 
@@ -73,9 +73,9 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     what is missing. Each run is an ordinary folder in the sweep's; `policygen plot` draws its picture, and
     `policygen tasks` lists the suites and what was published for them.
     """
-    from policygen.sweeps.conduct import open_sweep
-    from policygen.sweeps.plan import Plan, product_of, protocols, read_seeds
-    from policygen.sweeps.worker import config_of
+    from policygen.extensions.sweeps.conduct import open_sweep
+    from policygen.extensions.sweeps.plan import SweepPlan, product_of, protocols, read_seeds
+    from policygen.extensions.sweeps.worker import config_of
 
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
     for text in assignments:
@@ -87,7 +87,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     if twice := [name for name in each if any(text.partition("=")[0].strip() == name for text in assignments)]:
         raise UsageError(f"--set {twice[0]} and --{twice[0].replace('_', '-')} say the same: leave one of them out")
     assignments += tuple(f"{name}={value}" for name, value in each.items())
-    plan = Plan(products=(product,), settings=assignments, limits=limits)
+    plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
     again = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
@@ -117,9 +117,9 @@ def resume_sweep(
     Raises:
         UsageError: something that would change its runs.
     """
+    from policygen.extensions.sweeps.conduct import open_sweep
+    from policygen.extensions.sweeps.plan import Limits
     from policygen.runs.config import BUDGETS, CHANGEABLE
-    from policygen.sweeps.conduct import open_sweep
-    from policygen.sweeps.plan import Limits
 
     each = [name for name in BUDGETS if name not in Limits.model_fields]  # of each run; the others are for all together
     fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
@@ -141,7 +141,7 @@ def _limits(options: Mapping[str, Any]) -> Limits:
     from pydantic import ValidationError
 
     from policygen.errors import explain
-    from policygen.sweeps.plan import Limits
+    from policygen.extensions.sweeps.plan import Limits
 
     try:
         return Limits(**{name: options[name] for name in Limits.model_fields})
@@ -149,24 +149,24 @@ def _limits(options: Mapping[str, Any]) -> Limits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _crew(begun: Sweep, place: Place) -> Crew | None:
+def _crew(begun: Sweep, place: Place) -> Executor | None:
     """Who carries a sweep out; None for processes of this machine."""
     if place.on == "local":
         return None
     if place.on == "slurm":
-        from policygen.sweeps.on_slurm import OnSlurm
+        from policygen.extensions.cluster.on_slurm import OnSlurm
 
         return OnSlurm(begun.folder, place.slurm, place.workers)
-    from policygen.sweeps.on_ray import OnRay
+    from policygen.extensions.cluster.on_ray import OnRay
 
     return OnRay(begun.folder, place.address, place.workers)
 
 
 def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
+    from policygen.extensions.sweeps.conduct import conduct
+    from policygen.extensions.sweeps.plan import idle_templates
+    from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, way_on
     from policygen.llm import reads_prompts
-    from policygen.reports.sweeping import SweepTerminal, closing_words, way_on
-    from policygen.sweeps.conduct import conduct
-    from policygen.sweeps.plan import idle_templates
 
     begun.track, begun.place = shared.track, place.words
     terminal = SweepTerminal(begun)
@@ -207,10 +207,10 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
     ProPS's overall_log, or a CSV with a column `return` and one called `episodes` or `calls`.
     """
-    from policygen.reports import style
-    from policygen.reports.compare import tables
-    from policygen.reports.compare.contenders import read_field
-    from policygen.reports.compare.figure import plot_comparison
+    from policygen.extensions.compare import tables
+    from policygen.extensions.compare.contenders import read_field
+    from policygen.extensions.compare.figure import plot_comparison
+    from policygen.extensions.plots import style
 
     for output in outputs:
         style.check_suffix(output, (*tables.FORMATS, *style.FORMATS))

@@ -29,12 +29,12 @@ def film(source: Path, output: Path | None, *, window: bool, task_name: str | No
     The episodes are those that `policygen eval` plays for the same seed. What most environments need to draw, and what
     MP4 and windows need, brings `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL or OSMesa.
     """
-    from policygen.reports import film as films
-    from policygen.reports.frames import Look, ending_of, frames
-    from policygen.reports.style import check_suffix
-    from policygen.reports.window import check_screen, show
+    from policygen.extensions.film import film as films
+    from policygen.extensions.film.frames import Look, ending_of, frames
+    from policygen.extensions.film.window import check_screen, show
+    from policygen.extensions.plots.style import check_suffix
     from policygen.runs.reading import read_policy
-    from policygen.tasks.trust import vouched
+    from policygen.tasks.trust import trusted
 
     if window:
         if output is not None:
@@ -43,7 +43,7 @@ def film(source: Path, output: Path | None, *, window: bool, task_name: str | No
     path = output or Path("film.gif")
     check_suffix(path, films.FORMATS)
     policy = read_policy(source, task_name, trust=trust)
-    policy = replace(policy, task=vouched(policy.task)) if trust else policy
+    policy = replace(policy, task=trusted(policy.task)) if trust else policy
     shown = films.takes(policy, **choice)
     if window:
         show(films.checked(frames(policy, shown, Look(width=640)), shown), policy.task.name)

@@ -32,8 +32,8 @@ def export(source: Path, to: str, output: Path | None, task_name: str | None, tr
     if to == "minari":
         _export_episodes(source, output, trust)
         return
+    from policygen.extensions.export.formats import exported
     from policygen.files import write_named
-    from policygen.policies.export.formats import exported
     from policygen.runs.reading import read_policy
 
     text = exported(read_policy(source, task_name, trust=trust), to)
@@ -48,13 +48,13 @@ def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
     from policygen.episodes.datasets import write_minari
     from policygen.runs.logbook import Logbook
     from policygen.tasks.spaces import slug
-    from policygen.tasks.trust import vouched
+    from policygen.tasks.trust import trusted
 
     logbook = Logbook(run)
     config, task = logbook.config(), logbook.task()
     name = str(output) if output is not None else f"policygen/{slug(task.name)}-s{config.seed}-v0"
     episodes = [episode.trajectory for episode in logbook.buffer(config.buffer_steps)]
-    folder = write_minari(episodes, vouched(task) if trust else task, name)
+    folder = write_minari(episodes, trusted(task) if trust else task, name)
     say(f"{len(episodes)} episodes, {sum(episode.length for episode in episodes):,} steps: {name} in {folder}")
 
 
@@ -80,16 +80,16 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     significant (p > 0.05); nothing of an exact score is lost. What is left is checked on twice as many episodes that
     simplifying never used; if it fails, up to three larger ones are, each on others.
     """
+    from policygen.extensions.simplify.simplify import simplify as simplified
+    from policygen.extensions.simplify.simplify import size_of, words_of
     from policygen.files import write_named
     from policygen.policies.policy import Policy
     from policygen.runs.reading import read_policy
-    from policygen.search.simplify.simplify import simplify as simplified
-    from policygen.search.simplify.simplify import size_of, words_of
-    from policygen.tasks.trust import vouched
+    from policygen.tasks.trust import trusted
 
     policy = read_policy(source, task_name, trust=trust)
     if trust:
-        policy = replace(policy, task=vouched(policy.task))
+        policy = replace(policy, task=trusted(policy.task))
     told = {str(size_of(policy))}
 
     def tell(smaller: Policy) -> None:

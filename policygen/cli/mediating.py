@@ -13,8 +13,8 @@ from policygen.cli.options import PATH, say
 from policygen.cli.seats import carried_out, check_settings, requests_in_words, seat_options, tell_key
 
 if TYPE_CHECKING:
-    from policygen.roles.mediate import Mediation, Outcome, Row
-    from policygen.roles.mediator import Mediator
+    from policygen.extensions.seats.mediate import Mediation, MediationResult, MediatorRow
+    from policygen.extensions.seats.mediator import Mediator
 
 DEFAULT = ("always", "never", "random", "hard-coded", "learned")
 
@@ -62,13 +62,13 @@ def mediate(
     planner of rules; TASK.json in the folder is its file, which `show` prints. The same command with the same --out
     goes on from the answers kept there; budgets are those of one command.
     """
+    from policygen.extensions.seats.mediate import Mediation, MediationSettings
+    from policygen.extensions.seats.mediating_table import page
+    from policygen.extensions.seats.mediator import LEARNED, mediator_of
+    from policygen.extensions.seats.on_call import COST, EPISODES, TASK, learned_mediator, named_mediators, rooms_of
+    from policygen.extensions.seats.session import default_folder
     from policygen.files import write_named
-    from policygen.reports.mediating import page
-    from policygen.roles.mediate import Mediation, Plan
-    from policygen.roles.mediator import LEARNED, mediator_of
-    from policygen.roles.seat import default_folder
     from policygen.runs.config import effective_config
-    from policygen.search.on_call import COST, EPISODES, TASK, learned_mediator, named_mediators, rooms_of
     from policygen.tasks.load import load_task
 
     check_settings(assignments, without=("ablate", "step_timeout"))
@@ -92,7 +92,7 @@ def mediate(
     begun = Mediation(
         task,
         config,
-        Plan(chosen, mediators, episodes, concurrency, template),
+        MediationSettings(chosen, mediators, episodes, concurrency, template),
         out or default_folder("on-call", config),
         on_row=lambda row: say(_line(row)),
         tell=lambda wait: say(f"  {wait}", err=True),
@@ -118,17 +118,17 @@ def _introduce(begun: Mediation) -> None:
     say(f"{'room':16}{'mediator':12}{'doors opened':20}{'return':17}{'steps':14}questions")
 
 
-def _line(row: Row) -> str:
+def _line(row: MediatorRow) -> str:
     """A line about a mediator whose episodes were played."""
-    from policygen.reports.mediating import row_in_words
+    from policygen.extensions.seats.mediating_table import row_in_words
 
     success, returned, steps, questions = row_in_words(row)
     return f"{row.room:16}{row.mediator:11} {success:20}{returned:17}{steps:14}{questions}"
 
 
-def _report(outcome: Outcome) -> Iterator[str]:
+def _report(outcome: MediationResult) -> Iterator[str]:
     """What came of it, as lines."""
-    from policygen.reports.mediating import aim
+    from policygen.extensions.seats.mediating_table import aim
 
     for room, text in outcome.tables:
         yield f"\n{room}, learned:\n{text}"

@@ -21,7 +21,7 @@ def report(source: Path, output: Path, film: bool, trust: bool) -> None:
     attempt changed, every prompt and reply, cost, settings, and the command that repeats the run. A browser prints it
     as a PDF.
     """
-    from policygen.reports.page.render import write_page
+    from policygen.extensions.page.render import write_page
 
     path = write_page(source, output, film=film, trust=trust)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
@@ -35,7 +35,7 @@ def serve(folder: Path, port: int) -> None:
 
     The pages are for browsers on this machine alone, and there is no login. It needs `pip install "policygen[serve]"`.
     """
-    from policygen.reports.live.serving import serve as serve_pages
+    from policygen.extensions.live.serving import serve as serve_pages
 
     try:
         serve_pages(folder, port, say)

@@ -24,11 +24,11 @@ def templates(context: click.Context) -> None:
 @templates.command("list")
 def list_templates() -> None:
     """List the templates, where each comes from, and what it tells."""
-    from policygen.prompts.catalogue import IN_CHECKOUT, Entry, catalogue, in_checkout
+    from policygen.prompts.catalogue import IN_CHECKOUT, TemplateEntry, catalogue, in_checkout
 
     one_folder = in_checkout()
 
-    def place(entry: Entry) -> str:
+    def place(entry: TemplateEntry) -> str:
         if not entry.own:
             return "templates/" if one_folder else "shipped"
         if entry.changed is None:

@@ -28,10 +28,10 @@ from policygen.cli.options import (
     trust_option,
 )
 from policygen.errors import PolicygenError
-from policygen.outgoing import LAST_WORD
+from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
-    from policygen.runs.trackers import Tracker
+    from policygen.extensions.trackers import Tracker
 
 
 class RunCommand(click.Command):
@@ -73,10 +73,10 @@ def run(
     **options: Any,
 ) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
+    from policygen.extensions.trackers import trackers
     from policygen.llm import reads_prompts
     from policygen.llm.cache import Cache
     from policygen.runs.config import effective_config, step_timeout_of
-    from policygen.runs.trackers import trackers
     from policygen.search.run import start
     from policygen.tasks.load import load_task
 
@@ -130,12 +130,12 @@ def resume(
     With a larger budget a finished run goes on, too, as if it had been asked for at first. Of a sweep --max-calls,
     --max-tokens and --max-usd are what all its runs may spend together, the others what each run may.
     """
+    from policygen.extensions.plots.missing import make_missing
+    from policygen.extensions.sweeps.plan import is_sweep
+    from policygen.extensions.trackers import trackers
     from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
-    from policygen.reports.missing import make_missing
-    from policygen.runs.trackers import trackers
     from policygen.search.resume import resume as resume_run
-    from policygen.sweeps.plan import is_sweep
 
     llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
@@ -161,14 +161,14 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     from policygen.api import learning_curve
     from policygen.llm import reads_prompts
     from policygen.llm.base import Keyed
-    from policygen.reports.progress import Terminal, share_lines
+    from policygen.progress import Terminal, share_lines
     from policygen.search.run import carry_out
 
     if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
         say(f"  {begun.provider.key_goes_to}")
     if begun.cache is not None and not reads_prompts(begun.config.llm):
         say(f"  --cache makes no difference: {begun.config.llm.partition(':')[0]} asks nobody")
-    LAST_WORD.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun, told)}", err=True)
+    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun, told)}", err=True)
     try:
         summary = carry_out(begun, (Terminal(begun), *learning_curve(), *told))
     except (KeyboardInterrupt, PolicygenError) as error:

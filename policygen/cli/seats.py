@@ -12,10 +12,10 @@ from policygen.cli.options import BASE_URL, PATH, assignment, say
 from policygen.errors import PolicygenError, UsageError
 
 if TYPE_CHECKING:
+    from policygen.extensions.seats.session import ModelSession, SessionResult
     from policygen.llm import Provider
-    from policygen.roles.seat import Outcome, Seat
 
-    Found = TypeVar("Found", bound=Outcome)
+    Found = TypeVar("Found", bound=SessionResult)
 
 
 def seat_options(asked: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -54,7 +54,7 @@ def check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) -
     Raises:
         UsageError: there is one.
     """
-    from policygen.roles.seat import SETTINGS
+    from policygen.extensions.seats.session import SETTINGS
 
     known = [name for name in SETTINGS if name not in without]
     for text in assignments:
@@ -70,7 +70,7 @@ def tell_key(provider: Provider) -> None:
         say(f"  {provider.key_goes_to}")
 
 
-def carried_out(seat: Seat[Found]) -> Found:
+def carried_out(seat: ModelSession[Found]) -> Found:
     """Let it work; where that fails or is interrupted, say how to go on."""
     try:
         return seat.carry_out()
@@ -82,7 +82,7 @@ def carried_out(seat: Seat[Found]) -> Found:
         raise
 
 
-def requests_in_words(outcome: Outcome) -> str:
+def requests_in_words(outcome: SessionResult) -> str:
     """How many requests were sent, whether to a language model, and how many answers were there before."""
     who = "requests" if outcome.is_language_model else "requests, none to a language model"
     kept = f", {outcome.cached} answers kept from before" if outcome.cached else ""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from policygen.episodes.together import play_together
+from policygen.episodes.batched_actors import play_together
 from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajectory, chunks
 from policygen.errors import EnvironmentFault
 from policygen.tasks.task import Task

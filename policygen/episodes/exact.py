@@ -15,8 +15,8 @@ from policygen.episodes.score import Score
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
-from policygen.tasks.given import Lent
 from policygen.tasks.task import Task
+from policygen.tasks.user_env import BorrowedEnv
 
 MAX_EXACT_STATES = 10_000
 
@@ -62,7 +62,7 @@ def _is_bare(env: gym.Env[Any, Any]) -> bool:
     """Whether no wrapper may observe, take or pay something else than `P` says."""
     inner: Any = env
     while isinstance(inner, gym.Wrapper):
-        if not (type(inner) in (TimeLimit, OrderEnforcing, PassiveEnvChecker) or isinstance(inner, Lent)):
+        if not (type(inner) in (TimeLimit, OrderEnforcing, PassiveEnvChecker) or isinstance(inner, BorrowedEnv)):
             return False
         inner = inner.env
     return True

@@ -17,9 +17,9 @@ from policygen.episodes.simulator import Closable, Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
 from policygen.tasks.faults import STEP_TIMEOUT
-from policygen.tasks.given import can_travel
 from policygen.tasks.task import Task
-from policygen.tasks.trust import vouched
+from policygen.tasks.trust import trusted
+from policygen.tasks.user_env import can_travel
 
 # Handing work to other processes costs some milliseconds a piece, and starting them takes seconds: less work than this
 # stays here.
@@ -184,7 +184,7 @@ class Players(Closable):
         _workers.started = True
         started = time.perf_counter()
         # This process has made the environment: others need not ask whether it may be.
-        play = partial(_play_in_worker, vouched(self.task), self._here.origin, self.step_timeout)
+        play = partial(_play_in_worker, trusted(self.task), self._here.origin, self.step_timeout)
         try:
             results = _workers.elsewhere(play, work, self.jobs)
         except PlayerKilled:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from policygen.episodes.batched_actors import play_together
 from policygen.episodes.classic import ClassicCopies, has_classic_form
 from policygen.episodes.dynamics import DynamicsEnv, DynamicsVectorEnv
-from policygen.episodes.together import play_together
 from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
 

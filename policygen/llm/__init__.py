@@ -35,7 +35,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProviderEntry:
     """One line of the table: how a provider is written, what it is, and the class that is imported when it is used.
 
     `argument` names what follows the colon, `takes` says whether it must, may or must not be there. `is_language_model`
@@ -59,40 +59,40 @@ class Entry:
         return loaded
 
 
-PROVIDERS: dict[str, Entry] = {
-    "builtin": Entry(
+PROVIDERS: dict[str, ProviderEntry] = {
+    "builtin": ProviderEntry(
         "plain search behind the same interface; needs no key and is not a language model",
-        "policygen.roles.builtin",
+        "policygen.proposers.builtin",
         "Builtin",
         takes="none",
         is_language_model=False,
         reads_prompts=False,
     ),
-    "openai": Entry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI", server="own"),
-    "gemini": Entry(
+    "openai": ProviderEntry("OpenAI (key in OPENAI_API_KEY)", "policygen.llm.openai", "OpenAI", server="own"),
+    "gemini": ProviderEntry(
         "Google Gemini (key in GEMINI_API_KEY or GOOGLE_API_KEY)", "policygen.llm.gemini", "Gemini", server="own"
     ),
-    "anthropic": Entry(
+    "anthropic": ProviderEntry(
         "Anthropic Claude (key in ANTHROPIC_API_KEY)", "policygen.llm.anthropic", "Anthropic", server="own"
     ),
-    "ollama": Entry(
+    "ollama": ProviderEntry(
         "a model that Ollama serves on this machine or on OLLAMA_HOST", "policygen.llm.openai", "Ollama", server="given"
     ),
-    "compatible": Entry(
+    "compatible": ProviderEntry(
         "any server that speaks OpenAI's chat protocol, as compatible:MODEL@URL "
         "(vLLM, llama.cpp, LM Studio, OpenRouter, ...; key, if any, in OPENAI_COMPATIBLE_API_KEY)",
         "policygen.llm.openai",
         "Compatible",
         server="given",
     ),
-    "manual": Entry(
+    "manual": ProviderEntry(
         "you and a chat window: paste replies into the terminal, or save them as DIR/reply-001.md, ...",
         "policygen.llm.manual",
         "Manual",
         argument="DIR",
         takes="optional",
     ),
-    "replay": Entry(
+    "replay": ProviderEntry(
         "the recorded replies of an earlier run",
         "policygen.llm.replay",
         "Replay",
@@ -111,7 +111,7 @@ class Spec:
 
     name: str
     argument: str
-    entry: Entry | None
+    entry: ProviderEntry | None
     address: str = ""
 
 
@@ -211,7 +211,7 @@ def connect(spec: str, options: LLMOptions) -> Provider:
     return provider
 
 
-def _known(read: Spec) -> Entry:
+def _known(read: Spec) -> ProviderEntry:
     """The line of the table.
 
     Raises UsageError where there is none.

@@ -25,7 +25,7 @@ IN_CHECKOUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TemplateEntry:
     """A template as the list shows it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Entry:
     about: str
 
 
-def catalogue() -> list[Entry]:
+def catalogue() -> list[TemplateEntry]:
     """All templates that can be used here, by name.
 
     Raises:
@@ -56,7 +56,9 @@ def catalogue() -> list[Entry]:
         own = namesake is None or not path.samefile(namesake)
         original = _original(path)
         changed = len(_changes(source_of(original), text)) if own and original is not None else None
-        found.append(Entry(name, path, own, original.stem if original is not None else "", changed, _about(text)))
+        found.append(
+            TemplateEntry(name, path, own, original.stem if original is not None else "", changed, _about(text))
+        )
     return found
 
 

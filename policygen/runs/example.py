@@ -20,7 +20,7 @@ ABOUT_CHARACTERS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class ExampleQuantity:
     """What a name in the policy stands for: an observation, or a feature of its task with its `formula`."""
 
     name: str
@@ -60,7 +60,7 @@ class Example:
     gym_id: str
     about: str
     kind: str
-    quantities: tuple[Quantity, ...]
+    quantities: tuple[ExampleQuantity, ...]
     actuators: tuple[Actuator, ...]
     lines: tuple[str, ...]
     rows: int = 0
@@ -71,8 +71,8 @@ class Example:
 def example_of(policy: Policy, worth: Worth | None = None) -> Example:
     """What a prompt may say of `policy`."""
     task, read = policy.task, _read(policy)
-    quantities = [Quantity(o.name, o.unit, o.about) for o in task.observations if o.name in read]
-    quantities += [Quantity(n, formula=to_text(node)) for n, node in task.parsed_features if n in read]
+    quantities = [ExampleQuantity(o.name, o.unit, o.about) for o in task.observations if o.name in read]
+    quantities += [ExampleQuantity(n, formula=to_text(node)) for n, node in task.parsed_features if n in read]
     # A table leaves out the bins of its own task, which the reader of an example does not know.
     written = replace(policy, task=replace(task, grid=None)) if isinstance(policy, TablePolicy) else policy
     paragraph = task.about.strip().split("\n\n")[0]

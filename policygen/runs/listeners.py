@@ -15,7 +15,7 @@ from policygen.runs.records import Summary
 from policygen.runs.state import Attempt, Search
 
 if TYPE_CHECKING:
-    from policygen.runs.correspondence import Exchange, FailedExchange
+    from policygen.runs.request_log import Exchange, FailedExchange
 
 
 @dataclass(frozen=True, slots=True)

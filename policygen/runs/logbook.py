@@ -38,7 +38,6 @@ from policygen.files import (
 )
 from policygen.llm import prompt_folders, read_spec, specs_of
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.example import Example, example_from_record, example_to_record
 from policygen.runs.lock import RunLock
 from policygen.runs.records import (
@@ -49,6 +48,7 @@ from policygen.runs.records import (
     summary_from_record,
     summary_to_record,
 )
+from policygen.runs.request_log import Exchange, FailedExchange
 from policygen.runs.state import Attempt, read_packed
 from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
 from policygen.runs.transcript import Transcript

@@ -77,7 +77,7 @@ _LINE = TypeAdapter(_Line)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UserComment:
     """All that was said to a run so far; `carried` has, for each attempt, the comments that its prompt carried."""
 
     comments: tuple[Comment, ...]
@@ -157,7 +157,7 @@ class Steering:
 
     # --- both sides
 
-    def read(self) -> Said:
+    def read(self) -> UserComment:
         """All that was said so far.
 
         Raises:
@@ -188,7 +188,7 @@ class Steering:
             for number in numbers:
                 told[number - 1].append(attempt)
         found = tuple(replace(comment, carried=tuple(n)) for comment, n in zip(comments, told, strict=True))
-        return Said(found, carried, paused)
+        return UserComment(found, carried, paused)
 
     def standing(self, number: int) -> tuple[Comment, ...]:
         """What the prompt of attempt `number` carries, if it is rendered now: the newest that fit, in order.

@@ -12,25 +12,25 @@ from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
-from policygen.roles.proposer import Proposal
-from policygen.roles.starts import begins
+from policygen.proposers.proposer import Proposal
+from policygen.proposers.starts import begins
 from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
-from policygen.search.arena import Arena, Performance
 from policygen.search.judge import FIRST, Verdict, decided, flattered, judge, reaches, stop_score, undecided
 from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
+from policygen.search.runner import EpisodeRunner, Performance
 
 # First changes of a constant over standardised observations, in units of the search's own relative step.
 STANDARDISED_STEP = 2.5
 
 
-def assess_random_actions(arena: Arena) -> Assessment:
+def assess_random_actions(runner: EpisodeRunner) -> Assessment:
     """Attempt 0: what random actions score, and the first episodes for the buffer."""
     started = time.perf_counter()
-    warm_up = arena.play_randomly()
+    warm_up = runner.play_randomly()
     attempt = Attempt(
         0,
         None,
@@ -39,10 +39,10 @@ def assess_random_actions(arena: Arena) -> Assessment:
         verdict="random actions",
         unstable=sum(t.unstable for t in warm_up.trajectories),
     )
-    return Assessment(arena.stamped(attempt, started), warm_up.trajectories)
+    return Assessment(runner.stamped(attempt, started), warm_up.trajectories)
 
 
-def assess(proposal: Proposal, search: Search, arena: Arena, trials: Trials | None = None) -> Assessment:
+def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None = None) -> Assessment:
     """Score a proposal, tune it, and compare it with the best so far; `search` is read and not changed.
 
     Whatever fails meanwhile is the attempt's failure, recorded with a sentence, and not the run's: a run that is
@@ -55,25 +55,25 @@ def assess(proposal: Proposal, search: Search, arena: Arena, trials: Trials | No
         EnvironmentFault: the environment has failed under several proposals in a row.
     """
     started = time.perf_counter()
-    arena.reserve_for_round(proposal.number if trials is None else 0)
+    runner.reserve_for_round(proposal.number if trials is None else 0)
     attempt, unchanged = _proposed(proposal), (search.best_score, search.validation)
     if trials is not None:
         attempt = replace(attempt, kind="tuning")
     if attempt.policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
-        return Assessment(arena.stamped(replace(attempt, verdict=verdict), started), (), *unchanged)
+        return Assessment(runner.stamped(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
-        assessed = _assessed(attempt, proposal, search, arena, trials)
-        assessed = replace(assessed, attempt=arena.stamped(assessed.attempt, started))
-        arena.faults = 0
+        assessed = _assessed(attempt, proposal, search, runner, trials)
+        assessed = replace(assessed, attempt=runner.stamped(assessed.attempt, started))
+        runner.faults = 0
     except BudgetExhausted:
         raise
     except Exception as error:
         if isinstance(error, EnvironmentFault):
-            arena.note_fault(error)
+            runner.note_fault(error)
         problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
         failed = replace(attempt, policy=None, verdict="not scored", problems=(problem,))
-        return Assessment(arena.stamped(failed, started), (), *unchanged)
+        return Assessment(runner.stamped(failed, started), (), *unchanged)
     return assessed
 
 
@@ -83,22 +83,24 @@ def in_a_sentence(error: Exception) -> str:
     return text if isinstance(error, PolicygenError) else f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
-def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena, trials: Trials | None) -> Assessment:
+def _assessed(
+    attempt: Attempt, proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None
+) -> Assessment:
     """The attempt with a policy, scored, tuned and compared."""
     assert attempt.policy is not None
     try:
-        performance = arena.perform(proposal.number, attempt.policy)
+        performance = runner.perform(proposal.number, attempt.policy)
     except BudgetExhausted as error:
         unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
         return Assessment(unscored, (), search.best_score, search.validation)
-    performance = _comparable(attempt.policy, performance, search, arena)
+    performance = _comparable(attempt.policy, performance, search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
-    attempt, performance = _tuned(attempt, performance, search, arena, trials=trials, floor=floor)
+    attempt, performance = _tuned(attempt, performance, search, runner, trials=trials, floor=floor)
     policy = attempt.policy
     assert policy is not None
     assert performance.score is not None
-    contest = _contest(policy, performance.score, search, arena)
-    untuned = arena.config.refine.method is not None and not attempt.refinement
+    contest = _contest(policy, performance.score, search, runner)
+    untuned = runner.config.refine.method is not None and not attempt.refinement
     attempt = replace(
         attempt,
         # Without what it compiled to play: thousands of policies are kept, and few of them play again.
@@ -117,34 +119,34 @@ def _assessed(attempt: Attempt, proposal: Proposal, search: Search, arena: Arena
     validation = search.validation
     if attempt.accepted:
         exact = contest.best_score.exact
-        validation = None if exact else arena.validate(policy, None, arena.config.episodes)
+        validation = None if exact else runner.validate(policy, None, runner.config.episodes)
     return Assessment(attempt, performance.trajectories, contest.best_score, validation)
 
 
-def _comparable(policy: Policy, performance: Performance, search: Search, arena: Arena) -> Performance:
+def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
     """What a policy scored, on more than the usual common episodes where these no longer tell it from the best."""
-    score, best, usual = performance.score, search.best, arena.config.episodes
+    score, best, usual = performance.score, search.best, runner.config.episodes
     best_score, unbiased = search.best_score, search.validation
     if score is None or best is None or best.policy is None or best_score is None or unbiased is None:
         return performance
-    if not flattered(best_score, unbiased, stop_score(search.task, arena.config), usual) or decided(score, best_score):
+    if not flattered(best_score, unbiased, stop_score(search.task, runner.config), usual) or decided(score, best_score):
         return performance
     wanted = max(PROLONGATIONS[-1] * usual, unbiased.episodes)
     if best_score.episodes >= wanted and text_digest(policy) == text_digest(best.policy):
         return replace(performance, score=first_episodes(best_score, wanted))
-    return replace(performance, score=arena.prolong(policy, score, wanted))
+    return replace(performance, score=runner.prolong(policy, score, wanted))
 
 
-def confirm_best(search: Search, arena: Arena) -> Score | None:
+def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
     """The best policy's validation, on more than the usual episodes where it seems that nothing is left to gain."""
-    best, score, target = search.best, search.validation, stop_score(search.task, arena.config)
+    best, score, target = search.best, search.validation, stop_score(search.task, runner.config)
     if best is None or best.policy is None or target is None:
         return score
-    for episodes in (PROLONGATIONS[-1] * arena.config.episodes, most_compared(arena.config.episodes)):
+    for episodes in (PROLONGATIONS[-1] * runner.config.episodes, most_compared(runner.config.episodes)):
         if score is None or score.mean < target or reaches(score, target):
             break
         try:
-            score = arena.validate(best.policy, score, episodes)
+            score = runner.validate(best.policy, score, episodes)
         except EnvironmentFault:  # the score is as sure as it was; the next attempt meets the fault if it stays
             break
     return score
@@ -181,11 +183,17 @@ def _total(costs: Sequence[float | None]) -> float | None:
 
 
 def _tuned(
-    attempt: Attempt, performance: Performance, search: Search, arena: Arena, *, trials: Trials | None, floor: float
+    attempt: Attempt,
+    performance: Performance,
+    search: Search,
+    runner: EpisodeRunner,
+    *,
+    trials: Trials | None,
+    floor: float,
 ) -> tuple[Attempt, Performance]:
     """The attempt and what it scored after its numbers were tuned, as far as settings and budget allow."""
-    policy, score, method = attempt.policy, performance.score, arena.config.refine.method
-    trials = trials or arena.trials(attempt.number, attempt.shaping)
+    policy, score, method = attempt.policy, performance.score, runner.config.refine.method
+    trials = trials or runner.trials(attempt.number, attempt.shaping)
     assert policy is not None
     assert score is not None
     if method is None or trials.episodes <= 0:
@@ -195,7 +203,7 @@ def _tuned(
             policy,
             method,
             trials,
-            arena.config.seed + attempt.number,
+            runner.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
             state=None if floor and begins(attempt, search.attempts) else _left_off(policy, attempt.shaping, search),
@@ -203,13 +211,13 @@ def _tuned(
         if refined is None:
             return attempt, performance
         from_record(refined.policy.to_record(), search.task)  # what cannot be read back could not be resumed from
-        tuned = _comparable(refined.policy, arena.perform(attempt.number, refined.policy), search, arena)
+        tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise
     except Exception as error:  # the proposal has a score as it is
         return replace(attempt, refinement=f"{method}, given up: {in_a_sentence(error)}"), performance
     finally:
-        arena.tell(None)
+        runner.tell(None)
     assert tuned.score is not None
     before, after = _on_common_episodes(score, tuned.score)
     attempt = replace(
@@ -272,22 +280,22 @@ class _Contest:
     best_score: Score
 
 
-def _contest(policy: Policy, score: Score, search: Search, arena: Arena) -> _Contest:
+def _contest(policy: Policy, score: Score, search: Search, runner: EpisodeRunner) -> _Contest:
     """Play the challenger and the best policy on as many common episodes as it takes to tell them apart."""
     best, best_score = search.best, search.best_score
     if best is None or best.policy is None or best_score is None:
         return _Contest(FIRST, score)
-    best_score = arena.prolong(best.policy, best_score, score.episodes)
+    best_score = runner.prolong(best.policy, best_score, score.episodes)
     score, _ = _on_common_episodes(score, best_score)
     verdict = judge(score, best_score)
     for times in PROLONGATIONS:
         if not verdict.close:
             break
-        wanted = times * arena.config.episodes
-        if not arena.affords(wanted, score, best_score):
+        wanted = times * runner.config.episodes
+        if not runner.affords(wanted, score, best_score):
             verdict = undecided(verdict)
             break
-        score = arena.prolong(policy, score, wanted)
-        best_score = arena.prolong(best.policy, best_score, wanted)
+        score = runner.prolong(policy, score, wanted)
+        best_score = runner.prolong(best.policy, best_score, wanted)
         verdict = judge(score, best_score, last=times == PROLONGATIONS[-1])
     return _Contest(verdict, score if verdict.accepted else best_score)

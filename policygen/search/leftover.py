@@ -6,35 +6,35 @@ from collections.abc import Iterator
 
 from policygen.errors import BudgetExhausted
 from policygen.policies.parse import Parsed
-from policygen.roles.proposer import Proposal
+from policygen.proposers.proposer import Proposal
 from policygen.runs.state import Attempt, Search
-from policygen.search.arena import Arena
 from policygen.search.assess import assess
 from policygen.search.judge import nothing_left_to_gain, still_rising
 from policygen.search.refine.tunable import Trials
+from policygen.search.runner import EpisodeRunner
 
 
-def tuned_on(search: Search, arena: Arena) -> Iterator[Attempt]:
+def tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
     """Tune a policy whose tuning ended while it rose, and the best, with the episodes left; nobody is asked."""
-    while (turn := _next_turn(search, arena)) is not None:
+    while (turn := _next_turn(search, runner)) is not None:
         chosen, trials = turn
         proposal = Proposal(len(search.attempts), Parsed(chosen.policy, (), chosen.coverage), ())
         try:
-            yield search.keep(assess(proposal, search, arena, trials))
+            yield search.keep(assess(proposal, search, runner, trials))
         except BudgetExhausted:
             return
 
 
-def _next_turn(search: Search, arena: Arena) -> tuple[Attempt, Trials] | None:
+def _next_turn(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] | None:
     """Who is tuned next and what that may play: by the attempts alone, so that a resumed run does the same."""
     best, number = search.best, len(search.attempts)
-    if best is None or arena.config.refine.method is None or search.best_score is None or search.best_score.exact:
+    if best is None or runner.config.refine.method is None or search.best_score is None or search.best_score.exact:
         return None
-    if nothing_left_to_gain(search.unbiased_score, search.task, arena.config):
+    if nothing_left_to_gain(search.unbiased_score, search.task, runner.config):
         return None
     rising = still_rising(search.attempts)
     turns = 1 + (rising is not None) - [attempt.kind for attempt in search.attempts].count("tuning")
-    if turns == 2 and rising is not None and (trials := arena.last_trials(number, turns)) is not None:
+    if turns == 2 and rising is not None and (trials := runner.last_trials(number, turns)) is not None:
         return rising, trials
-    trials = arena.last_trials(number, 1) if turns > 0 else None
+    trials = runner.last_trials(number, 1) if turns > 0 else None
     return (best, trials) if trials is not None else None

@@ -8,16 +8,16 @@ from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
 from policygen.prompts.render import render_prompt
-from policygen.roles.proposer import Proposer, propose_round
+from policygen.proposers.proposer import Proposer, propose_round
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Correspondence
 from policygen.runs.example import Example
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Attempt, Search
-from policygen.search.arena import Arena
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import given_up, nothing_left_to_gain
-from policygen.search.leftover import tuned_on
+from policygen.search.leftover import tune_leftover
 from policygen.search.rehearsal import rehearse
+from policygen.search.runner import EpisodeRunner
 from policygen.search.steer import check_shown, steered
 from policygen.tasks.task import Task
 
@@ -30,9 +30,7 @@ def new_search(
     return Search(task, buffer, finite_mdp(task), example, demonstrations=tuple(demonstrations))
 
 
-def optimize(
-    search: Search, config: RunConfig, proposer: Proposer, correspondence: Correspondence
-) -> Iterator[Attempt]:
+def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log: RequestLog) -> Iterator[Attempt]:
     """Improve the policy of `search.task`, one attempt at a time, until the iterations, a budget or the task end.
 
     Yields attempts as they are scored, the first being number 0: random actions. `search` holds the state in between,
@@ -42,33 +40,33 @@ def optimize(
         ProviderError: the model cannot be asked; what was found so far is in `search`.
         TemplateError: the prompt cannot be rendered.
     """
-    with Arena(search, config, correspondence.ledger, correspondence.tell) as arena:
+    with EpisodeRunner(search, config, request_log.ledger, request_log.tell) as runner:
         try:
             if not search.attempts:
-                yield search.keep(assess_random_actions(arena))
+                yield search.keep(assess_random_actions(runner))
             if proposer.is_language_model:
                 rehearse(search, config)
             while contexts := search.next_round(config):
-                search.validation = confirm_best(search, arena)
+                search.validation = confirm_best(search, runner)
                 unbiased = search.unbiased_score
                 if reason := nothing_left_to_gain(unbiased, search.task, config) or given_up(search.attempts, config):
                     raise BudgetExhausted(reason)
-                arena.be_careful(correspondence.repeats)
-                scorable = steered(contexts[: arena.scorable(len(contexts))], correspondence)
+                runner.be_careful(request_log.repeats)
+                scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
                 prompts = [render_prompt(context, config, search.remembered(config)) for context in scorable]
-                check_shown(scorable, prompts, config, correspondence)
-                asked = propose_round(proposer, prompts, scorable, correspondence)
+                check_shown(scorable, prompts, config, request_log)
+                asked = propose_round(proposer, prompts, scorable, request_log)
                 for proposal in asked.proposals:
-                    yield search.keep(assess(proposal, search, arena))
+                    yield search.keep(assess(proposal, search, runner))
                 if asked.stopped:
                     raise BudgetExhausted(asked.stopped)
                 if len(scorable) < len(contexts):
-                    raise arena.exhausted()
+                    raise runner.exhausted()
                 if config.conversation == "continued":  # else nobody reads them again, and they are long
                     search.turns += asked.proposals[0].turns
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:
             search.stopped = str(error)
-        yield from tuned_on(search, arena)
+        yield from tune_leftover(search, runner)
         if search.attempts:
-            search.settle(arena.settled(search.attempts[-1]))
+            search.settle(runner.settled(search.attempts[-1]))

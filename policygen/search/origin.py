@@ -12,7 +12,7 @@ from policygen.llm.replay import Replay
 from policygen.prompts.catalogue import shipped
 from policygen.prompts.render import improve_template
 from policygen.prompts.templates import source_of, used_templates
-from policygen.roles.proposer import Proposer
+from policygen.proposers.proposer import Proposer
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.texts import TemplateTexts, changed_names

@@ -16,16 +16,16 @@ from policygen.llm.prices import cost
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import effective_config, step_timeout_of
-from policygen.runs.correspondence import llm_options
 from policygen.runs.reading import read_example
+from policygen.runs.request_log import llm_options
 from policygen.runs.steering import Steering
 from policygen.runs.turns import whose_turn
-from policygen.search.arena import Arena
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.optimum import with_optimum
 from policygen.search.origin import own_templates
 from policygen.search.resume import load_run
+from policygen.search.runner import EpisodeRunner
 from policygen.search.sample_size import with_sample_size
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.load import load_task
@@ -80,8 +80,8 @@ def preview(
         source = config.demonstrations
         shown = read_demonstrations(source, task, seed=config.seed, trust=trust) if source else ()
         search = new_search(task, config, read_example(find_run(config.example)) if config.example else None, shown)
-        with Arena(search, config, Ledger(config)) as arena:
-            search.keep(assess_random_actions(arena))
+        with EpisodeRunner(search, config, Ledger(config)) as runner:
+            search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)
     if (folder / "config.toml").is_file():
         comments = Steering(folder).standing(context.number)

@@ -15,8 +15,8 @@ from policygen.llm.messages import Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt, render_repair
-from policygen.roles.builtin import Builtin, PlainSearch
-from policygen.roles.proposer import read
+from policygen.proposers.builtin import Builtin, PlainSearch
+from policygen.proposers.proposer import read
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Attempt, Context, Search
 from policygen.search.origin import own_templates

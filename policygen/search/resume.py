@@ -19,22 +19,22 @@ from policygen.files import damaged
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
 from policygen.llm.messages import Message
-from policygen.roles.appoint import appoint
-from policygen.roles.builtin import Builtin
+from policygen.proposers.builtin import Builtin
+from policygen.proposers.make import make_proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
-from policygen.runs.correspondence import Exchange, FailedExchange, llm_options, turns
 from policygen.runs.logbook import Logbook
+from policygen.runs.request_log import Exchange, FailedExchange, llm_options, turns
 from policygen.runs.standard import most_compared
 from policygen.runs.state import Attempt, Search
 from policygen.runs.steering import Steering
 from policygen.runs.transcript import REMEDY
-from policygen.search.arena import seeds_of_attempt, warm_up_seeds
 from policygen.search.extend import check_extension, unchanged
 from policygen.search.loop import new_search
 from policygen.search.run import Run
-from policygen.tasks.given import handed_over
-from policygen.tasks.trust import vouched
+from policygen.search.runner import seeds_of_attempt, warm_up_seeds
+from policygen.tasks.trust import trusted
+from policygen.tasks.user_env import handed_over
 
 
 def resume(
@@ -82,7 +82,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     loaded = _loaded(logbook, trust, config if more else None, env)
     loaded.config = loaded.ledger.config = config
-    loaded.proposer = appoint(provider, config)
+    loaded.proposer = make_proposer(provider, config)
     if assignments:
         logbook.write_settings(config)
     if more and not provider.is_language_model:
@@ -127,7 +127,7 @@ def _loaded(logbook: Logbook, trust: bool, extended: RunConfig | None = None, en
 
 def _read(logbook: Logbook, trust: bool, extended: RunConfig | None, env: Any) -> Run:
     config = logbook.config()
-    task = vouched(logbook.task()) if trust else logbook.task()
+    task = trusted(logbook.task()) if trust else logbook.task()
     task = task if env is None else handed_over(task, env)
     search = new_search(task, config, logbook.example(), logbook.demonstrations())
     recorded = logbook.attempts()
@@ -160,7 +160,7 @@ def _read(logbook: Logbook, trust: bool, extended: RunConfig | None, env: Any) -
         ledger.episodes, ledger.env_steps = attempts[-1].episodes, attempts[-1].env_steps
         _restore(search, attempts, logbook, config)
     search.turns = _turns(used, config)
-    return Run(config, appoint(Builtin(), config), logbook, search, ledger, tuple(unused), replies)
+    return Run(config, make_proposer(Builtin(), config), logbook, search, ledger, tuple(unused), replies)
 
 
 def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> None:

@@ -16,23 +16,23 @@ from policygen.llm import Provider, Several, connect
 from policygen.llm.cache import Cache
 from policygen.outgoing import redacted
 from policygen.prompts.render import check_templates
-from policygen.roles.appoint import appoint
-from policygen.roles.proposer import Proposer
+from policygen.proposers.make import make_proposer
+from policygen.proposers.proposer import Proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Correspondence, Exchange, FailedExchange, llm_options
 from policygen.runs.listeners import Activity, Audience, Listener, tell_nobody
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
+from policygen.runs.request_log import Exchange, FailedExchange, RequestLog, llm_options
 from policygen.runs.state import Attempt, Search
 from policygen.runs.steering import Steering
 from policygen.runs.turns import shares
-from policygen.search.arena import play_final
 from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.optimum import with_optimum
 from policygen.search.origin import TemplateWatch, check_replay
+from policygen.search.runner import play_final
 from policygen.search.sample_size import with_sample_size
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.task import Task
@@ -84,7 +84,7 @@ class Run:
             self.on_exchange(exchange)
 
         templates.note(max(1, len(self.search.attempts)))
-        correspondence = Correspondence(
+        request_log = RequestLog(
             self.ledger,
             recorded=self.unused,
             on_exchange=record,
@@ -95,7 +95,7 @@ class Run:
         )
         recorded = self.search.attempts[-1] if self.search.attempts else None
         try:
-            for attempt in optimize(self.search, self.config, self.proposer, correspondence):
+            for attempt in optimize(self.search, self.config, self.proposer, request_log):
                 self.logbook.record_attempt(attempt, self.search.buffer)
                 recorded = attempt
                 yield attempt
@@ -143,7 +143,7 @@ def start(
     provider = provider or connect(config.llm, llm_options(config))
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
     config = with_sample_size(task, config)
-    proposer = appoint(provider, config)
+    proposer = make_proposer(provider, config)
     proposer.check(task)
     check_replay(proposer, task, config)
     check_templates(config)

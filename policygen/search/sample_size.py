@@ -15,8 +15,8 @@ from policygen.runs.config import RunConfig
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
-from policygen.tasks.given import limit_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
+from policygen.tasks.user_env import limit_of
 
 USUAL: int = RunConfig.model_fields["episodes"].default
 USUAL_FINAL: int = RunConfig.model_fields["final_episodes"].default

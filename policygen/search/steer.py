@@ -13,10 +13,10 @@ from policygen.llm.messages import Prompt
 from policygen.prompts.render import improve_template
 from policygen.prompts.templates import mentions, used_templates
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Correspondence
 from policygen.runs.listeners import Steered
 from policygen.runs.lock import is_held
 from policygen.runs.logbook import Logbook
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.runs.steering import Steering
 from policygen.runs.transcript import Transcript
@@ -25,35 +25,35 @@ _KNOWN_BY = 40  # characters of a comment that are looked for in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'
 
 
-def steered(contexts: Sequence[Context], correspondence: Correspondence) -> list[Context]:
+def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
     """The contexts of a round with the user's comments in them, as soon as the run is not paused.
 
     Raises:
         LogbookError: the file of comments is damaged or cannot be written.
     """
-    steering = correspondence.steering
+    steering = request_log.steering
     if steering is None or not contexts:
         return list(contexts)
     way_on = f"policygen continue {shlex.quote(str(steering.path.parent))}"
 
     def tell(paused: bool) -> None:
-        correspondence.tell(Steered(f"paused; go on with: {way_on}") if paused else Steered("going on"))
+        request_log.tell(Steered(f"paused; go on with: {way_on}") if paused else Steered("going on"))
 
     steering.wait(tell)
-    correspondence.tell(None)
-    comments = steering.for_prompt(contexts[0].number, answered=correspondence.answered)
+    request_log.tell(None)
+    comments = steering.for_prompt(contexts[0].number, answered=request_log.answered)
     return [replace(context, comments=comments) for context in contexts] if comments else list(contexts)
 
 
 def check_shown(
-    contexts: Sequence[Context], prompts: Sequence[Prompt], config: RunConfig, correspondence: Correspondence
+    contexts: Sequence[Context], prompts: Sequence[Prompt], config: RunConfig, request_log: RequestLog
 ) -> None:
     """Say so where a template of the user's own does not show comments."""
     for context, prompt in zip(contexts, prompts, strict=True):
         request = prompt.messages[-1].content
         if any(comment.split("\n")[0][:_KNOWN_BY] not in request for comment in context.comments):
             name = improve_template(config)
-            correspondence.tell(Steered(f"template {name} does not show comments; {_ADD}"))
+            request_log.tell(Steered(f"template {name} does not show comments; {_ADD}"))
             return
 
 

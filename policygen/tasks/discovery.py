@@ -31,12 +31,12 @@ from policygen.tasks.faults import (
     misshapen,
     number_of,
 )
-from policygen.tasks.given import NAMESPACE, Given, can_travel, given, limit_of
 from policygen.tasks.phrases import MOST_PHRASES, Phrases, telling_phrases
 from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug, texts_of
 from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import UNSEEDED, ignores_seed
+from policygen.tasks.user_env import NAMESPACE, UserEnv, can_travel, given, limit_of
 from policygen.tasks.vocabulary import named_actuators, named_observations
 
 _WARM_UP_STEPS = 5_000
@@ -48,7 +48,7 @@ _MOST_NUMBERS = 400  # observed
 
 
 def task_from_gym(
-    gym_id: str, step_timeout: float = STEP_TIMEOUT, kwargs: Mapping[str, Any] | None = None, own: Given | None = None
+    gym_id: str, step_timeout: float = STEP_TIMEOUT, kwargs: Mapping[str, Any] | None = None, own: UserEnv | None = None
 ) -> Task:
     """A task for an environment nobody described: names from its documentation, bins from warm-up episodes.
 

@@ -17,14 +17,14 @@ from typing import Any
 import gymnasium as gym
 
 from policygen.errors import TaskError
-from policygen.tasks.given import NAMESPACE
 from policygen.tasks.spaces import check_spaces
 from policygen.tasks.task import Task
-from policygen.tasks.trust import of_python, refuse_strangers
+from policygen.tasks.trust import of_python, refuse_untrusted
+from policygen.tasks.user_env import NAMESPACE
 
 # Environments that Gymnasium lacks register themselves, where they are installed.
 with contextlib.suppress(ModuleNotFoundError):
-    importlib.import_module("policygen.tasks.worlds")
+    importlib.import_module("policygen.extensions.worlds")
 
 
 def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
@@ -37,7 +37,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     limit = task.max_steps if cut else None
     if task.given is not None:
         return task.given.make(limit)
-    refuse_strangers(task)
+    refuse_untrusted(task)
     return make(task.gym_id, dict(task.kwargs), limit)
 
 

@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.errors import EnvironmentFault
-from policygen.outgoing import LAST_WORD
+from policygen.outgoing import exit_message_hook
 
 STEP_TIMEOUT = 120.0  # seconds that one step may take, unless told otherwise
 _UNINTERRUPTED = 3  # time limits after which code that cannot be interrupted is ended with its process
@@ -196,7 +196,7 @@ class Watchdog:
     Args:
         progress: anything that differs from one step to the next.
         env: what is watched, for a sentence that names the place.
-        expendable: whether the process may be ended without a word; else only one with a `LAST_WORD`.
+        expendable: whether the process may be ended without a word; else only one with a `exit_message_hook`.
     """
 
     def __init__(
@@ -228,8 +228,8 @@ class Watchdog:
             signal.setitimer(signal.ITIMER_REAL, self.seconds / _TICKS, self.seconds / _TICKS)
             self._on = True
             self._postpone_the_end()
-            if LAST_WORD.say is not None and not self._expendable:
-                threading.Thread(target=self._end_in_time, args=(LAST_WORD.say,), daemon=True).start()
+            if exit_message_hook.say is not None and not self._expendable:
+                threading.Thread(target=self._end_in_time, args=(exit_message_hook.say,), daemon=True).start()
         return self
 
     def __exit__(
@@ -239,7 +239,7 @@ class Watchdog:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             self._over.set()
-            if self._expendable or LAST_WORD.say is not None:
+            if self._expendable or exit_message_hook.say is not None:
                 faulthandler.cancel_dump_traceback_later()
 
     def _look(self, number: int, frame: FrameType | None) -> None:
@@ -255,7 +255,7 @@ class Watchdog:
     def _postpone_the_end(self) -> None:
         if self._expendable:
             faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_nowhere())
-        elif LAST_WORD.say is not None:
+        elif exit_message_hook.say is not None:
             # For code that also keeps Python's other threads waiting; nobody is left then to say it in a sentence.
             faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
 

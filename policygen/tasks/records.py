@@ -167,7 +167,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         hints=read.hints,
         facts=read.facts,
         inputs=read.inputs,
-        stranger="the saved task",
+        untrusted="the saved task",
         assumed=read.assumed,
         unseeded=read.unseeded,
         layout=read.layout,

@@ -17,7 +17,7 @@ from policygen.tasks.actions import ActionLayout, Limits, limits_of
 from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, Words
 
 if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
-    from policygen.tasks.given import Given
+    from policygen.tasks.user_env import UserEnv
 
 PolicyKind = Literal["table", "linear"]
 
@@ -50,7 +50,7 @@ class Task:
     what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches
     linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
     torques), those of the task file first, then those read from the simulator. `run` and `assumed` are about runs:
-    equality leaves them out. `stranger` names the file that the task was read from, where nobody has vouched for it
+    equality leaves them out. `untrusted` names the file that the task was read from, where nobody has vouched for it
     (see `policygen.tasks.trust`). `unseeded`: two episodes with one seed differ. `given` is the environment of a
     program, or what makes it, where no id does; no file has it.
     """
@@ -76,9 +76,9 @@ class Task:
     optimum: Optimum | None = None
     run: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
-    stranger: str = field(default="", compare=False)
+    untrusted: str = field(default="", compare=False)
     unseeded: bool = field(default=False, compare=False)
-    given: Given | None = field(default=None, compare=False, repr=False)
+    given: UserEnv | None = field(default=None, compare=False, repr=False)
 
     @property
     def observation_names(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from policygen.tasks.task import Task
 
 _REMEDY = "if you know the file, add --trust (in Python: trust=True)"
 # The packages whose environments an untrusted file may name: Gymnasium's own, those of our extras, and ours.
-_MAKERS = ("gymnasium.envs", "minigrid.envs", "policygen.tasks.worlds")
+_MAKERS = ("gymnasium.envs", "minigrid.envs", "policygen.extensions.worlds")
 
 
 def is_shipped(path: Path) -> bool:
@@ -31,25 +31,25 @@ def is_shipped(path: Path) -> bool:
     return path.resolve().parent in {(PACKAGE / "envs").resolve(), (PACKAGE.parent / "envs").resolve()}
 
 
-def vouched(task: Task) -> Task:
+def trusted(task: Task) -> Task:
     """The task, which the user knows."""
-    return replace(task, stranger="")
+    return replace(task, untrusted="")
 
 
-def refuse_strangers(task: Task) -> None:
+def refuse_untrusted(task: Task) -> None:
     """Refuse to make an environment that only a file nobody vouched for asks for.
 
     Raises:
         TaskError: it would import a module or read a path that the file names.
     """
-    if task.stranger:
-        check_names(task.gym_id, dict(task.kwargs), task.stranger)
+    if task.untrusted:
+        check_names(task.gym_id, dict(task.kwargs), task.untrusted)
 
 
 def why_refused(task: Task) -> str:
     """Why the environment is not made, as a sentence that says what to do; empty where it is."""
     try:
-        refuse_strangers(task)
+        refuse_untrusted(task)
     except TaskError as error:
         return str(error)
     return ""

@@ -14,35 +14,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from policygen.reports.sweeping import SweepTerminal
-from policygen.sweeps.conduct import conduct, open_sweep
-from policygen.sweeps.crew import Crew, Processes
-from policygen.sweeps.on_ray import OnRay
-from policygen.sweeps.plan import Plan, product_of
-from policygen.sweeps.worker import Order, Outcome, Tell
+from policygen.extensions.sweeps.progress import SweepTerminal
+from policygen.extensions.sweeps.conduct import conduct, open_sweep
+from policygen.extensions.sweeps.executor import Executor, Processes
+from policygen.extensions.cluster.on_ray import OnRay
+from policygen.extensions.sweeps.plan import SweepPlan, product_of
+from policygen.extensions.sweeps.worker import Order, CellResult, Tell
 
 SETTINGS = ("iterations=12", "episodes=20", "final_episodes=100", "jobs=1")
 WAIT = 2.0
 
 
-def nothing(order: Order, tell: Tell) -> Outcome:
+def nothing(order: Order, tell: Tell) -> CellResult:
     """A cell that takes no time: what is left is the driver's work."""
-    return Outcome(order.cell.key, "finished", score=0.0)
+    return CellResult(order.cell.key, "finished", score=0.0)
 
 
-def waiting(order: Order, tell: Tell) -> Outcome:
+def waiting(order: Order, tell: Tell) -> CellResult:
     """A cell that waits, as one that asks a language model mostly does."""
     time.sleep(WAIT)
-    return Outcome(order.cell.key, "finished", score=0.0)
+    return CellResult(order.cell.key, "finished", score=0.0)
 
 
 def measured(cells: int, on: str, size: int, **more: Any) -> tuple[float, float]:
     """Seconds on the clock and CPU seconds of the driver alone, from the first cell to the last."""
     wall, cpu = time.perf_counter(), time.process_time()
     folder = Path(tempfile.mkdtemp()) / "swept"
-    plan = Plan(products=(product_of(["cartpole"], [], [], range(100, 100 + cells)),), settings=SETTINGS)
+    plan = SweepPlan(products=(product_of(["cartpole"], [], [], range(100, 100 + cells)),), settings=SETTINGS)
     sweep = open_sweep(folder, plan)
-    crew: Crew = OnRay(folder, None, size, **more) if on == "ray" else Processes(folder, size)
+    crew: Executor = OnRay(folder, None, size, **more) if on == "ray" else Processes(folder, size)
     conduct(sweep, SweepTerminal(sweep, live=False), crew)
     sweep.release()
     assert sweep.whole

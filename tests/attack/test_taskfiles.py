@@ -16,8 +16,8 @@ from support import CHECKOUT, summary_of, the_run
 
 import policygen
 from policygen.errors import UsageError
+from policygen.extensions.sweeps.suites import suite_from_file
 from policygen.runs.config import RunConfig, effective_config
-from policygen.sweeps.suites import suite_from_file
 from policygen.tasks.taskfile import task_from_file
 
 __all__ = ["line"]  # a fixture

@@ -28,11 +28,11 @@ from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError, UsageError
+from policygen.extensions.sweeps.plan import SweepPlan, cells_of, product_of
+from policygen.extensions.sweeps.worker import Order, begin
 from policygen.policies.parse import parse
 from policygen.search.preview import preview
 from policygen.search.resume import load_run, resume
-from policygen.sweeps.plan import Plan, cells_of, product_of
-from policygen.sweeps.worker import Order, begin
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -356,7 +356,7 @@ def test_a_run_whose_demonstrations_were_exchanged_for_others_says_so(tmp_path: 
 def test_sweeps_and_the_library_hand_on_that_the_user_knows_a_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         policygen.run("cartpole", out=tmp_path, demonstrations="ppo:none.zip", trust=True)
-    plan = Plan(products=(product_of(["cartpole"], [], [], [1]),), settings=("demonstrations=ppo:none.zip",))
+    plan = SweepPlan(products=(product_of(["cartpole"], [], [], [1]),), settings=("demonstrations=ppo:none.zip",))
     order = Order(cells_of(plan)[0], tmp_path, plan.settings, plan.limits, trust=True)
     with pytest.raises(UsageError, match="no such file"):
         begin(order)

@@ -23,7 +23,7 @@ def test_every_provider_of_the_table_loads(name: str) -> None:
 
 
 def test_the_embedded_provider_is_in_the_table() -> None:
-    pytest.importorskip("policygen.roles.builtin")
+    pytest.importorskip("policygen.proposers.builtin")
     provider = connect("builtin", LLMOptions())
     assert not provider.is_language_model
 

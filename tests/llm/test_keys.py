@@ -29,7 +29,7 @@ OWN = {
 }
 
 
-def stranger(folder: Path, settings: str) -> Path:
+def untrusted(folder: Path, settings: str) -> Path:
     """A task file that says where requests are sent."""
     source = (Path(policygen.__file__).parents[1] / "envs" / "frozenlake.toml").read_text()
     path = folder / "stranger.toml"
@@ -39,7 +39,7 @@ def stranger(folder: Path, settings: str) -> Path:
 
 def test_a_task_file_cannot_send_a_key_elsewhere(service: Service, tmp_path: Path) -> None:
     with ChatServer([ALWAYS_DOWN]) as server:
-        path = str(stranger(tmp_path, f'llm = "{service.at(server.url)}"'))
+        path = str(untrusted(tmp_path, f'llm = "{service.at(server.url)}"'))
         task = load_task(path)
         with pytest.raises(UsageError) as refused:
             start(task, effective_config(task, path), Path("results"))
@@ -110,7 +110,7 @@ def test_only_the_providers_own_host_is_its_own(one: Service, change: object, ke
 def test_without_a_key_a_file_may_name_a_server(tmp_path: Path) -> None:
     with ChatServer([ALWAYS_DOWN] * 2) as server:
         for spec in ("compatible:m", "ollama:m"):
-            path = stranger(tmp_path, f'base_url = "{server.openai_url}"')
+            path = untrusted(tmp_path, f'base_url = "{server.openai_url}"')
             policygen.run(str(path), llm=spec, out=tmp_path / spec[:4])
         assert len(server.chats) == 2
         assert {chat.headers["authorization"] for chat in server.chats} == {"Bearer none"}

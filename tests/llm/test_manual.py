@@ -138,9 +138,9 @@ def test_a_file_may_not_choose_the_folder_of_the_prompts(tmp_path: Path, monkeyp
         with pytest.raises(UsageError, match=r"config\.toml would write prompts into elsewhere"):
             resume(folder)
         resume(folder, trust=True).logbook.release()
-    stranger = dataclasses.replace(task, run=(("llm", "manual:elsewhere"),))
+    untrusted = dataclasses.replace(task, run=(("llm", "manual:elsewhere"),))
     with pytest.raises(UsageError, match=r"the \[run\] table of frozenlake would write prompts"):
-        start(stranger, effective_config(stranger, "frozenlake"), tmp_path / "out")
+        start(untrusted, effective_config(untrusted, "frozenlake"), tmp_path / "out")
     assert not (tmp_path / "elsewhere").exists()
 
 

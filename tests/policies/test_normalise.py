@@ -20,12 +20,12 @@ from policygen.policies.normalise import Definition, definitions, is_definition,
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt
+from policygen.proposers.make import make_proposer
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Node
-from policygen.roles.appoint import appoint
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.correspondence import Correspondence
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Search
 from policygen.search.loop import new_search, optimize
 from policygen.search.preview import preview
@@ -65,7 +65,7 @@ def searched(task: Task, *replies: str, **more: Any) -> tuple[Search, RunConfig,
     provider = Written(replies)
     config = effective_config(task, task.name, options={**QUICK, "iterations": max(1, len(replies)), **more})
     search = new_search(task, config)
-    attempts = optimize(search, config, appoint(provider, config), Correspondence(Ledger(config)))
+    attempts = optimize(search, config, make_proposer(provider, config), RequestLog(Ledger(config)))
     for _ in range(len(replies) + 1):
         next(attempts)
     attempts.close()
@@ -306,7 +306,7 @@ def test_a_repair_prompt_names_them_and_what_it_repairs_is_read_with_them() -> N
     context = search.context(1, config)
     provider = Written(["left = 0\nright = n_angel", "left = 0\nright = n_angle"])
     prompt = render_prompt(context, config)
-    proposal = appoint(provider, config).propose(prompt, context, Correspondence(Ledger(config)))
+    proposal = make_proposer(provider, config).propose(prompt, context, RequestLog(Ledger(config)))
     repair = provider.prompts[1].messages[-1].content
     assert "unknown name `n_angel`; known are n_angle" in repair
     assert "position, velocity, angle, spin, n_position, n_velocity, n_angle, n_spin and your own features" in repair
@@ -315,7 +315,7 @@ def test_a_repair_prompt_names_them_and_what_it_repairs_is_read_with_them() -> N
     plain = dataclasses.replace(context, definitions=())
     other = Written(["left = 0\nright = n_angel"] * 3)
     prompt = render_prompt(plain, config)
-    appoint(other, config).propose(prompt, plain, Correspondence(Ledger(config)))
+    make_proposer(other, config).propose(prompt, plain, RequestLog(Ledger(config)))
     assert "n_NAME" not in other.prompts[1].messages[-1].content
 
 

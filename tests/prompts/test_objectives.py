@@ -14,7 +14,7 @@ from policygen.errors import UsageError
 from policygen.llm.messages import Reply
 from policygen.prompts.objectives import objective_views
 from policygen.prompts.render import render_prompt, render_repair
-from policygen.roles.proposer import read
+from policygen.proposers.proposer import read
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.state import Context
 from policygen.tasks.load import load_task

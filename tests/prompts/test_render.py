@@ -16,11 +16,11 @@ from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
 from policygen.policies.parse import parse
 from policygen.prompts.history import best_view
 from policygen.prompts.render import Show, render_prompt, render_repair, template_variables
+from policygen.proposers.make import make_proposer
 from policygen.quantities.operations import FUNCTION_NAMES
-from policygen.roles.appoint import appoint
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.correspondence import Correspondence
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.search.loop import new_search, optimize
 from policygen.tasks.ablation import without_knowledge
@@ -333,7 +333,7 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
         task, "reacher", options={"policy": "linear", "episodes": 4, "iterations": 1, "ablate": "knowledge"}
     )
     search = new_search(task, config)
-    list(optimize(search, config, appoint(Written([reply]), config), Correspondence(Ledger(config))))
+    list(optimize(search, config, make_proposer(Written([reply]), config), RequestLog(Ledger(config))))
     request = texts(render_prompt(search.context(2, config), config))[1]
     assert not re.search(r"\bdist\b|\bctrl\b", request)
 

@@ -8,7 +8,7 @@ from policygen.errors import BudgetExhausted, ProviderError
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Correspondence, Exchange, FailedExchange, first_sentence, turns
+from policygen.runs.request_log import Exchange, FailedExchange, RequestLog, first_sentence, turns
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one.")))
 REPLY = Reply("a table", "m", 10, 5, 0.5)
@@ -24,14 +24,14 @@ def never() -> Reply:
 
 def test_an_answer_is_charged_recorded_and_handed_back() -> None:
     spent, seen = ledger(), []
-    correspondence = Correspondence(spent, on_exchange=seen.append)
+    request_log = RequestLog(spent, on_exchange=seen.append)
 
     def answer() -> Reply:
         spent.charge_call()
         spent.charge_call()
         return REPLY
 
-    exchange = correspondence.exchange(3, 1, PROMPT, answer)
+    exchange = request_log.exchange(3, 1, PROMPT, answer)
     assert exchange == Exchange(3, 1, PROMPT, REPLY, 2, 10, 5)
     assert seen == [exchange]
     assert (spent.calls, spent.tokens_in, spent.tokens_out, spent.usd) == (2, 10, 5, 0.5)
@@ -39,27 +39,27 @@ def test_an_answer_is_charged_recorded_and_handed_back() -> None:
 
 def test_a_request_that_was_sent_in_vain_is_recorded_and_one_that_was_not_sent_is_not() -> None:
     spent, seen = ledger(max_calls=1), []
-    correspondence = Correspondence(spent, on_exchange=seen.append)
+    request_log = RequestLog(spent, on_exchange=seen.append)
 
     def refused() -> Reply:
         spent.charge_call()
         raise ProviderError("no key")
 
     with pytest.raises(ProviderError):
-        correspondence.exchange(1, 0, PROMPT, refused)
+        request_log.exchange(1, 0, PROMPT, refused)
     assert seen == [FailedExchange(1, 0, PROMPT, 1, "no key")]
     with pytest.raises(BudgetExhausted):
-        correspondence.exchange(1, 0, PROMPT, refused)
+        request_log.exchange(1, 0, PROMPT, refused)
     assert len(seen) == 1
 
 
 def test_recorded_exchanges_come_first_and_are_charged_again_but_not_written_again() -> None:
     spent, seen = ledger(), []
     recorded = [FailedExchange(1, 0, PROMPT, 2, "refused"), Exchange(1, 0, PROMPT, REPLY, 1)]
-    correspondence = Correspondence(spent, recorded=recorded, on_exchange=seen.append)
-    assert correspondence.exchange(1, 0, PROMPT, never).requests == 3
+    request_log = RequestLog(spent, recorded=recorded, on_exchange=seen.append)
+    assert request_log.exchange(1, 0, PROMPT, never).requests == 3
     assert (spent.calls, seen) == (3, [])
-    assert correspondence.exchange(2, 0, PROMPT, lambda: REPLY).attempt == 2
+    assert request_log.exchange(2, 0, PROMPT, lambda: REPLY).attempt == 2
     assert len(seen) == 1
 
 

@@ -16,17 +16,17 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Line, Written, sentenc
 
 import policygen
 from policygen.errors import LogbookError, PolicyError, PolicygenError
+from policygen.extensions.plots.groups import grouped, read_member
 from policygen.policies.policy import Policy
 from policygen.prompts import render as prompts
 from policygen.prompts.render import render_prompt
-from policygen.reports.groups import grouped, read_member
-from policygen.roles.appoint import appoint
-from policygen.roles.builtin import Builtin
+from policygen.proposers.builtin import Builtin
+from policygen.proposers.make import make_proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.correspondence import Correspondence
 from policygen.runs.example import Worth, example_from_record, example_of, example_to_record
 from policygen.runs.reading import read_example
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.search.loop import new_search, optimize
 from policygen.search.preview import preview
@@ -60,7 +60,7 @@ def later(name: str, **settings: Any) -> tuple[Context, RunConfig]:
     task = policygen.load_task(name)
     config = effective_config(task, name, options={"episodes": 4, "warmup_episodes": 4, "iterations": 4, **settings})
     search = new_search(task, config)
-    list(optimize(search, config, appoint(Builtin(), config), Correspondence(Ledger(config))))
+    list(optimize(search, config, make_proposer(Builtin(), config), RequestLog(Ledger(config))))
     return search.context(len(search.attempts), config), config
 
 

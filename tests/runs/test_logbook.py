@@ -25,12 +25,12 @@ from support import (
 
 import policygen
 from policygen.errors import LogbookError
+from policygen.extensions.plots.missing import make_missing
 from policygen.llm.messages import Message, Prompt, Reply
-from policygen.reports.missing import make_missing
 from policygen.runs.config import RunConfig
-from policygen.runs.correspondence import Exchange, FailedExchange
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import CURVE_COLUMNS, Summary
+from policygen.runs.request_log import Exchange, FailedExchange
 from policygen.runs.transcript import Transcript
 from policygen.search.resume import resume
 

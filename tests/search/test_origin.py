@@ -12,9 +12,9 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, attempts_of
 
 import policygen
 from policygen.errors import LogbookError, UsageError
+from policygen.extensions.compare.contenders import read_field
+from policygen.extensions.plots.groups import grouped, read_member
 from policygen.files import find_resource
-from policygen.reports.compare.contenders import read_field
-from policygen.reports.groups import grouped, read_member
 from policygen.runs.logbook import Logbook
 from policygen.runs.texts import mixed
 from policygen.search.resume import resume

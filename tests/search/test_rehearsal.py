@@ -13,10 +13,10 @@ from policygen.errors import TemplateError
 from policygen.files import find_resource
 from policygen.runs.budget import Ledger
 from policygen.runs.config import effective_config
-from policygen.search.arena import Arena
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.rehearsal import rehearse
+from policygen.search.runner import EpisodeRunner
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -64,8 +64,8 @@ def test_the_shipped_templates_pass_with_every_stand_in(task: str, settings: dic
     loaded = policygen.load_task(task)
     config = effective_config(loaded, task, options={"llm": "manual", "episodes": 4, "jobs": 1, **settings})
     search = new_search(loaded, config)
-    with Arena(search, config, Ledger(config)) as arena:
-        search.keep(assess_random_actions(arena))
+    with EpisodeRunner(search, config, Ledger(config)) as runner:
+        search.keep(assess_random_actions(runner))
     rehearse(search, config)
     assert len(search.attempts) == 1
     assert Path("templates").is_dir()

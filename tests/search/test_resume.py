@@ -43,7 +43,7 @@ from support import (
 import policygen
 from policygen.errors import LogbookError, PolicygenError
 from policygen.llm.messages import Prompt, Reply
-from policygen.roles.builtin import Builtin
+from policygen.proposers.builtin import Builtin
 from policygen.search.resume import load_run, resume
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -14,8 +14,8 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, transcript_of
 import policygen
 from policygen import cli
 from policygen.errors import UsageError
+from policygen.extensions.page.render import page_of
 from policygen.llm.messages import Prompt, Reply
-from policygen.reports.page.render import page_of
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.steering import Steering
 from policygen.search.resume import resume

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support import discovered, facts_of
 
+from policygen.cli.describe import describe_task
 from policygen.prompts.templates import render_template
-from policygen.reports.describe import describe_task
 from policygen.search.preview import preview
 from policygen.tasks import facts as reading
 from policygen.tasks.ablation import without_knowledge

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import policygen
 from policygen.errors import EnvironmentFault, PolicyError
-from policygen.policies.export.program import program_of
+from policygen.extensions.export.program import program_of
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record
 from policygen.tasks.discovery import task_of

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from policygen.cli.describe import describe_task
 from policygen.errors import TaskError
-from policygen.policies.export.formats import exported
+from policygen.extensions.export.formats import exported
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
-from policygen.reports.describe import describe_task
 from policygen.search.preview import preview
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make_env

@@ -29,7 +29,7 @@ class Student(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Board:
+class CellView:
     """Cells and actions as a learner counts them, and how observations and the task's actions become these.
 
     Attributes:
@@ -44,7 +44,7 @@ class Board:
     act: Callable[[Cells], npt.NDArray[Any]]
 
 
-def board_of(policy: TablePolicy, states: int | None = None) -> Board:
+def board_of(policy: TablePolicy, states: int | None = None) -> CellView:
     """The cells and actions of a table whose actions are choices.
 
     Args:
@@ -57,9 +57,9 @@ def board_of(policy: TablePolicy, states: int | None = None) -> Board:
         return actions if alone else np.stack(np.unravel_index(actions, counts), axis=1)
 
     if states is None:
-        return Board(policy.grid.size, int(np.prod(counts)), lambda rows: policy.cells(np.asarray(rows)), act)
+        return CellView(policy.grid.size, int(np.prod(counts)), lambda rows: policy.cells(np.asarray(rows)), act)
     known = policy.cells(np.arange(states).reshape(-1, 1))
-    return Board(policy.grid.size, int(np.prod(counts)), lambda rows: known[np.asarray(rows)[:, 0]], act)
+    return CellView(policy.grid.size, int(np.prod(counts)), lambda rows: known[np.asarray(rows)[:, 0]], act)
 
 
 def choices_of(task: Task) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def with_entries(policy: TablePolicy, entries: Cells) -> TablePolicy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Praise:
+class ShapedReward:
     """What a learner is told that a step pays: the objective in the place of the reward, and what the potential adds.
 
     Attributes:
@@ -113,12 +113,12 @@ class Praise:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pupil:
+class LearnerActor:
     """A student as an actor: it sees cells, and what it decides acts."""
 
     student: Student
-    board: Board
-    praise: Praise | None = None
+    board: CellView
+    praise: ShapedReward | None = None
     portable = False
 
     def begin(self, episodes: int, /) -> Lesson:
@@ -129,7 +129,7 @@ class Pupil:
 class Lesson:
     """A student at work on n episodes."""
 
-    def __init__(self, student: Student, board: Board, episodes: int, praise: Praise | None) -> None:
+    def __init__(self, student: Student, board: CellView, episodes: int, praise: ShapedReward | None) -> None:
         self._student, self._board, self._praise = student, board, praise
         self._before = np.zeros((episodes, praise.measure.task.width) if praise is not None else 0)
         self._at = np.full(episodes, -1, np.int64)  # the cell of each episode; not known before its first decision
@@ -170,10 +170,10 @@ class Witness:
         returns: undiscounted sums of what the environment paid in each episode, shape (episodes,).
     """
 
-    board: Board
+    board: CellView
     table: Cells | None
     rng: np.random.Generator
-    praise: Praise | None = None
+    praise: ShapedReward | None = None
     steps: list[Step] = field(default_factory=list)
     returns: Vector = field(default_factory=lambda: np.zeros(0))
 

@@ -17,7 +17,16 @@ from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import VALIDATION_SHARE
 from policygen.search.refine.cma import best_of
 from policygen.search.refine.learner import Learner
-from policygen.search.refine.lessons import Board, Praise, Pupil, Witness, board_of, entries_of, is_better, with_entries
+from policygen.search.refine.lessons import (
+    CellView,
+    LearnerActor,
+    ShapedReward,
+    Witness,
+    board_of,
+    entries_of,
+    is_better,
+    with_entries,
+)
 from policygen.search.refine.tunable import Practice, Refined, Trials
 from policygen.tasks.task import Task
 
@@ -34,7 +43,7 @@ COMPARED = 8  # tables of the last half of the learning, on episodes that it has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class LearningBudget:
     """What a learner may play, on which seeds, for how many episodes, and how it values what comes later.
 
     `measure`, where there is one, has an objective that it learns in the place of the rewards, or a potential.
@@ -57,8 +66,8 @@ def discount_of(task: Task) -> float:
 
 
 def learnt(
-    board: Board,
-    course: Course,
+    board: CellView,
+    course: LearningBudget,
     rng: np.random.Generator,
     *,
     advice: npt.NDArray[np.int64] | None = None,
@@ -72,7 +81,7 @@ def learnt(
     """
     played = 0
     witnesses: list[Witness] = []
-    praise = Praise(course.measure, course.discount) if course.measure is not None else None
+    praise = ShapedReward(course.measure, course.discount) if course.measure is not None else None
     if advice is not None:
         count = int(np.clip(TRIAL_SHARE * course.episodes, *TRIED))
         for table in (advice, None):
@@ -91,7 +100,7 @@ def learnt(
     size = int(np.clip(course.episodes // BATCHES, *SIDE_BY_SIDE))
     while played < course.episodes:
         count = min(max(size, played // GROWTH), course.episodes - played)
-        course.practice(Pupil(learner, board, praise), course.seeds(played, count))
+        course.practice(LearnerActor(learner, board, praise), course.seeds(played, count))
         learner.replay()
         played += count
         yield played, learner.best()
@@ -117,7 +126,7 @@ def q_learning(
     advice = entries_of(table)
     board = board_of(table, len(mdp.start) if mdp is not None else None)
     validation = int(trials.episodes * VALIDATION_SHARE) if mdp is None else 0
-    course = Course(
+    course = LearningBudget(
         trials.practice, trials.seeds, trials.episodes - validation, discount_of(table.task), trials.measure
     )
     rng = np.random.default_rng(rng_seed)

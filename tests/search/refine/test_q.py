@@ -22,7 +22,7 @@ from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Learner, Step
 from policygen.search.refine.lessons import board_of, entries_of, is_better, with_entries
 from policygen.search.refine.methods import refine
-from policygen.search.refine.q import Course, discount_of, learnt
+from policygen.search.refine.q import LearningBudget, discount_of, learnt
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.tasks.load import load_task
 
@@ -205,7 +205,7 @@ def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_asi
     board, sampler = board_of(best, len(mdp.start)), Sampler(mdp, task.max_steps)
     assert with_entries(best, entries_of(best)).actions.tolist() == best.actions.tolist()
     good = entries_of(best)
-    course = Course(lambda actor, seeds: sampler.play(actor, seeds) and None, seeds, 640, discount_of(task))
+    course = LearningBudget(lambda actor, seeds: sampler.play(actor, seeds) and None, seeds, 640, discount_of(task))
     firsts, lasts = [], []
     for table in (good, (good + 2) % 4):
         tables = [entries for _, entries in learnt(board, course, np.random.default_rng(0), advice=table)]

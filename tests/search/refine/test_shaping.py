@@ -18,7 +18,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.logbook import Logbook
 from policygen.search.refine.learner import Step
-from policygen.search.refine.lessons import Praise, Pupil, board_of
+from policygen.search.refine.lessons import LearnerActor, ShapedReward, board_of
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
@@ -65,8 +65,8 @@ def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
     mdp = finite_mdp(LAKE)
     assert mdp is not None
     student, board = Told(), board_of(policy_of(POOR, "frozenlake"), len(mdp.start))  # type: ignore[arg-type]
-    praise = Praise(Measure(LAKE, shaping), discount)
-    Sampler(mdp, LAKE.max_steps).play(Pupil(student, board, praise), [3])
+    praise = ShapedReward(Measure(LAKE, shaping), discount)
+    Sampler(mdp, LAKE.max_steps).play(LearnerActor(student, board, praise), [3])
     return student.steps
 
 

@@ -1,0 +1,88 @@
+"""Tasks and suites in words: the list of all, and all about one."""
+
+from __future__ import annotations
+
+from policygen.errors import TaskError, UsageError
+from policygen.extensions.sweeps.suites import find_suite, list_suites, load_suite
+from policygen.files import find_resource, list_resources
+from policygen.runs.config import effective_config
+from policygen.search.optimum import with_optimum
+from policygen.tasks.draft import draft_of
+from policygen.tasks.load import load_task
+from policygen.tasks.task import environment_words, output_names
+
+
+def list_tasks() -> str:
+    """One line per task file that is found, how to use others, and one line per suite."""
+    rows = [("task", "environment", "policy", "cells", "solved")]
+    for name in sorted(list_resources("envs", ".toml")):
+        try:
+            task = load_task(name)
+        except TaskError as error:
+            rows.append((name, str(error), "", "", ""))
+            continue
+        cells = str(task.grid.size) if task.grid is not None else "-"
+        solved = f"{task.solved:g}" if task.solved is not None else "-"
+        rows.append((name, task.gym_id, task.default_policy, cells, solved))
+    full = [row for row in rows if row[2]]
+    widths = [max(len(row[i]) for row in full) for i in range(5)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1", "", "suites, for policygen sweep:"]
+    return "\n".join([*lines, *map(_suite_line, sorted(list_suites()))])
+
+
+def _suite_line(name: str) -> str:
+    try:
+        suite = load_suite(name)
+        published = f"; published: {', '.join(column.name for column in suite.published)}" if suite.published else ""
+        return f"{name}: {', '.join(suite.tasks)}{published}"
+    except UsageError as error:
+        return f"{name}: {error}"
+
+
+def describe_suite(name: str) -> str:
+    """All that a suite says, in plain text."""
+    suite = load_suite(name)
+    lines = [f"{suite.name}: a suite of {len(suite.tasks)} tasks", "", suite.about, ""]
+    lines.append(f"tasks: {', '.join(suite.tasks)}")
+    lines += [f"{key} = {value}" for key, value in suite.run.items()]
+    lines += [f"at most {steps} steps an episode: {task}" for task, steps in suite.max_steps.items()]
+    for column in suite.published:
+        scores = [f"{task} {m:g}{f' ± {std:g}' if std is not None else ''}" for task, (m, std) in column.scores.items()]
+        lines.append(f"published, {column.name} ({column.source}): {', '.join(scores)}")
+    return "\n".join(lines)
+
+
+def draft_task(name: str, *, trust: bool = False) -> str:
+    """The task as a task file to edit."""
+    return draft_of(load_task(name, trust=trust))
+
+
+def describe_task(name: str, *, trust: bool = False) -> str:
+    """All that a task or suite says, in plain text."""
+    if find_suite(name) is not None and find_resource("envs", name, ".toml") is None:
+        return describe_suite(name)
+    task = with_optimum(load_task(name, trust=trust))
+    effective_config(task, name, options={"unseeded": True})  # settings in its [run] that no run would take
+    lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
+    for o in task.observations:
+        unit = f" [{o.unit}]" if o.unit else ""
+        lines.append(f"observation {o.name}{unit}: {o.low:g} to {o.high:g}{'; ' + o.about if o.about else ''}")
+    lines += [f"observed text {t.name}{'; ' + t.about if t.about else ''}" for t in task.texts]
+    lines += [f"feature {feature} = {text}" for feature, text in task.features]
+    for a in task.actuators:
+        choices = ", ".join(a.labels) if a.is_choice else f"{a.low:g} to {a.high:g}"
+        lines.append(f"action {a.name}{f' [{a.unit}]' if a.unit else ''}: {choices}{'; ' + a.about if a.about else ''}")
+    if task.grid is not None:
+        for d in task.grid.dimensions:
+            lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")
+    lines.append(f"linear outputs: {', '.join(output_names(task))}")
+    lines.append(f"at most {task.max_steps} steps, discount {task.discount:g} (used by builtin only)")
+    if task.solved is not None:
+        lines.append(f"counts as solved from {task.solved:g}")
+    if task.optimum is not None:
+        lines.append(f"best known: {task.optimum.value:g} ({task.optimum.source})")
+    lines += [f"fact: {fact}" for fact in task.facts]
+    lines += [f"hint: {hint}" for hint in task.hints]
+    lines += [f"assumed: {sentence}" for sentence in task.assumed]
+    return "\n".join(lines)

@@ -1,0 +1,354 @@
+"""Cells as tasks of Slurm's job arrays, submitted by submitit.
+
+All machines see the sweep's folder and the working directory under the same paths: a run's lock, the sweep's account
+and what jobs say are files there. A cell whose job is lost (a machine fails, its time is over, it is killed) is
+submitted again and goes on with its run; one whose job somebody cancelled is left to be resumed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from policygen.errors import UsageError
+from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError, broken_off
+from policygen.extensions.sweeps.worker import (
+    CellResult,
+    Event,
+    Note,
+    Order,
+    Progress,
+    carry_out_again,
+    go_to,
+    interrupt_once,
+    warnings_told,
+)
+from policygen.files import check_name
+
+MOST_AT_A_TIME = 1_000  # queued or under way: an array's tasks, by Slurm's own default
+RETRIES = 3  # of a cell whose job was lost and whose run got no further
+SECONDS_TO_WAIT = 1.0
+SECONDS_BETWEEN_LOOKS = 10.0  # at the queue, which all users of a cluster share
+SECONDS_TO_ARRIVE = 30.0  # of a result, through a shared folder, after its job has ended
+SECONDS_TO_HOLD = 60.0  # before Slurm is asked again for what it refused while other cells were under way
+
+_ENDED = frozenset((
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LOST", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+    "REVOKED", "TIMEOUT",
+))  # fmt: skip
+_OURS = frozenset(("array", "chdir", "error", "job_name", "open_mode", "output", "wrap"))
+_LONGEST = 300
+
+
+class OnSlurm:
+    """Carries out cells as jobs of Slurm.
+
+    Jobs have the environment of this process, keys included: `sbatch` hands it on.
+
+    Args:
+        folder: the sweep's; what jobs print and say is in a folder of its own there while they are under way.
+        options: of `sbatch`, by their long names: `NAME=VALUE`, or `NAME` alone.
+        size: cells queued or under way at a time.
+        cluster: `local` takes processes of this machine in the place of jobs, to try what needs no Slurm.
+
+    Raises:
+        UsageError: submitit or Slurm is missing here, or an option cannot be taken.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        options: Sequence[str] = (),
+        size: int | None = None,
+        *,
+        cluster: Literal["slurm", "local"] = "slurm",
+    ) -> None:
+        try:
+            import submitit
+        except ImportError:
+            raise UsageError('--on slurm needs submitit: pip install "policygen[slurm]"') from None
+        self._submitit: Any = submitit
+        given = _read_options(options)
+        self.jobs: int | None = _processors(given)
+        self._folder = Path(check_name(folder.absolute()))  # a line end in it would begin a line of the job's script
+        if "%" in str(self._folder):
+            raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
+        self._size = size or MOST_AT_A_TIME
+        self._queue = _Queue(self._folder) if cluster == "slurm" else None
+        if self._queue is not None:
+            self._queue.clear()  # of what another driver of this sweep left there when it was killed
+        # Results are pickles: in a new folder that is this user's alone nobody else has put any.
+        self._logs = Path(tempfile.mkdtemp(prefix="slurm-", dir=self._folder))
+        if self._queue is not None:
+            self._executor: Any = submitit.SlurmExecutor(self._logs)
+            # submitit's own signal before the end of a job's time would end a Python that is still starting.
+            given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
+            own = {"time": None, "wckey": None, "array_parallelism": self._size, "stderr_to_stdout": True}
+            self._executor.update_parameters(**own, additional_parameters=given)
+        else:
+            self._executor = submitit.LocalExecutor(self._logs)
+            self._executor.update_parameters(timeout_min=24 * 60, stderr_to_stdout=True)
+        self._given: list[Order] = []
+        self._cells: dict[Any, Order] = {}
+        self._heard: dict[Any, int] = {}  # bytes
+        self._gone: dict[Any, float] = {}  # since when
+        self._lost: dict[str, tuple[int, int]] = {}  # how far a run was, and how often it was lost there
+        self._kept = set[str]()
+        self._looked = self._held = float("-inf")
+
+    @property
+    def free(self) -> bool:
+        """Whether fewer cells than asked for are queued or under way."""
+        return len(self._cells) + len(self._given) < self._size
+
+    @property
+    def busy(self) -> bool:
+        """Whether any cell is queued or under way."""
+        return bool(self._cells or self._given)
+
+    def give(self, order: Order) -> None:
+        """Keep an order for the next array."""
+        self._given.append(order)
+
+    def events(self) -> list[Event]:
+        """Submit what was given, hear what jobs say, and see which have ended.
+
+        Raises:
+            ClusterError: Slurm refuses the first of them.
+        """
+        if self._given and time.monotonic() >= self._held + SECONDS_TO_HOLD:
+            self._submit()
+        with os.scandir(self._logs) as entries:
+            sizes = {entry.name: entry.stat().st_size for entry in entries if not entry.is_symlink()}
+        found = [event for job in self._cells for event in self._said_by(job, sizes)]
+        found += [self._outcome(job) for job in list(self._cells) if job.paths.result_pickle.name in sizes]
+        found += self._of_lost()
+        if not found:
+            time.sleep(SECONDS_TO_WAIT)
+        return found
+
+    def _submit(self) -> None:
+        orders, self._given = self._given, []
+        here = [str(Path.cwd())] * len(orders)
+        try:
+            with redirect_stderr(io.StringIO()):  # where submitit repeats what the error says
+                jobs = self._executor.map_array(_carry_out, orders, here)
+        except (self._submitit.core.utils.FailedJobError, OSError) as error:
+            if not self._cells:
+                raise ClusterError(
+                    f"--on slurm: {_shortened(error)} (ask otherwise by --slurm, or for fewer by --workers)"
+                ) from None
+            self._given, self._held = orders, time.monotonic()
+            return
+        self._cells.update(zip(jobs, orders, strict=True))
+
+    def _said_by(self, job: Any, sizes: Mapping[str, int]) -> list[Event]:
+        name, heard = f"{job.job_id}{_SAID}", self._heard.get(job, 0)
+        if sizes.get(name, 0) <= heard:
+            return []
+        with (self._logs / name).open("rb") as file:
+            file.seek(heard)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._heard[job] = heard + len(whole)
+        rows = [json.loads(row) for row in whole.splitlines()]
+        return [Note(**row) if "sentence" in row else Progress(**row) for row in rows]
+
+    def _outcome(self, job: Any) -> CellResult:
+        order = self._cells.pop(job)
+        error = job.exception()
+        if error is None:
+            outcome: CellResult = job.result()
+        else:
+            trace = str(error).partition("\n---")[2].partition("\n---")[0].strip()
+            why = trace.rpartition("\n")[2][-_LONGEST:]
+            outcome = CellResult(order.cell.key, "failed", f"{why}; {self._printed(job)}")
+        self._tidy(job, keep=outcome.state == "failed")
+        return outcome
+
+    def _of_lost(self) -> Iterator[CellResult]:
+        """What becomes of cells whose jobs have ended without a result; some are to be submitted again."""
+        now = time.monotonic()
+        if not self._cells or (self._queue is not None and now < self._looked + SECONDS_BETWEEN_LOOKS):
+            return
+        self._looked = now
+        states = self._queue.states() if self._queue is not None else _states_here(self._cells)
+        if states is None:
+            return
+        for job in list(self._cells):
+            state = states.get(job.job_id, "LOST")  # Slurm forgets a job minutes after its end
+            if state not in _ENDED:
+                self._gone.pop(job, None)
+                continue
+            since = self._gone.setdefault(job, now)
+            late = self._queue is None or now >= since + SECONDS_TO_ARRIVE
+            if not late or job.paths.result_pickle.exists():
+                continue
+            order = self._cells.pop(job)
+            again = state != "CANCELLED" and self._again(order, state)
+            if again:
+                self._given.append(order)
+            elif state == "CANCELLED":
+                yield CellResult(order.cell.key, "interrupted", f"job {job.job_id} was cancelled")
+            else:
+                sentence = f"job {job.job_id} ended without a result ({state}), as often as it was begun"
+                yield CellResult(order.cell.key, "failed", f"{sentence}; {self._printed(job)}")
+            self._tidy(job, keep=not again and state != "CANCELLED")
+
+    def _again(self, order: Order, state: str) -> bool:
+        """Whether to submit a lost cell once more: not where its run gets no further."""
+        reached, times = self._lost.get(order.cell.key, (0, 0))
+        with suppress(OSError):
+            size = (self._folder / order.cell.key / "attempts.jsonl").stat().st_size
+            reached, times = size, times if size == reached else 0
+        self._lost[order.cell.key] = reached, times + 1
+        return times < RETRIES and (reached > 0 or state != "FAILED")
+
+    def _printed(self, job: Any) -> str:
+        return f"what it printed is in {job.paths.stdout}"
+
+    def _tidy(self, job: Any, *, keep: bool) -> None:
+        self._heard.pop(job, None)
+        self._gone.pop(job, None)
+        if keep:
+            self._kept.add(job.paths.stdout.name)
+            return
+        said = self._logs / f"{job.job_id}{_SAID}"
+        for path in (job.paths.stdout, job.paths.submitted_pickle, job.paths.result_pickle, said):
+            path.unlink(missing_ok=True)
+
+    def end(self) -> list[CellResult]:
+        """Cancel what is left; of what jobs printed, that of those which failed is kept."""
+        if self._queue is not None and self.busy:
+            self._queue.clear()
+        elif self._cells:
+            for job in self._cells:
+                job.cancel()
+            deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
+            while not all(job.done() for job in self._cells) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        outcomes = [broken_off(order.cell.key, None) for order in self._given]
+        for job, order in list(self._cells.items()):
+            last = self._outcome(job) if job.paths.result_pickle.exists() else None
+            outcomes.append(broken_off(order.cell.key, last))
+        self._cells.clear()
+        self._given.clear()
+        for path in self._logs.iterdir():
+            if path.name not in self._kept:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._logs.rmdir()
+        return outcomes
+
+
+class _Queue:
+    """The jobs of one sweep in Slurm's queue, by a name that is the sweep's alone.
+
+    Slurm's accounting would say more of a job that has ended, but many clusters have none.
+
+    Raises:
+        UsageError: there is no Slurm here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        lacking = [command for command in ("sbatch", "squeue", "scancel", "srun") if shutil.which(command) is None]
+        if lacking:
+            raise UsageError(
+                f"--on slurm: there is no `{lacking[0]}` here; run the command on a machine that submits to Slurm"
+            )
+        self.name = f"policygen-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
+        self._user = f"--user={getpass.getuser()}"
+
+    def states(self, *which: str) -> dict[str, str] | None:
+        """The state of every job of this user that Slurm remembers; None where it does not answer at the moment."""
+        command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", self._user, *which]
+        try:
+            said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        except (subprocess.SubprocessError, OSError):
+            return None
+        return {words[0]: words[1] for row in said.splitlines() if len(words := row.split()) == 2}
+
+    def clear(self) -> None:
+        """Cancel the sweep's, and wait a while until they have let go of their runs."""
+        deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
+        asked, named = False, f"--name={self.name}"
+        while time.monotonic() < deadline:
+            states = self.states(named)
+            if states is not None and all(state in _ENDED for state in states.values()):
+                return
+            if not asked:
+                with suppress(subprocess.SubprocessError, OSError):
+                    subprocess.run(["scancel", self._user, named], capture_output=True, timeout=60, check=True)
+                    asked = True
+            time.sleep(SECONDS_TO_WAIT)
+
+
+def _states_here(jobs: Mapping[Any, Order]) -> dict[str, str]:
+    return {job.job_id: "FAILED" if job.done() else "RUNNING" for job in jobs}
+
+
+def _read_options(options: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        name = name.strip().removeprefix("--").replace("-", "_")
+        if not re.fullmatch("[a-z][a-z0-9_]+", name) or not value.isprintable():
+            raise UsageError(
+                f"--slurm {text}: write NAME=VALUE, an option of sbatch by its long name, as in time=4:00:00"
+            )
+        if name in _OURS:
+            raise UsageError(f"--slurm {name.replace('_', '-')}: that is policygen's to say")
+        found[name] = value.strip() if equals else True
+    return found
+
+
+def _processors(options: Mapping[str, Any]) -> int:
+    count = str(options.get("cpus_per_task", 1))
+    if not count.isdecimal() or int(count) < 1:
+        raise UsageError(f"--slurm cpus-per-task={count}: write how many, as in cpus-per-task=4")
+    return int(count)
+
+
+def _shortened(error: Exception) -> str:
+    return " ".join(str(error).replace("sbatch: error: ", "").split())[:_LONGEST]
+
+
+# --- in a job --------------------------------------------------------------------------------------------------------
+
+_SAID = "_said.jsonl"
+
+
+def _carry_out(order: Order, directory: str) -> CellResult:
+    """Carry out an order in the working directory of whoever gave it."""
+    from submitit import JobEnvironment
+
+    key, job = order.cell.key, JobEnvironment()
+    # Slurm's way to break a job off, before it kills it. (submitit would let the run go on until it is killed.)
+    signal.signal(signal.SIGTERM, interrupt_once)
+    path = job.paths.folder / f"{job.job_id}{_SAID}"
+
+    def tell(event: Event) -> None:
+        with path.open("a") as file:
+            print(json.dumps(asdict(event)), file=file)
+
+    if lacks := go_to(directory):
+        return CellResult(key, "failed", lacks)
+    with warnings_told(key, tell):
+        outcome = carry_out_again(order, tell)
+    if outcome.state == "interrupted":
+        raise SystemExit(1)  # without a result: Slurm may begin the job again, and its state says why it ended
+    return outcome

@@ -1,0 +1,299 @@
+"""The comparison itself: a row for each task and contender, every pair's difference, and a sentence."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from policygen.extensions.compare.contenders import Field, Result
+from policygen.extensions.plots.statistics import (
+    Interval,
+    fewest_pairs,
+    fewest_runs,
+    holm,
+    interval_over_seeds,
+    mean_of_means,
+    p_against_mean,
+    probability_of_improvement,
+    seeds_needed,
+    shuffle_p,
+    sign_flip_p,
+    stratified_interval,
+)
+from policygen.extensions.plots.style import Numbers
+
+SURE = 0.05  # corrected p-value from which a difference counts as settled
+ALL_TASKS = "all tasks"
+PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
+Standing = Literal["above", "highest", "level", "lower"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """A contender on a task, over its runs; costs are means over runs, None where unknown or not counted.
+
+    Attributes:
+        mean_interval: 95% bootstrap over runs; None for one run.
+        episodes: before the final score, see `runs.records.Summary`.
+        exact: whether all scores are exact, so that runs differ in the policies they found and in nothing else.
+    """
+
+    task: str
+    contender: str
+    runs: int
+    mean: float
+    std: float
+    mean_interval: Interval | None
+    calls: float | None
+    tokens: float | None
+    usd: float | None
+    episodes: float | None
+    seconds: float | None
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """How far `second` is ahead of `first`, on a task or (in points, see `Scale`) on all that both have runs of.
+
+    Attributes:
+        gain: mean difference, over runs of the same seed where both have some.
+        interval: its 95% bootstrap interval, None for single runs.
+        better: the probability that a run of `second` is better than one of `first`; a tie counts half.
+        p: of a permutation test; `corrected` for being one of many such tests (Holm).
+        seeds: over how many shared seeds a task; 0 where runs are not paired.
+        more: how many further seeds would likely settle it: 0 where it is settled, None where none would.
+        fewest: seeds with which the test, corrected, can settle anything; 0 where it is settled.
+    """
+
+    task: str
+    first: str
+    second: str
+    tasks: int
+    gain: float
+    interval: Interval | None
+    better: float
+    p: float
+    corrected: float
+    seeds: int
+    runs: tuple[int, int]
+    more: int | None = None
+    fewest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """A pair, the spread of its difference over seeds, and the share of differences that are none at all."""
+
+    pair: Pair
+    spread: float
+    telling: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A task's scores in points: 0 is what random actions score, 100 the best known score (or the solved one)."""
+
+    zero: float
+    hundred: float
+
+    def points(self, scores: Numbers | float) -> Numbers:
+        """The scores in points."""
+        result: Numbers = 100.0 * (np.asarray(scores, dtype=np.float64) - self.zero) / (self.hundred - self.zero)
+        return result
+
+
+def rows_of(field: Field) -> list[ComparisonRow]:
+    """A row for each task and contender that has a score."""
+    return [
+        _row(task, contender, runs)
+        for task, contender in itertools.product(field.tasks, field.contenders)
+        if (runs := field.of(task, contender))
+    ]
+
+
+def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
+    scores = np.array([run.score for run in runs], dtype=np.float64)
+
+    def cost(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return float(np.mean(known)) if len(known) == len(values) else None
+
+    return ComparisonRow(
+        task,
+        contender,
+        len(runs),
+        float(scores.mean()),
+        float(scores.std(ddof=1)) if len(scores) > 1 else 0.0,
+        interval_over_seeds(scores),
+        cost([run.llm_calls if run.seed is not None else _last(run.calls) for run in runs]),
+        cost([run.tokens for run in runs]),
+        cost([run.usd for run in runs]),
+        cost([_last(run.episodes) for run in runs]),
+        cost([run.seconds for run in runs]),
+        all(run.exact for run in runs),
+    )
+
+
+def _last(values: Numbers) -> float | None:
+    return float(values[-1]) if len(values) else None
+
+
+def scale_of(field: Field, task: str) -> Scale:
+    """The scale of a task; what is not known is taken from the lowest and the highest score there is."""
+    runs = [result for result in field.results if result.task == task]
+    published = [column.scores[task][0] for column in field.published if task in column.scores]
+    scores = [*(run.score for run in runs if run.score is not None), *published]
+    random = [run.random for run in runs if run.random is not None]
+    target = next((run.target for run in runs if run.target is not None), None)
+    zero = float(np.mean(random)) if random else min(scores, default=0.0)
+    hundred = target if target is not None and target > zero else max(scores, default=1.0)
+    return Scale(zero, hundred if hundred > zero else zero + 1.0)
+
+
+def pairs_of(field: Field) -> list[Pair]:
+    """Every pair of contenders on every task that both have runs of, and on all these tasks together."""
+    single: list[_Evidence] = []
+    together: list[_Evidence] = []
+    for first, second in itertools.combinations(field.contenders, 2):
+        common = [task for task in field.tasks if field.of(task, first) and field.of(task, second)]
+        single += [_pair(field, [task], first, second) for task in common]
+        if len(common) > 1:
+            together.append(_pair(field, common, first, second))
+    return [*_corrected(single), *_corrected(together)]
+
+
+def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
+    levels = holm([one.pair.p for one in found])
+    # What is settled leaves the correction: the smallest of k others has to come down to a k-th of the level.
+    wanted = SURE / max(1, sum(level > SURE for level in levels))
+    pairs = []
+    for one, level in zip(found, levels, strict=True):
+        more, fewest = (0, 0) if level <= SURE else _further(one, wanted)
+        pairs.append(replace(one.pair, corrected=level, more=more, fewest=fewest))
+    return pairs
+
+
+def _further(one: _Evidence, level: float) -> tuple[int | None, int]:
+    """How many further seeds would likely bring p down to a level, and how many at all it takes to be able to.
+
+    The first is None where no number would, or nobody knows how much runs differ.
+    """
+    pair = one.pair
+    have = pair.seeds or min(pair.runs)
+    if pair.seeds:
+        pairs = fewest_pairs(level)
+        fewest = math.ceil(pairs / pair.tasks)
+        lacking = math.ceil(round(pairs / (pair.tasks * one.telling), 9)) - have if one.telling else 0
+    else:
+        fewest = 1 + fewest_runs(level, 1, 1, pair.tasks)
+        lacking = fewest_runs(level, *pair.runs, pair.tasks)
+    needed = seeds_needed(pair.gain, one.spread, level) if min(pair.runs) > 1 else None
+    return max(1, needed - have, lacking) if needed is not None else None, fewest
+
+
+def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evidence:
+    """The difference on some tasks: on one in its own units, on several in points."""
+    scales = {task: scale_of(field, task) for task in tasks}
+
+    def values(task: str, scores: Numbers) -> Numbers:
+        return scales[task].points(scores) if len(tasks) > 1 else scores
+
+    ones = [values(task, field.scores(task, first)) for task in tasks]
+    others = [values(task, field.scores(task, second)) for task in tasks]
+    shared = [_by_seed(field, task, first).keys() & _by_seed(field, task, second).keys() for task in tasks]
+    counts = (min(len(one) for one in ones), min(len(other) for other in others))
+    better, telling = probability_of_improvement(others, ones), 1.0
+    if all(shared):
+        gains = []
+        for task, seeds in zip(tasks, shared, strict=True):
+            mine, theirs = _by_seed(field, task, second), _by_seed(field, task, first)
+            pairs = np.array([[mine[seed], theirs[seed]] for seed in sorted(seeds)])
+            gains.append(values(task, pairs[:, 0]) - values(task, pairs[:, 1]))
+        gain = float(mean_of_means(gains))
+        interval = stratified_interval(gains, mean_of_means)
+        p = sign_flip_p(gains)
+        seeds_each = min(len(one) for one in gains)
+        spread, telling = _spread(gains), float(np.mean(np.concatenate(gains) != 0))
+    else:
+        gain = float(np.mean([other.mean() - one.mean() for one, other in zip(ones, others, strict=True)]))
+        half = len(tasks)
+        interval = stratified_interval(
+            [*ones, *others], lambda samples: mean_of_means(samples[half:]) - mean_of_means(samples[:half])
+        )
+        p = shuffle_p(others, ones)
+        seeds_each = 0
+        spread = float(np.hypot(_spread(ones), _spread(others)))
+    name = tasks[0] if len(tasks) == 1 else ALL_TASKS
+    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds_each, counts)
+    return _Evidence(pair, spread, telling)
+
+
+def _by_seed(field: Field, task: str, contender: str) -> dict[int, float]:
+    """Scores by seed; where several runs of a contender have a seed, their mean."""
+    found: dict[int, list[float]] = {}
+    for run in field.of(task, contender):
+        if run.seed is not None and run.score is not None:
+            found.setdefault(run.seed, []).append(run.score)
+    return {seed: float(np.mean(scores)) for seed, scores in found.items()}
+
+
+def _spread(strata: Sequence[Numbers]) -> float:
+    """The standard deviation over seeds of the mean over tasks, as if a seed were drawn for each task."""
+    variances = [float(np.var(values, ddof=1)) if len(values) > 1 else 0.0 for values in strata]
+    return float(np.sqrt(sum(variances))) / len(strata)
+
+
+def aggregates(field: Field) -> dict[str, tuple[float, Interval | None]]:
+    """The mean in points over all tasks, with its interval, of contenders that have runs of every task."""
+    found = {}
+    for contender in field.contenders:
+        if all(field.of(task, contender) for task in field.tasks):
+            strata = [scale_of(field, task).points(field.scores(task, contender)) for task in field.tasks]
+            found[contender] = (float(mean_of_means(strata)), stratified_interval(strata, mean_of_means))
+    return found
+
+
+def best_published(field: Field, task: str) -> float | None:
+    """The highest published mean of a task."""
+    return max((column.scores[task][0] for column in field.published if task in column.scores), default=None)
+
+
+def standings(field: Field, contender: str) -> dict[str, Standing]:
+    """How a contender's mean stands to the published ones, by task.
+
+    It is above them only where a test of each says so, corrected for the number of tasks (see `p_against_mean`); where
+    it merely is the highest number, it is called that. Within the published digits of the best it is level.
+    """
+    compared: dict[str, tuple[float, float]] = {}
+    for task in field.tasks:
+        best, scores = best_published(field, task), field.scores(task, contender)
+        if best is not None and len(scores):
+            columns = [(*column.scores[task], column.runs) for column in field.published if task in column.scores]
+            compared[task] = float(scores.mean()) - best, max(p_against_mean(scores, *one) for one in columns)
+    found: dict[str, Standing] = {}
+    for (task, (gain, _)), level in zip(compared.items(), holm([p for _, p in compared.values()]), strict=True):
+        if abs(gain) < PUBLISHED_DIGITS:
+            found[task] = "level"
+        else:
+            found[task] = "lower" if gain < 0 else "above" if level <= SURE else "highest"
+    return found
+
+
+def surely_highest(field: Field, pairs: Sequence[Pair], task: str) -> str | None:
+    """The contender that tests find above every other and above the published columns on a task, if there is one."""
+    present = [name for name in field.contenders if field.of(task, name)]
+    sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SURE]
+    beaten = [(pair.second, pair.first) if pair.gain > 0 else (pair.first, pair.second) for pair in sure]
+    for name in present:
+        if sum(winner == name for winner, _ in beaten) < len(present) - 1:
+            continue
+        standing = standings(field, name).get(task)
+        if standing == "above" or (standing is None and len(present) > 1):
+            return name
+    return None

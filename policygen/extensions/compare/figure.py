@@ -1,0 +1,246 @@
+"""A comparison as one figure: sample-efficiency curves task by task, and, over all tasks, profiles and their aggregate.
+
+Sized for a paper, one or two columns wide; fifteen tasks fit on a page.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from policygen.errors import PlaceError, UsageError
+from policygen.extensions.compare.comparison import aggregates, scale_of
+from policygen.extensions.compare.contenders import Field, Result
+from policygen.extensions.plots.groups import average
+from policygen.extensions.plots.statistics import interval_over_seeds, performance_profile
+from policygen.extensions.plots.style import OKABE_ITO, Numbers, check_suffix, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTHS = {1: 3.5, 2: 7.16}  # inches: a column, and a page of two
+ACROSS = {1: 2, 2: 3}
+PANEL = 1.42  # inches of height
+X_AXES = {"episodes": "episodes played", "calls": "requests to the model"}
+_GREY = "#666666"
+_LINES = ("-", "--", "-.", (0, (1, 1)))
+_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_RC: dict[Any, Any] = {
+    "font.size": 7,
+    "axes.titlesize": 7.5,
+    "axes.titlepad": 3,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "savefig.dpi": 300,
+}
+
+
+def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str = "episodes") -> Path:
+    """Draw a comparison into `path`; returns the path.
+
+    A panel for each task: the mean of the best score so far, on the seeds of each run's own search, with a 95%
+    bootstrap band, dashed where all runs had ended; at the right the mean of the final scores, on seeds that no search
+    saw, with its 95% interval; horizontal lines are the published columns (the best of them solid) and what random
+    actions score (dotted). With several tasks two more panels: performance profiles, and the mean in points.
+
+    Args:
+        path: a .png, .svg or .pdf file.
+        columns: 1 or 2, the width of the figure in columns of a paper.
+        x: what the curves are drawn over: `episodes` or `calls`.
+
+    Raises:
+        UsageError: the suffix, the width or `x` is not known.
+        LogbookError: the file cannot be written.
+    """
+    check_suffix(Path(path))
+    return save(comparison_figure(field, columns=columns, x=x), Path(path))
+
+
+def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") -> Figure:
+    """The figure that `plot_comparison` saves; see there."""
+    if columns not in WIDTHS or x not in X_AXES:
+        raise UsageError(f"a figure is 1 or 2 columns wide, and drawn over {' or '.join(X_AXES)}")
+    if not any(len(getattr(result, x)) and np.any(getattr(result, x)) for result in field.results):
+        raise PlaceError(f"none of these runs counts {x}; draw them over another --x")
+    with style():
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        matplotlib.rcParams.update(_RC)
+        tasks = field.tasks
+        across = min(ACROSS[columns], max(1, len(tasks)))
+        down = math.ceil(len(tasks) / across)
+        together = len(tasks) > 1 and bool(aggregates(field))
+        stacked = 3 - columns  # a column is too narrow for the last two side by side
+        heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if together else [])
+        legend = 0.16 * (2 + math.ceil(len(_labels(field)) / across))
+        figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
+        # Parts of their own: a long name below leaves the panels above as wide as they were.
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        panels = parts[0].subplots(down, across, squeeze=False).ravel()
+        for place, task in enumerate(tasks):
+            _draw_task(panels[place], field, task, x)
+            if place % across == 0:
+                panels[place].set_ylabel("best so far, own seeds")
+            if place + across >= len(tasks):
+                panels[place].set_xlabel(X_AXES[x])
+        for panel in panels[len(tasks) :]:
+            panel.remove()
+        if together:
+            profiles, points = parts[1].subplots(stacked, columns)
+            _draw_profiles(profiles, field)
+            _draw_points(points, field)
+        _draw_legend(figure, field, across)
+        return figure
+
+
+def _looks(field: Field) -> dict[str, dict[str, Any]]:
+    """Colour, line and mark of each contender, the same in all panels."""
+    return {
+        name: {
+            "color": OKABE_ITO[i % len(OKABE_ITO)],
+            "linestyle": _LINES[i // len(OKABE_ITO) % len(_LINES) if i >= len(OKABE_ITO) else i % len(_LINES)],
+            "marker": _MARKS[i % len(_MARKS)],
+        }
+        for i, name in enumerate(field.contenders)
+    }
+
+
+def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
+    looks = _looks(field)
+    seen: list[float] = []
+    ends = [float(getattr(run, x)[-1]) for run in field.results if run.task == task and len(getattr(run, x))]
+    end = max(ends, default=1.0) or 1.0
+    drawn = [name for name in field.contenders if field.of(task, name)]
+    for i, name in enumerate(drawn):
+        look, runs = looks[name], field.of(task, name)
+        seen += _draw_curve(axes, runs, x, look, end)
+        scores = field.scores(task, name)
+        interval = interval_over_seeds(scores)
+        mean = float(scores.mean())
+        arms = [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
+        at = end * (1.05 + 0.05 * i)
+        axes.errorbar(
+            [at], [mean], yerr=arms, fmt=look["marker"], color=look["color"], markersize=3, capsize=1.5, linewidth=0.8
+        )
+        seen += [mean, *(interval or ())]
+    seen += _draw_references(axes, field, task)
+    low, high = min(seen, default=0.0), max(seen, default=1.0)
+    margin = 0.07 * (high - low) or 0.5
+    axes.set_ylim(low - margin, high + margin)
+    axes.set_xlim(0, end * (1.05 + 0.05 * len(drawn)))
+    axes.set_title(task)
+    _ticks(axes, end)
+
+
+def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float) -> list[float]:
+    """The mean curve with its band, dashed on to the end where it stops early.
+
+    Returns:
+        The levels that must be seen: those after a tenth of the way.
+    """
+    curves = [(getattr(run, x), run.level) for run in runs if len(run.level) and len(getattr(run, x))]
+    if not curves:
+        return []
+    band = average([at for at, _ in curves], [level for _, level in curves], mean=np.mean)
+    if not len(band.x):
+        return []
+    color = look["color"]
+    axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
+    axes.step(band.x, band.centre, where="post", color=color, linestyle=look["linestyle"], linewidth=1.1)
+    if band.x[-1] < end:
+        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=(0, (2, 2)), linewidth=0.6)
+    later = band.x >= 0.1 * band.x[-1]
+    levels: list[float] = band.centre[later].tolist()
+    return levels
+
+
+def _draw_references(axes: Axes, field: Field, task: str) -> list[float]:
+    """Published columns and random actions; returns the levels that must be seen."""
+    published = [column.scores[task][0] for column in field.published if task in column.scores]
+    for level in published:
+        axes.axhline(level, color=_GREY, linewidth=0.4, alpha=0.7, zorder=1)
+    if published:
+        axes.axhline(max(published), color="black", linewidth=0.8, zorder=1)
+    random = [run.random for run in field.results if run.task == task and run.random is not None]
+    if random:
+        axes.axhline(float(np.mean(random)), color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
+    # Of the published levels the two best must be seen; one far below would leave no room for the rest.
+    return sorted(published)[-2:]
+
+
+def _ticks(axes: Axes, end: float) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    ticks = MaxNLocator(nbins=4, integer=True).tick_values(0, end)
+    axes.set_xticks([tick for tick in ticks if 0 <= tick <= end])
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+    axes.tick_params(length=2, pad=1.5, width=0.6)
+
+
+def _draw_profiles(axes: Axes, field: Field) -> None:
+    scales = {task: scale_of(field, task) for task in field.tasks}
+    thresholds = np.linspace(0, 110, 111)
+    whole = [name for name in field.contenders if all(field.of(task, name) for task in field.tasks)]
+    for name in whole:
+        look = _looks(field)[name]
+        points: list[Numbers] = [scales[task].points(field.scores(task, name)) for task in field.tasks]
+        profile = performance_profile(points, thresholds)
+        axes.fill_between(thresholds, profile.low, profile.high, color=look["color"], alpha=0.2, linewidth=0)
+        axes.plot(thresholds, profile.share, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
+    axes.set_xlim(0, 110)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_title("performance profile")
+    axes.set_xlabel("points (100: best known)")
+    axes.set_ylabel("share of runs above")
+    axes.tick_params(length=2, pad=1.5, width=0.6)
+
+
+def _draw_points(axes: Axes, field: Field) -> None:
+    found = aggregates(field)
+    for i, (name, (mean, interval)) in enumerate(found.items()):
+        look = _looks(field)[name]
+        arms = [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
+        axes.errorbar([mean], [-i], xerr=arms, fmt=look["marker"], color=look["color"], markersize=4, capsize=2)
+    axes.set_yticks([-i for i in range(len(found))], [textwrap.fill(name, 22) for name in found])
+    axes.set_ylim(-len(found) + 0.4, 0.6)
+    axes.set_title("mean over all tasks")
+    axes.set_xlabel("points, with the 95% interval")
+    axes.tick_params(length=2, pad=1.5, width=0.6)
+
+
+def _labels(field: Field) -> list[str]:
+    return [*field.contenders, *(["published"] if field.published else [])]
+
+
+def _draw_legend(figure: Figure, field: Field, across: int) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for name, look in _looks(field).items():
+        counts = [len(field.of(task, name)) for task in field.tasks]
+        runs = f"n = {min(counts)}" if min(counts) == max(counts) else f"n = {min(counts)} to {max(counts)}"
+        handles.append(Line2D([], [], linewidth=1.1, markersize=3, label=f"{name} ({runs})", **look))
+    if field.published:
+        names = ", ".join(column.name for column in field.published)
+        best = Line2D([], [], color="black", linewidth=0.8, label="best published column")
+        others = Line2D([], [], color=_GREY, linewidth=0.4, label=textwrap.shorten(f"others of {names}", 60))
+        handles += [best, others]
+    if any(run.random is not None for run in field.results):
+        handles.append(Line2D([], [], color=_GREY, linestyle=":", linewidth=0.8, label="random actions"))
+    handles.append(
+        Line2D([], [], color=_GREY, marker="o", linestyle="", markersize=3, label="final score, fresh seeds")
+    )
+    widest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), int(figure.get_figwidth() * 16 / (widest + 8))))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)

@@ -1,0 +1,149 @@
+"""A comparison in words: numbers with the digits they deserve, and what is better by how much, in a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from policygen.extensions.compare.comparison import SURE, Pair, rows_of, standings
+from policygen.extensions.compare.contenders import Field
+from policygen.extensions.plots.statistics import Interval
+
+MOST_SENTENCES = 4
+MOST_GUESSED = 100  # further seeds that are named as a number
+
+
+def number(value: float) -> str:
+    """A score with as many digits as are worth reading."""
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
+    text = f"{value:,.{digits}f}"
+    return text[1:] if float(text.replace(",", "")) == 0 and text.startswith("-") else text
+
+
+def in_brackets(interval: Interval | None) -> str:
+    """An interval as it stands behind a number: ` [12, 50]`; nothing where there is none."""
+    return f" [{number(interval[0])}, {number(interval[1])}]" if interval is not None else ""
+
+
+def verdict(field: Field, pairs: Sequence[Pair]) -> str:
+    """What the comparison shows, in a sentence or two."""
+    sentences = []
+    contenders = field.contenders
+    if len(contenders) > 1:
+        sentences.append(_between(field, pairs))
+    sentences += [_against_published(field, contender) for contender in contenders[:3] if field.published]
+    return " ".join(filter(None, sentences)) or _alone(field)
+
+
+def _alone(field: Field) -> str:
+    rows = rows_of(field)
+    if len(rows) == 1:
+        row = rows[0]
+        score = f"{number(row.mean)}{in_brackets(row.mean_interval)}"
+        return f"{row.contender} scores {score} on {row.task}; {_seeds(row.runs)}."
+    return f"{len(rows)} results of one contender; give another one to compare it with."
+
+
+def _between(field: Field, pairs: Sequence[Pair]) -> str:
+    widest = {(pair.first, pair.second): pair for pair in sorted(pairs, key=lambda pair: pair.tasks)}
+    found = list(widest.values())
+    if not found:
+        return "No two contenders have runs of the same task."
+    if len(found) < math.comb(len(field.contenders), 2) or len({(pair.task, pair.tasks) for pair in found}) > 1:
+        return " ".join(map(_in_words, found[:MOST_SENTENCES]))  # not all on the same tasks
+    if len(found) == 1:
+        return _in_words(found[0])
+    gains = dict.fromkeys(field.contenders, 0.0)
+    for pair in found:
+        gains[pair.second] += pair.gain
+        gains[pair.first] -= pair.gain
+    best = max(gains, key=lambda name: gains[name])
+    duels = [pair if pair.second == best else _turned(pair) for pair in found if best in (pair.first, pair.second)]
+    surely = [pair.first for pair in duels if pair.corrected <= SURE and pair.gain > 0]
+    open_ones = [pair for pair in duels if pair.first not in surely]
+    words = f"{best} is highest of {len(duels) + 1} on {_where(duels[0])}"
+    words += f", surely above {' and '.join(surely)}" if surely else ", surely above none of them"
+    words += f"; {_basis(duels[0])}."
+    return " ".join([words, *map(_in_words, open_ones[:MOST_SENTENCES])])
+
+
+def _turned(pair: Pair) -> Pair:
+    interval = (-pair.interval[1], -pair.interval[0]) if pair.interval is not None else None
+    return replace(
+        pair,
+        first=pair.second,
+        second=pair.first,
+        gain=-pair.gain if pair.gain else 0.0,
+        interval=interval,
+        better=1 - pair.better,
+        runs=pair.runs[::-1],
+    )
+
+
+def _in_words(pair: Pair) -> str:
+    if pair.gain < 0:
+        pair = _turned(pair)
+    lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' points' if pair.tasks > 1 else ''}"
+    if pair.gain == 0 and (pair.interval is None or pair.interval == (0.0, 0.0)):
+        return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(_turned(pair))}."
+    if pair.corrected <= SURE:
+        return f"{pair.second} is better than {pair.first} by {lead} on {_where(pair)}; {_basis(pair)}."
+    if pair.more is not None:
+        more = f"{more_seeds(pair.more)} more seed{'s' * (pair.more != 1)} each would settle it{_fewest(pair)}"
+    elif min(pair.runs) < 2:
+        more = "a single run does not say how much runs differ"
+    else:
+        more = "no number of seeds that one could run would settle it"
+    return (
+        f"Whether {pair.second} or {pair.first} is better on {_where(pair)} is open: {pair.second} is ahead by {lead}; "
+        f"{_basis(pair)}, {more}."
+    )
+
+
+def more_seeds(count: int) -> str:
+    """A guess at a number of further seeds, no more precise than it is."""
+    return f"about {count}" if count <= MOST_GUESSED else f"more than {MOST_GUESSED}"
+
+
+def _fewest(pair: Pair) -> str:
+    """Why a difference whose interval excludes 0 is not settled: so few seeds never do."""
+    sure = pair.interval is not None and (pair.interval[0] > 0 or pair.interval[1] < 0)
+    if not sure or (pair.seeds or min(pair.runs)) >= pair.fewest:
+        return ""
+    return f" ({pair.fewest} seeds are the fewest with which this test can settle)"
+
+
+def _where(pair: Pair) -> str:
+    return f"these {pair.tasks} tasks" if pair.tasks > 1 else pair.task
+
+
+def _basis(pair: Pair) -> str:
+    if pair.seeds:
+        return _seeds(pair.seeds)
+    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # as sentences name them: the better one first
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' * (count > 1)} each"
+
+
+def _against_published(field: Field, contender: str) -> str:
+    """On how many tasks a contender is above the published columns, by test, and on which it is the highest or not."""
+    found = standings(field, contender)
+    if not found:
+        return ""
+
+    def those(standing: str) -> list[str]:
+        return [task for task, one in found.items() if one == standing]
+
+    words = [f"{contender} is above every published column on {len(those('above'))} of {len(found)} tasks"]
+    for standing, said in (
+        ("highest", "highest, though no test says so, on"),
+        ("level", "level with the best of them on"),
+        ("lower", "lower than the best of them on"),
+    ):
+        if tasks := those(standing):
+            words.append(f"{said} {len(tasks)} ({', '.join(tasks)})")
+    return ", ".join(words) + "."

@@ -1,0 +1,124 @@
+"""A policy as JSON that any language can carry out: trees instead of text, edges as they are compared."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import Any
+
+from policygen.extensions.export.program import Program, cells_of, weights_of
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.compiled import INFINITE
+from policygen.quantities.text import to_text
+from policygen.quantities.tree import Call, Name, Node, Number, Previous
+
+FORMAT = "policygen-portable/1"
+_RULES = (
+    "A step: take the observation; compute the definitions in order; decide; remember.",
+    "A tree is a number, the name of a quantity, or a list: an operation and its arguments. `prev` NAME START is what "
+    "NAME was at the step before, at the first step START.",
+    f"A definition, a term and an output that is NaN counts as 0, one that is infinite as {INFINITE:g} with its sign.",
+    "Tests are 1 or 0; NaN counts as true. mod has the divisor's sign; min and max of NaN are NaN; there is no -0.",
+    "A bin is the number of edges at or below a value, all of them for NaN. Cells are numbered with the last dimension "
+    "the fastest; `codes` gives runs of cells: how many, and the index in `actions`.",
+    "An output of a choice is a score: the first label with the highest one is taken. Numbers are clipped to limits, "
+    "and where `whole` rounded to the nearest whole number, a half to the even one.",
+)
+
+
+def as_json(program: Program) -> str:
+    """The policy as one JSON object that says itself how to read it."""
+    lines = [f"{json.dumps(key)}: {_spread(value)}" for key, value in record_of(program).items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _spread(value: Any) -> str:
+    """A list of lists or objects on a line each, anything else on one."""
+    if not isinstance(value, list) or all(isinstance(item, int | float) for item in value):
+        return json.dumps(value)
+    return "[" + ",".join(f"\n  {json.dumps(item)}" for item in value) + "]"
+
+
+def record_of(program: Program) -> dict[str, Any]:
+    """What `as_json` writes."""
+    policy, task = program.policy, program.policy.task
+    return {
+        "format": FORMAT,
+        "how_to_read": list(_RULES),
+        "task": {"name": task.name, "gym_id": task.gym_id},
+        "observation": [
+            {"name": o.name, "unit": o.unit, "low": _limit(o.low), "high": _limit(o.high)} for o in task.observations
+        ],
+        "action": {
+            "space": task.action_space,
+            "parts": [
+                {"name": a.name, "labels": list(a.labels)}
+                if a.is_choice
+                else {
+                    "name": a.name,
+                    "unit": a.unit,
+                    "low": a.low,
+                    "high": a.high,
+                    **({"whole": True} if whole else {}),
+                }
+                for a, (_, _, whole) in zip(task.actuators, task.limits.each, strict=True)
+            ],
+        },
+        "definitions": [
+            {"name": name, "text": to_text(node), "tree": tree(node)} for name, node in program.definitions
+        ],
+        "remembered": [
+            {"name": r.name}
+            if r.actuator is None
+            else {"name": r.name, "action": r.actuator, **({} if r.label is None else {"is": r.label})}
+            for r in program.recollections
+        ],
+        "text": policy.to_text(whole=True).splitlines(),
+        **(_table(policy) if isinstance(policy, TablePolicy) else _equations(policy)),
+    }
+
+
+def _table(policy: TablePolicy) -> dict[str, Any]:
+    cells = cells_of(policy)
+    runs = [[len(list(group)), code] for code, group in itertools.groupby(cells.codes.tolist())]
+    labels = len(policy.task.actuators[0].labels)
+    actions = [[i] for i in range(labels)] if cells.actions is None else cells.actions.tolist()
+    return {
+        "kind": "table",
+        "dimensions": [{"name": d.name, "edges": list(d.cuts)} for d in policy.grid.dimensions],
+        "actions": actions,
+        "codes": runs,
+    }
+
+
+def _equations(policy: LinearPolicy) -> dict[str, Any]:
+    return {
+        "kind": "linear",
+        "terms": [tree(term) for term in policy.terms],
+        "outputs": [
+            {"name": name, "weights": [[weight, i] for weight, i in weights], "constant": constant}
+            for name, weights, constant in weights_of(policy)
+        ],
+    }
+
+
+def _limit(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def tree(node: Node) -> Any:
+    """An expression as nested lists."""
+    match node:
+        case Number(value):
+            return value
+        case Name(name):
+            return name
+        case Previous(name, start):
+            return ["prev", name, tree(start)]
+        case Call("fixed", (inner,)):
+            return tree(inner)
+        case Call(function, arguments):
+            return [function, *map(tree, arguments)]
+    raise AssertionError(node)

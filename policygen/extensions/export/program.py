@@ -1,0 +1,244 @@
+"""What a policy computes at a step, in order, for whoever writes it in another language."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import PolicyError
+from policygen.extensions.export.expressions import Writer, number
+from policygen.extensions.export.words import Identifiers, plain_ascii
+from policygen.policies.features import Lets
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.text import format_number
+from policygen.quantities.tree import Name, Node, names_in
+from policygen.tasks.spaces import slug
+from policygen.tasks.task import output_names
+
+MOST_ROWS = 200  # of a table that are repeated in a comment
+MANY_EDGES = 4  # bins of whole numbers are counted out beyond it instead of listed
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """What is remembered after a step: the quantity `name`, or else what the decision said.
+
+    `actuator` is the index of the part of the action, `label` what it must be for 1 (anything else is 0); with None it
+    is that part itself.
+    """
+
+    name: str
+    actuator: int | None = None
+    label: int | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A policy as steps: read observations, compute definitions, decide, remember."""
+
+    policy: LinearPolicy | TablePolicy
+
+    @property
+    def name(self) -> str:
+        """A name for files and functions: a few letters, digits and underscores."""
+        return slug(plain_ascii(self.policy.task.name))[:24].strip("_")
+
+    @property
+    def definitions(self) -> Lets:
+        """The features that are computed, the task's own too, each after what it reads."""
+        return self.policy.reader.needed
+
+    @cached_property
+    def observed(self) -> tuple[tuple[int, str], ...]:
+        """Index and name of the observations that are read."""
+        read = self.policy.names_read().union(*(names_in(node) for _, node in self.definitions), self.policy.remembers)
+        names = self.policy.task.observation_names
+        return tuple((i, name) for i, name in enumerate(names) if name in read and names.index(name) == i)
+
+    @cached_property
+    def recollections(self) -> tuple[Recollection, ...]:
+        """What is remembered, in the order of the memory."""
+        return tuple(map(self._recollection, self.policy.remembers))
+
+    def _recollection(self, name: str) -> Recollection:
+        if name in self.policy.reader.names:
+            return Recollection(name)
+        outputs = iter(output_names(self.policy.task))
+        for i, actuator in enumerate(self.policy.task.actuators):
+            own = [next(outputs) for _ in range(max(1, len(actuator.labels)))]
+            if actuator.name == name:
+                return Recollection(name, i)
+            if name in own:
+                return Recollection(name, i, own.index(name))
+        raise AssertionError(name)
+
+    @property
+    def choices(self) -> list[tuple[int, int]]:
+        """For every actuator where its scores, or its number, begin and end among the outputs."""
+        ends = np.cumsum([max(1, len(actuator.labels)) for actuator in self.policy.task.actuators]).tolist()
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def program_of(policy: Policy) -> Program:
+    """The steps of a policy.
+
+    Raises:
+        PolicyError: there is no way to write this kind of policy in another language.
+    """
+    if not isinstance(policy, LinearPolicy | TablePolicy):
+        raise PolicyError(f"a policy of kind `{policy.kind}` cannot be exported; tables and equations can")
+    if policy.task.texts:
+        raise PolicyError("what reads texts cannot be exported; `policy.controller()` acts where Python does")
+    return Program(policy)
+
+
+def weights_of(policy: LinearPolicy) -> Iterator[tuple[str, list[tuple[float, int]], float]]:
+    """Per output its name, the weights and indices of its terms, and its constant."""
+    for (name, _), weights, bias in zip(policy.equations, policy.weights.T.tolist(), policy.bias.tolist(), strict=True):
+        yield name, [(weight, i) for i, weight in enumerate(weights) if weight != 0.0], bias
+
+
+def is_finite_already(program: Program, term: Node) -> bool:
+    """Whether a term is a feature, which is a finite number by definition."""
+    return isinstance(term, Name) and term.name in dict(program.definitions)
+
+
+def terms_of(
+    program: Program, writer: Writer, identifiers: Identifiers
+) -> tuple[dict[int, str], list[tuple[str, str]]]:
+    """The weighed terms of equations as expressions, by index, and name and value of those to be computed before."""
+    policy = program.policy
+    assert isinstance(policy, LinearPolicy)
+    terms, computed = dict[int, str](), list[tuple[str, str]]()
+    for i in sorted({i for _, weights, _ in weights_of(policy) for _, i in weights}):
+        term = policy.terms[i]
+        if is_finite_already(program, term):
+            terms[i] = writer.write(term)
+            continue
+        terms[i] = identifiers.new("t", term.name if isinstance(term, Name) else str(i + 1))
+        computed.append((terms[i], writer.call("finite", writer.write(term))))
+    return terms, computed
+
+
+def carried_out(program: Program, writer: Writer, actuator: int, value: str) -> str:
+    """What the environment carries out of a number, in another language; see `policygen.tasks.actions.Limits`."""
+    low, high, whole = program.policy.task.limits.each[actuator]
+    clipped = writer.call("clip", value, number(low), number(high))
+    return writer.call("rint", clipped) if whole else clipped
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table as compact data: a number of an action for each cell, and the actions.
+
+    Attributes:
+        codes: which action each cell has, shape (cells,); for one choice the index of its label.
+        actions: the actions, shape (kinds, actuators), int64 or float32; None for one choice.
+        bits: of a number of an action: 1, 2, 4, 8, 16 or 32.
+        rows: the same as rows of first and last bins per dimension, and the number of the action; the first that fits
+            counts. None where numbers for all cells are smaller, or small enough and faster.
+    """
+
+    codes: npt.NDArray[np.int64]
+    actions: npt.NDArray[Any] | None
+    bits: int
+    rows: tuple[tuple[tuple[int, ...], int], ...] | None
+
+    @property
+    def packed(self) -> bytes:
+        """The numbers of all cells, the first in the lowest bits; in little-endian order from 16 bits on."""
+        if self.bits >= 8:
+            return self.codes.astype(f"<u{self.bits // 8}").tobytes()
+        each = 8 // self.bits
+        padded = np.concatenate([self.codes, np.zeros(-len(self.codes) % each, np.int64)]).reshape(-1, each)
+        return bytes((padded << (np.arange(each) * self.bits)).sum(axis=1).astype(np.uint8))
+
+
+SMALL = 1_024  # bytes that a table of all cells may have where rows would be smaller: it is read at once
+MOST_EXPORTED_ROWS = 5_000  # more of them would take too long to go through
+
+
+def cells_of(policy: TablePolicy) -> Cells:
+    """The data of a table."""
+    actions = None
+    if policy.task.action_space == "discrete":
+        codes, kinds = policy.actions.astype(np.int64), len(policy.task.actuators[0].labels)
+    else:
+        actions, codes = np.unique(policy.actions, axis=0, return_inverse=True)
+        codes, kinds = codes.reshape(-1), len(actions)
+    bits = next(bits for bits in (1, 2, 4, 8, 16, 32) if kinds <= 2**bits)
+    whole = Cells(codes, actions, bits, None)
+    size, shape = len(codes) * bits // 8, policy.grid.shape
+    if size <= SMALL:
+        return whole
+    rows = _rows(policy, codes)
+    wide = 1 if max(shape) <= 256 else 2 if max(shape) <= 65_536 else 4
+    if len(rows) > MOST_EXPORTED_ROWS or len(rows) * (2 * len(shape) * wide + max(1, bits // 8)) >= size:
+        return whole
+    return Cells(codes, actions, bits, tuple(rows))
+
+
+def _rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[tuple[tuple[int, ...], int]]:
+    """The rules as boxes of first and last bins; a set of bins that is no range takes several."""
+    kinds, first = np.unique(policy.dense[0], axis=0, return_index=True)
+    numbers = dict(zip(map(tuple, kinds.tolist()), codes[first].tolist(), strict=True))
+    rows: list[tuple[tuple[int, ...], int]] = []
+    for rule in policy.rules:
+        if rule.action not in numbers:  # decides no cell
+            continue
+        for box in itertools.product(*map(_runs, rule.bins)):
+            rows.append((tuple(itertools.chain.from_iterable(box)), numbers[rule.action]))
+            if len(rows) > MOST_EXPORTED_ROWS:
+                return rows
+    return rows
+
+
+def _runs(bins: Sequence[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for index in bins:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], index)
+        else:
+            runs.append((index, index))
+    return runs
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def observation_rows(program: Program) -> list[tuple[str, ...]]:
+    """Index, name, unit and limits of every observation."""
+    return [
+        (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}")
+        for i, o in enumerate(program.policy.task.observations)
+    ]
+
+
+def action_words(program: Program, index: int) -> str:
+    """What the values of an actuator mean."""
+    actuator = program.policy.task.actuators[index]
+    if actuator.is_choice:
+        return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
+    named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
+    unit = f" {actuator.unit}" if actuator.unit else ""
+    whole = "whole, " if program.policy.task.limits.each[index][2] else ""
+    return f"{whole}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
+
+
+def text_lines(program: Program) -> list[str]:
+    """The policy's own text, cut where a table is long."""
+    lines = program.policy.to_text(whole=True).splitlines()
+    if len(lines) > MOST_ROWS:
+        return [*lines[:MOST_ROWS], f"... and {len(lines) - MOST_ROWS} more rows"]
+    return lines

@@ -1,0 +1,125 @@
+"""The runs that are served: those in one folder, found anew for every request, links left out."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from policygen.errors import LogbookError
+from policygen.extensions.compare.words import number
+from policygen.extensions.page.content import proposals_words
+from policygen.runs.logbook import Logbook
+from policygen.runs.state import Attempt
+from policygen.runs.steering import FILE, Steering
+
+DEPTH = 2  # folders below the one that is served: a sweep has its runs within
+MOST_RUNS = 500  # that are listed, the newest
+_WATCHED = ("attempts.jsonl", "transcript.jsonl", "summary.json", "config.toml", "best.json", FILE)
+_WIDTH, _HEIGHT = 120, 28  # of a small curve, in pixels
+_MOST_POINTS = 120
+
+Version = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A run in the list.
+
+    Attributes:
+        key: its address below `/run/`.
+        points: the best score so far after each attempt, as the points of a small drawing; empty before there are two.
+        changed: when its files last changed, as a time of the day.
+    """
+
+    key: str
+    task: str
+    proposals: str
+    state: str
+    attempts: int
+    planned: int
+    score: str
+    points: str
+    changed: str
+
+
+def run_folders(root: Path) -> dict[str, Path]:
+    """Every run folder at or below `root` by its key; an empty key is `root` itself. Links lead nowhere.
+
+    In a key the bytes of a name that are not UTF-8 are replaced: no address and no page can hold them.
+    """
+    return dict(_found(root, "", DEPTH))
+
+
+def _found(folder: Path, key: str, depth: int) -> Iterator[tuple[str, Path]]:
+    if (folder / "config.toml").is_file() and not (folder / "config.toml").is_symlink():
+        yield key, folder
+        return
+    if depth == 0:
+        return
+    try:
+        inner = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in inner:
+        told = os.fsencode(name).decode(errors="replace")
+        yield from _found(folder / name, f"{key}/{told}" if key else told, depth - 1)
+
+
+def version_of(folder: Path) -> Version:
+    """What changes whenever a file of the run does."""
+    found = []
+    for name in _WATCHED:
+        try:
+            status = (folder / name).lstat()
+        except OSError:
+            continue
+        found.append((name, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def newest(folders: dict[str, Path]) -> list[str]:
+    """The keys of the runs that changed last, at most MOST_RUNS of them."""
+    changed = {key: max((at for _, _, at in version_of(folder)), default=0) for key, folder in folders.items()}
+    return sorted(folders, key=lambda key: (-changed[key], key))[:MOST_RUNS]
+
+
+def listed(key: str, folder: Path) -> Listed:
+    """A run as the list shows it; one that is damaged says so."""
+    changed = max((at for _, _, at in version_of(folder)), default=0)
+    clock = time.strftime("%H:%M:%S", time.localtime(changed / 1e9))
+    logbook = Logbook(folder)
+    try:
+        config, task, summary, attempts = logbook.config(), logbook.task(), logbook.summary(), logbook.attempts()
+        paused = Steering(folder).read().paused
+    except LogbookError as error:
+        return Listed(key, "?", "", f"damaged: {error}"[:200], 0, 0, "", "", clock)
+    score = summary.final.mean if summary is not None and summary.final is not None else None
+    if score is None and attempts:
+        score = attempts[-1].reported_best
+    return Listed(
+        key,
+        task.name,
+        proposals_words(config.llm),
+        "finished" if summary is not None else "paused" if paused else "unfinished",
+        max(0, len(attempts) - 1),
+        config.iterations * config.candidates,
+        number(score) if score is not None and math.isfinite(score) else "",
+        _points(attempts),
+        clock,
+    )
+
+
+def _points(attempts: list[Attempt]) -> str:
+    start = attempts[0].score.mean if attempts and attempts[0].score is not None else None
+    values = [a.reported_best if a.reported_best is not None else start for a in attempts]
+    levels = [value for value in values if value is not None and math.isfinite(value)]
+    if len(levels) < 2:
+        return ""
+    levels = levels[:: max(1, len(levels) // _MOST_POINTS)]
+    low, high = min(levels), max(levels)
+    across, up = _WIDTH / max(1, len(levels) - 1), (_HEIGHT - 4) / ((high - low) or 1.0)
+    return " ".join(f"{i * across:.1f},{_HEIGHT - 2 - (value - low) * up:.1f}" for i, value in enumerate(levels))

@@ -1,0 +1,169 @@
+"""The attempts of a run as a page shows them: what each changed, what it scored, why it was kept or not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from policygen.episodes.score import Score
+from policygen.extensions.compare.words import number
+from policygen.extensions.page.conversation import Turn
+from policygen.policies.lines import Problem
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.progress import duration
+from policygen.runs.state import Attempt
+from policygen.runs.transcript import KILLED
+
+MOST_ATTEMPTS = 400  # that are shown one by one
+NO_REPLY = "it has not come yet, or the run was killed while it waited"
+_MOST_LINES = 500  # of a policy whose changes are told line by line
+_MOST_CHANGES = 80  # lines
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of a policy that is new (`+`), gone (`-`) or stays (` `)."""
+
+    sign: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    """One attempt.
+
+    Attributes:
+        state: `best`, `accepted` (a best that was overtaken), `refused`, `failed`, `resigned`, `tuning` or `random`.
+        verdict: why it was kept or not.
+        before: the score before tuning, and `tuning` what tuning did; empty where nothing was tuned.
+        comments: what the user had the prompt say.
+        parent: the best attempt at its time, which `changes` and `cells` compare it with; None for a first policy.
+    """
+
+    number: int
+    state: str
+    score: str
+    verdict: str
+    idea: str = ""
+    before: str = ""
+    tuning: str = ""
+    fresh: str = ""
+    problems: tuple[Problem, ...] = ()
+    parent: int | None = None
+    comments: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    cells: str = ""
+    remark: str = ""
+    turns: tuple[Turn, ...] = ()
+    cost: str = ""
+
+
+def score_words(score: Score) -> str:
+    """A score and its interval."""
+    if score.exact:
+        return f"{number(score.mean)} (exact)"
+    interval = f" [{number(score.ci95[0])}, {number(score.ci95[1])}]" if score.ci95 else ""
+    return f"{number(score.mean)}{interval}"
+
+
+def shown_attempts(attempts: Sequence[Attempt], best: Attempt | None) -> tuple[frozenset[int], int]:
+    """The numbers of the attempts that are shown, and how many are not: those that became the best, and the last."""
+    if len(attempts) <= MOST_ATTEMPTS:
+        return frozenset(attempt.number for attempt in attempts), 0
+    accepted = [attempt.number for attempt in attempts if attempt.accepted]
+    last = [attempt.number for attempt in attempts[-MOST_ATTEMPTS:]]
+    kept = frozenset((accepted + last)[-2 * MOST_ATTEMPTS :])
+    return kept, len(attempts) - len(kept)
+
+
+def attempt_views(
+    attempts: Sequence[Attempt], shown: frozenset[int], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
+) -> tuple[AttemptView, ...]:
+    """Those of the `shown` numbers, and requests that are under way; `turns` has what was said in each."""
+    views = []
+    parent: Attempt | None = None
+    for attempt in attempts:
+        if attempt.number in shown:
+            views.append(_view(attempt, parent, attempt is best, turns.pop(attempt.number, ())))
+        if attempt.accepted:
+            parent = attempt
+    for number_, said in sorted(turns.items()):
+        if number_ > len(attempts) - 1:  # asked, and not assessed yet
+            waiting = [replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in said]
+            views.append(AttemptView(number_, "open", "", "not scored yet", turns=tuple(waiting)))
+    return tuple(views)
+
+
+def _view(attempt: Attempt, parent: Attempt | None, is_best: bool, turns: tuple[Turn, ...]) -> AttemptView:
+    before = attempt.proposed_score
+    proposed = attempt.proposed or attempt.policy
+    fresh = ""
+    if attempt.accepted and attempt.validated_mean is not None:
+        fresh = f"{number(attempt.validated_mean)} on {attempt.validated_episodes} other episodes"
+    return AttemptView(
+        attempt.number,
+        _state(attempt, is_best),
+        score_words(attempt.score) if attempt.score is not None else "",
+        attempt.verdict or ("no policy" if attempt.failed else ""),
+        idea=attempt.idea,
+        before=score_words(before) if before is not None else "",
+        tuning=attempt.refinement,
+        fresh=fresh,
+        problems=attempt.problems,
+        parent=parent.number if parent is not None else None,
+        changes=_changes(parent.policy if parent is not None else None, proposed) if proposed is not None else (),
+        cells=_cells(parent.policy if parent is not None else None, proposed),
+        remark=f"the simulation became unstable in {attempt.unstable} episodes" if attempt.unstable else "",
+        turns=turns,
+        cost=_attempt_cost(attempt),
+    )
+
+
+def _state(attempt: Attempt, is_best: bool) -> str:
+    if attempt.number == 0:
+        return "random"
+    if is_best:
+        return "best"
+    if attempt.accepted:
+        return "accepted"
+    if attempt.kind == "resignation":
+        return "resigned"
+    if attempt.kind == "tuning":
+        return "tuning"
+    return "refused" if attempt.score is not None else "failed"
+
+
+def _changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
+    """The lines in which two policies differ, with a line around them; all lines of a first policy."""
+    new = after.to_text().splitlines()
+    old = before.to_text().splitlines() if before is not None else []
+    if before is None:
+        changes = [Change("+", line) for line in new]
+    elif max(len(new), len(old)) > _MOST_LINES:
+        kept = set(old)
+        changes = [Change("+", line) for line in new if line not in kept]
+    else:
+        lines = difflib.unified_diff(old, new, n=1, lineterm="")
+        changes = [Change(line[0], line[1:]) for line in lines if line[:3] not in ("---", "+++") and line[0] in "+- "]
+    if len(changes) > _MOST_CHANGES:
+        rest = len(changes) - _MOST_CHANGES
+        changes = [*changes[:_MOST_CHANGES], Change(" ", f"... ({rest:,} more lines)")]
+    return tuple(changes)
+
+
+def _cells(before: Policy | None, after: Policy | None) -> str:
+    """In how many cells two tables over the same grid differ: rows that are written otherwise may say the same."""
+    if not (isinstance(before, TablePolicy) and isinstance(after, TablePolicy)) or before.grid != after.grid:
+        return ""
+    mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (after, before))
+    return f"{int((mine != theirs).any(axis=1).sum()):,} of {after.grid.size:,} cells have another action."
+
+
+def _attempt_cost(attempt: Attempt) -> str:
+    parts = [duration(attempt.seconds)]
+    if attempt.tokens_in + attempt.tokens_out:
+        parts.append(f"{attempt.tokens_in + attempt.tokens_out:,} tokens")
+        parts.append("cost unknown" if attempt.usd is None else f"${attempt.usd:.4f}")
+    return ", ".join(parts)

@@ -1,0 +1,136 @@
+"""Pictures as a page carries them: within it, as data, in one or two widths."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import PolicygenError
+from policygen.extensions.compare.words import number
+from policygen.extensions.film.film import gif, takes
+from policygen.extensions.film.frames import SMALL
+from policygen.extensions.plots.curves import runs_figure
+from policygen.extensions.plots.planes import MOST_PATHS, decision_figure
+from policygen.extensions.plots.portraits import policy_figure
+from policygen.extensions.plots.style import style
+from policygen.policies.policy import Policy
+from policygen.runs.logbook import Logbook
+from policygen.runs.state import Attempt
+from policygen.tasks.trust import trusted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LARGEST_SVG = 250_000  # bytes; of a larger drawing the page has a PNG
+EPISODES = 5  # that are played for the film of one
+_DPI = 110
+_SMALL = 5.6  # inches of a figure that can be read on a telephone
+_NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows in its own size
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as an address that needs no network.
+
+    Attributes:
+        narrow: another drawing of it for narrow screens.
+        roomy: whether it can be read in a certain size only; a narrow screen then shows it in parts.
+    """
+
+    wide: str
+    alt: str
+    narrow: str = ""
+    roomy: bool = False
+
+
+def picture(figure: Figure, alt: str) -> Picture:
+    """A figure as an SVG, or as a PNG where that is much smaller."""
+    return Picture(_address(figure), alt, roomy=bool(figure.get_figwidth() > _SMALL))
+
+
+def _address(figure: Figure) -> str:
+    content = io.BytesIO()
+    with style():
+        figure.savefig(content, format="svg", metadata={"Date": None}, facecolor="none")
+        kind = "svg+xml"
+        if len(content.getvalue()) > LARGEST_SVG:
+            content = io.BytesIO()
+            figure.savefig(content, format="png", dpi=_DPI, facecolor="none")
+            kind = "png"
+    return data_address(content.getvalue(), f"image/{kind}")
+
+
+def data_address(content: bytes, kind: str) -> str:
+    """The content as an address."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def curve_picture(folders: Sequence[Path]) -> Picture | None:
+    """The learning curve of a run; None before its first attempt."""
+    try:
+        wide, narrow = runs_figure(folders), runs_figure(folders)
+    except PolicygenError:  # nothing to draw yet
+        return None
+    for axes in narrow.axes:
+        axes.set_title("")  # the page says it, and it is longer than the drawing is wide
+        if axes.get_legend() is not None:
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, frameon=False, fontsize=9)
+    narrow.set_size_inches(*_NARROW)
+    return Picture(_address(wide), "Learning curve", _address(narrow))
+
+
+def portrait(policy: Policy) -> Picture | None:
+    """A picture of a policy; None where there is none of its kind."""
+    try:
+        return picture(policy_figure(policy, alone=False), "Picture of the policy")
+    except PolicygenError:
+        return None
+
+
+def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
+    """The actions over two quantities; None where these do not suffice."""
+    wide, narrow = decision_figure(policy, episodes), decision_figure(policy, episodes, narrow=True)
+    return Picture(_address(wide), "Decision map", _address(narrow)) if wide and narrow else None
+
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """An episode that plays, and what it is; or why there is none."""
+
+    film: Picture | None
+    words: str
+
+
+def playing(policy: Policy, *, trust: bool = False) -> Playing:
+    """The middle one of a few episodes that the search never saw, as a small film.
+
+    Args:
+        trust: the task may name modules to import and paths to read.
+    """
+    policy = replace(policy, task=trusted(policy.task)) if trust else policy
+    try:
+        shown = takes(policy, episodes=EPISODES, which="median")
+        content = gif(policy, shown, SMALL)
+    except PolicygenError as error:
+        return Playing(None, f"There is no film here: {error}")
+    episode = shown[0].episode
+    words = f"The middle one of {EPISODES} episodes by its return, {number(episode.episode_return)}"
+    return Playing(
+        Picture(data_address(content, "image/gif"), "An episode"),
+        f"{words}, in {episode.length:,} steps; below it what decided each of them. Seed {episode.seed}.",
+    )
+
+
+def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
+    """Episodes of the best policy that the run has kept."""
+    logbook = Logbook(folder)
+    try:
+        buffer = logbook.buffer(logbook.config().buffer_steps)
+    except PolicygenError:  # a page does not depend on it
+        return []
+    return [episode.trajectory for episode in buffer.of_attempt(best.number)][: 4 * MOST_PATHS]

@@ -1,0 +1,366 @@
+"""Learning curves: the runs that a picture compares, and how they and their averages are drawn."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from policygen.errors import PlaceError, UsageError
+from policygen.extensions.plots.extended import without_extensions
+from policygen.extensions.plots.groups import Group, Member, average, centre_name, each_once, grouped, read_member
+from policygen.extensions.plots.style import OKABE_ITO, check_suffix, save, style
+from policygen.files import write_atomically
+from policygen.runs.listeners import Listener, Watched
+from policygen.runs.logbook import Logbook
+from policygen.runs.records import FinalScore, Summary, curve_csv
+from policygen.tasks.task import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+X_AXES = {
+    "attempt": "attempt",
+    "calls": "requests to the model",
+    "episodes": "episodes played",
+    "env_steps": "environment steps",
+    "tokens": "tokens, in and out",
+    "wall_seconds": "wall-clock time [s]",
+}
+Y_AXIS = "mean return per episode"
+BEST_SO_FAR = "mean return of the best so far"
+OWN_SEEDS = "Curves are scores on the seeds of each run's own search, diamonds are final scores."
+_GREY = "#666666"
+_STYLES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+# A thin dotted line that ends in a ring: where the run will go is open.
+_UNFINISHED: dict[str, Any] = {
+    "linestyle": (0, (1, 1)),
+    "linewidth": 1.1,
+    "marker": "o",
+    "markerfacecolor": "white",
+    "zorder": 4,
+}
+WIDE_LABEL = 50  # characters from which a legend has one column ...
+LONGEST_LABEL = 85  # ... and after which it goes on in another line
+
+
+@dataclass(frozen=True)
+class Curve(Member):
+    """One run as far as a plot needs it.
+
+    Attributes:
+        frame: a row per attempt, in order: those columns of `learning_curve.csv`, `tokens`, and `level`, the best score
+            so far or, before the first policy, that of random actions.
+    """
+
+    frame: pd.DataFrame
+
+
+def read_curve(folder: Path) -> Curve:
+    """Read a run, finished or not.
+
+    Raises:
+        LogbookError: it is not a run folder, is damaged, or has no attempts yet.
+    """
+    import pandas as pd
+
+    run = read_member(folder)
+    attempts = Logbook(folder).attempts()
+    if not attempts:
+        raise PlaceError(f"{folder} has no attempts yet: there is nothing to plot")
+    frame = pd.read_csv(io.StringIO(curve_csv(attempts)))
+    frame["tokens"] = frame["tokens_in"] + frame["tokens_out"]
+    frame["level"] = frame["best"].astype(float).fillna(frame["score"].iloc[0])
+    return Curve(run.folder, run.config, run.task, run.templates, run.summary, frame)
+
+
+def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:
+    """Draw the learning curves of one or many runs into `path`; returns the path.
+
+    One run: the score of each attempt, the best so far, and the final score with its 95% interval. Many runs: the mean
+    of the best so far over the finished runs of each group (`groups` says which runs that are; from four runs on the
+    interquartile mean), with a 95% bootstrap band; a panel for each task. An unfinished run is a thin line of its own.
+
+    Args:
+        folders: run folders, or a single one.
+        path: a .png, .svg or .pdf file; its folder exists.
+        x: what the scores are drawn over: one of `X_AXES`.
+
+    Raises:
+        UsageError: no folder is given, the suffix or `x` is not known, or the runs spent nothing of `x`.
+        LogbookError: a folder is not a run, is damaged or has no attempts yet, or `path` cannot be written.
+    """
+    check_suffix(Path(path))
+    several = [folders] if isinstance(folders, str | Path) else folders
+    return save(runs_figure([Path(folder) for folder in several], x=x), Path(path))
+
+
+class LearningCurve(Listener):
+    """Draws the learning curve of a run into its folder when it is finished."""
+
+    def started(self, run: Watched) -> None:
+        """Remember which run it is."""
+        self._run = run
+
+    def finished(self, summary: Summary) -> None:
+        """Draw it, if there is a point to draw."""
+        if self._run.search.attempts:
+            draw_within(self._run.folder)
+
+
+def draw_within(folder: Path) -> None:
+    """Draw the learning curve of a run into its folder.
+
+    Raises:
+        LogbookError: it is not a run, is damaged or has no attempts yet, or the picture cannot be written.
+    """
+    save(runs_figure([folder]), folder / "learning_curve.png", write_atomically)
+
+
+def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
+    """The figure that `plot_runs` saves; see there for what it shows and what it raises."""
+    if x not in X_AXES:
+        raise UsageError(f"cannot plot over `{x}`; x is one of {', '.join(X_AXES)}")
+    if not folders:
+        raise UsageError("no run folders are given: there is nothing to plot")
+    curves = [read_curve(folder) for folder in each_once(folders)]
+    if all(not curve.frame[x].any() for curve in curves) and any(len(curve.frame) > 1 for curve in curves):
+        usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].any() for curve in curves))
+        raise UsageError(f"these runs have spent no {x}; plot over one of {usable}")
+    with style():
+        from matplotlib.figure import Figure
+
+        if len(curves) == 1:
+            figure = Figure(figsize=(8.0, 5.0), layout="constrained")
+            _draw_run(figure.add_subplot(), curves[0], x)
+            return figure
+        groups = grouped(without_extensions(curves)[0])
+        panels: dict[str, list[Group[Curve]]] = {}
+        for group in groups:
+            panels.setdefault(group.task, []).append(group)
+        labels = list(dict.fromkeys(group.label for group in groups))
+        across = min(2, len(panels))
+        down = math.ceil(len(panels) / across)
+        lines = max(_legend_lines(panel) for panel in panels.values())
+        height = 5.0 + (0.25 * lines + 0.4 if lines > 1 else 0.0)
+        figure = Figure(figsize=(8.0 if across == 1 else 12.5, height * down), layout="constrained")
+        for place, panel in enumerate(panels.values(), start=1):
+            # One look a group in all panels, as long as there are enough of them.
+            looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
+            _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
+        if any(curve.final is not None and not curve.final.exact for curve in curves):
+            figure.supxlabel(OWN_SEEDS, fontsize=9, color=_GREY)
+        return figure
+
+
+def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
+    frame, at = curve.frame, curve.frame[x]
+    tried = frame[frame["attempt"] > 0]
+    _references(axes, curve.task, [frame["score"].iloc[0]])
+    plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
+    tuned = tried[tried["proposed"].notna()]
+    if len(tuned):
+        axes.vlines(tuned[x], tuned["proposed"], tuned["score"], color=OKABE_ITO[0], linewidth=0.8, alpha=0.6)
+        axes.plot(tuned[x], tuned["proposed"], "_", markersize=9, color=OKABE_ITO[0], label="before tuning")
+    dots: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "color": OKABE_ITO[0], "zorder": 3}
+    if plain["score"].notna().any():
+        axes.plot(plain[x], plain["score"], marker="o", markerfacecolor="white", label="attempt", **dots)
+    if len(accepted):
+        axes.plot(accepted[x], accepted["score"], marker="o", label="attempt that became the best", **dots)
+    if frame["best"].notna().any():
+        axes.step(at, frame["level"], where="post", color=OKABE_ITO[0], linewidth=1.8, label="best so far")
+    failed = tried[tried["failed"] == 1]
+    if len(failed):
+        low, high = axes.get_ylim()
+        axes.set_ylim(low - 0.08 * (high - low), high)
+        axes.plot(
+            failed[x],
+            np.full(len(failed), 0.03),
+            transform=axes.get_xaxis_transform(),
+            linestyle="none",
+            marker="x",
+            markersize=7,
+            markeredgewidth=2,
+            color=OKABE_ITO[5],
+            label=f"failed attempt ({len(failed)})",
+        )
+    end = float(at.iloc[-1])
+    span = max(end - float(at.iloc[0]), 1e-9)
+    if curve.final is not None:
+        end += 0.04 * span
+        _draw_final(axes, end, curve.final)
+    axes.set_xlim(float(at.iloc[0]) - 0.02 * span, end + 0.02 * span)
+    state = "" if curve.finished else ", unfinished"
+    (group,) = grouped([curve])
+    axes.set_title(f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
+    _label(axes, x, float(at.iloc[-1]))
+
+
+def _draw_final(axes: Axes, at: float, final: FinalScore) -> None:
+    mean, interval = final.mean, final.ci95
+    if final.exact:
+        text = f"final score: {mean:.4g} (exact)"
+    else:
+        text = f"final score: {mean:.4g}"
+        text += f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else ""
+        text += f"\n(95% interval, {final.episodes} fresh episodes)"
+    arms = [[mean - interval[0]], [interval[1] - mean]] if interval else None
+    axes.errorbar([at], [mean], yerr=arms, fmt="D", markersize=6, capsize=4, color=OKABE_ITO[5], label=text, zorder=4)
+
+
+def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequence[str]) -> None:
+    """One task: for each group the single runs, their mean curve and its band.
+
+    Args:
+        looks: labels of groups; a group's place among them fixes its colour, line and mark.
+    """
+    curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
+    _references(axes, curves[0].task, [curve.frame["score"].iloc[0] for curve in curves])
+    end = max(float(curve.frame[x].iloc[-1]) for curve in curves)
+    for group in groups:
+        label = _legend_text(group, groups)
+        place = looks.index(group.label)
+        if group.averaged:
+            _draw_mean(axes, group.averaged, x, end, place=place, label=label)
+        for i, curve in enumerate(group.unfinished):
+            axes.step(
+                curve.frame[x],
+                curve.frame["level"],
+                where="post",
+                label="" if group.averaged or i else label,
+                color=OKABE_ITO[place % len(OKABE_ITO)],
+                markevery=[len(curve.frame) - 1],
+                **_UNFINISHED,
+            )
+    finished = sum(len(group.averaged) for group in groups)
+    begun = sum(len(group.unfinished) for group in groups)
+    if begun:
+        axes.plot([], [], color=_GREY, label="unfinished run", **_UNFINISHED)
+    _draw_ends(axes, groups, x, (looks, end))
+    counts = [f"{finished} run{'s' * (finished > 1)}" if finished else "", f"{begun} unfinished" if begun else ""]
+    subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
+    axes.set_title(f"{groups[0].task}: {subject}")
+    _label(axes, x, end)
+    axes.set_ylabel(BEST_SO_FAR)
+
+
+def _draw_ends(axes: Axes, groups: Sequence[Group[Curve]], x: str, across: tuple[Sequence[str], float]) -> None:
+    """Runs that ended early go on to the end, dashed; to the right of it stand the groups' final scores."""
+    looks, end = across
+    start = min(float(curve.frame[x].iloc[0]) for group in groups for curve in (*group.averaged, *group.unfinished))
+    span = max(end - start, 1e-9)
+    shown = 0
+    for group in groups:
+        color = OKABE_ITO[looks.index(group.label) % len(OKABE_ITO)]
+        for curve in group.averaged:
+            last, level = float(curve.frame[x].iloc[-1]), float(curve.frame["level"].iloc[-1])
+            if last < end:
+                axes.plot([last, end], [level, level], color=color, linestyle=(0, (4, 3)), linewidth=0.7, alpha=0.8)
+        finals = [curve.final for curve in group.averaged if curve.final is not None]
+        score = group.final_score
+        if score is None:
+            continue
+        shown += 1
+        at = end + (0.02 + 0.025 * shown) * span
+        interval = score.ci95 if len(finals) > 1 else finals[0].ci95 if not finals[0].exact else None
+        arms = [[score.mean - interval[0]], [interval[1] - score.mean]] if interval else None
+        if len(finals) > 1:
+            axes.plot([at] * len(finals), [final.mean for final in finals], "_", color=color, markersize=7, alpha=0.7)
+        text = "exact final score" if all(final.exact for final in finals) else "final score on seeds no search saw"
+        text += f": {score.mean:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
+        text += f", mean of {len(finals)} runs" if len(finals) > 1 else ""
+        axes.errorbar(
+            [at], [score.mean], yerr=arms, fmt="D", markersize=5, capsize=3, color=color, label=text, zorder=4
+        )
+    if shown:
+        axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * shown) * span)
+
+
+def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
+    """Which group it is, where there are several, how many of its runs are averaged, and which are not."""
+    n, begun = len(group.averaged), len(group.unfinished)
+    parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
+    if group.without_policy and n > 1:
+        parts.append(f"{group.without_policy} without a policy, at the level of random actions")
+    parts += group.extended
+    if begun:
+        parts.append(f"{begun} unfinished, not averaged")
+    words = "; ".join(parts)
+    return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
+
+
+def _legend_lines(groups: Sequence[Group[Curve]]) -> int:
+    """Lines of a panel's legend: a group has its curve and, where there is one, its final score."""
+    texts = sum(1 + _legend_text(group, groups).count("\n") for group in groups)
+    return texts + sum(group.final_score is not None for group in groups)
+
+
+def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place: int, label: str) -> None:
+    """The mean curve of finished runs of one group and, where there are several, its band and the runs."""
+    xs = [curve.frame[x].to_numpy(np.float64) for curve in curves]
+    levels = [curve.frame["level"].to_numpy(np.float64) for curve in curves]
+    color = OKABE_ITO[place % len(OKABE_ITO)]
+    band = average(xs, levels)
+    if len(band.x) and len(curves) > 1 and band.x[-1] < end:
+        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=(0, (4, 3)), linewidth=1.6)
+    if len(curves) > 1:
+        for at, level in zip(xs, levels, strict=True):
+            axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)
+        axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
+    axes.step(
+        band.x,
+        band.centre,
+        where="post",
+        color=color,
+        linestyle=_STYLES[place % len(_STYLES)],
+        linewidth=2.2,
+        label=label,
+        # The mark at the end also shows a group that spent nothing of x.
+        marker=_MARKERS[place % len(_MARKERS)],
+        markevery=[len(band.x) - 1] if len(band.x) else [],
+        zorder=3,
+    )
+
+
+def _references(axes: Axes, task: Task, random_scores: Sequence[float]) -> None:
+    """Lines for random actions (their mean over the runs), the solved threshold and the known optimum."""
+    known = [score for score in random_scores if not math.isnan(score)]
+    if known:
+        level = sum(known) / len(known)
+        axes.axhline(level, color=_GREY, linestyle=":", linewidth=1.6, label=f"random actions: {level:.4g}")
+    if task.solved is not None:
+        axes.axhline(task.solved, color=_GREY, linestyle="--", linewidth=1.4, label=f"solved: {task.solved:.4g}")
+    if task.optimum is not None:
+        best = task.optimum.value
+        axes.axhline(best, color="black", linestyle="-.", linewidth=1.2, label=f"known optimum: {best:.4g}")
+
+
+def _label(axes: Axes, x: str, last: float) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+    from matplotlib.transforms import ScaledTranslation
+
+    axes.set_xlabel(X_AXES[x])
+    axes.set_ylabel(Y_AXIS)
+    if x != "wall_seconds":
+        # No tick where no run has been: the final score stands to the right of the last attempt.
+        ticks = MaxNLocator(integer=True).tick_values(0, last)
+        axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    # Below the axes, at a distance in inches, a legend hides no data and meets no label, however long it is.
+    below = axes.transAxes + ScaledTranslation(0, -0.55, axes.figure.dpi_scale_trans)
+    labels = axes.get_legend_handles_labels()[1]
+    if labels:
+        columns = 2 if all(len(line) < WIDE_LABEL for label in labels for line in label.split("\n")) else 1
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns)

@@ -1,0 +1,275 @@
+"""Policies as plain text maps: characters over a grid, or a table of weights."""
+
+from __future__ import annotations
+
+import math
+import string
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.extensions.plots.squares import Mark, marks
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension
+from policygen.quantities.text import to_text
+from policygen.tasks.spaces import Actuator
+
+MOST_DIMENSIONS = 4
+MOST_CELLS = 20_000  # more would scroll past unread
+LONGEST_LIST = 20  # bins of a single counted quantity that are listed one a line; more of them are folded into rows
+ARROWS = {"left": "←", "down": "↓", "right": "→", "up": "↑"}
+_GAP = "  "
+
+
+def policy_map(policy: Policy, width: int = 100) -> str:
+    """What a policy does, as lines of at most about `width` characters.
+
+    A table becomes a map of one character per cell (a number, where a continuous action has no named levels): the last
+    two dimensions lie inside a map, the first ones lay maps side by side. A linear policy becomes a table of weights,
+    terms down and outputs across.
+
+    Returns:
+        The lines, or "" where there is no map: a table of more than four dimensions or 20,000 cells.
+    """
+    draw = _MAPS.get(policy.kind)
+    return draw(policy, width) if draw is not None else ""
+
+
+def _table(policy: Any, width: int) -> str:
+    if not 1 <= len(policy.grid.dimensions) <= MOST_DIMENSIONS or policy.grid.size > MOST_CELLS:
+        return ""
+    several = len(policy.task.actuators) > 1
+    marked = marks(policy)
+    parts = []
+    for actuator, actions in action_grids(policy):
+        letters = alphabet(actuator, actions)
+        lines = [f"{actuator.name}:"] if several else []
+        lines += _map(policy, marked_texts(cell_texts(actions, letters), marked), width)
+        lines += _key(letters, tuple(dict.fromkeys(marked.values())), width)
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+# --- what maps and pictures share ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One action of an actuator: its number in the table, the symbol that stands for it, and its name."""
+
+    value: float
+    symbol: str
+    name: str
+
+
+def action_grids(policy: TablePolicy) -> list[tuple[Actuator, npt.NDArray[np.float64]]]:
+    """Every actuator with its number in each cell, an array of the grid's shape."""
+    columns = policy.actions.reshape(policy.grid.size, -1).astype(np.float64)
+    return [(actuator, columns[:, i].reshape(policy.grid.shape)) for i, actuator in enumerate(policy.task.actuators)]
+
+
+def alphabet(actuator: Actuator, actions: npt.NDArray[np.float64]) -> tuple[Letter, ...] | None:
+    """A symbol for each choice or named level; None where some of the `actions` are numbers without a name."""
+    if actuator.is_choice:
+        named_values = [(label, float(i)) for i, label in enumerate(actuator.labels)]
+    else:
+        # Actions are float32, levels are written with more digits.
+        named_values = [(name, float(np.float32(level))) for name, level in actuator.levels]
+        if not np.isin(actions, [value for _, value in named_values]).all():
+            return None
+    symbols = _symbols([name for name, _ in named_values])
+    return tuple(Letter(value, symbol, name) for (name, value), symbol in zip(named_values, symbols, strict=True))
+
+
+def cell_texts(actions: npt.NDArray[np.float64], letters: Sequence[Letter] | None) -> npt.NDArray[np.str_]:
+    """The symbol, or the number with three digits, of each cell; same shape as `actions`."""
+    # Adding 0.0 turns -0.0 into 0.0.
+    known = {letter.value: letter.symbol for letter in reversed(letters or ())}
+    values, where = np.unique(actions, return_inverse=True)
+    texts = np.array([known[v] if letters is not None else f"{v + 0.0:.3g}" for v in values.tolist()])
+    spread: npt.NDArray[np.str_] = texts[where].reshape(actions.shape)
+    return spread
+
+
+def marked_texts(texts: npt.NDArray[np.str_], marked: Mapping[int, Mark]) -> npt.NDArray[np.str_]:
+    """The texts of all cells, with marks in the place of actions that are never taken."""
+    if not marked:
+        return texts
+    flat = texts.ravel().astype(object)
+    for cell, mark in marked.items():
+        flat[cell] = mark.symbol
+    return flat.astype(np.str_).reshape(texts.shape)
+
+
+def _symbols(names: Sequence[str]) -> list[str]:
+    """Arrows for directions, numbers as they are, else one letter of each name, its first one where that is free."""
+    lowered = [name.lower() for name in names]
+    if all(name in ARROWS for name in lowered) and len(set(lowered)) == len(names):
+        return [ARROWS[name] for name in lowered]
+    if all(name.isdigit() for name in names):
+        return list(names)
+    initials = [name[:1] for name in lowered]
+    chosen: dict[int, str] = {i: c for i, c in enumerate(initials) if c.isalnum() and initials.count(c) == 1}
+    for i, name in enumerate(lowered):
+        if i not in chosen:
+            alike = [other for other in lowered if other[:1] == name[:1]]
+            # The l of full_left, the r of full_right.
+            telling = name.removeprefix(commonprefix(alike)) + name  # noqa: RUF071 - these are names, not paths
+            wanted = [c for c in telling + telling.upper() + string.ascii_letters + string.digits if c.isalnum()]
+            chosen[i] = next((c for c in wanted if c not in chosen.values()), str(i))
+    return [chosen[i] for i in range(len(names))]
+
+
+def quantity_label(policy: Policy, name: str) -> str:
+    """A quantity of the policy with the unit that its task states, `angle [rad]`; features have none."""
+    unit = next((o.unit for o in policy.task.observations if o.name == name), "")
+    return f"{name} [{unit}]" if unit else name
+
+
+def definitions(policy: Policy) -> list[str]:
+    """The features that decide what a policy does, the task's and its own, in order: `lean = angle + 0.25*spin`."""
+    return [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[str]:
+    dimensions = policy.grid.dimensions
+    if len(dimensions) == 1:
+        return _one_dimension(policy, texts, width)
+    *outer, down, across = dimensions
+    labels = [_bin_label(down, i) for i in range(down.bins)]
+    way = "down" if down.counts_integers else "up"
+    lines = [f"{quantity_label(policy, down.name)} {way}, {quantity_label(policy, across.name)} across"]
+    if outer:
+        lines[0] += f", one map for each {' and '.join(quantity_label(policy, d.name) for d in outer)}"
+    if not across.counts_integers:
+        lines += _wrapped(f"{across.name} ", [_bin_label(across, i) for i in range(across.bins)], width)
+    lines.append("")
+    margin = max(map(len, labels))
+    if way == "up":  # rows are counted from the top; quantities grow upwards, as in pictures
+        labels.reverse()
+        texts = np.flip(texts, axis=-2)
+    # With four dimensions each bin of the first one starts a new line of maps.
+    groups = list(np.ndindex(*[d.bins for d in outer[:-1]]))
+    for group in groups[::-1] if outer and not outer[0].counts_integers and len(outer) > 1 else groups:
+        facets = []
+        for bins in [(*group, i) for i in range(outer[-1].bins)] if outer else [()]:
+            heading = [f"{d.name}: {d.label(i)}" for d, i in zip(outer, bins, strict=True)]
+            facets += [[*heading, *body] for body in _bodies(texts[bins], width - margin - len(_GAP))]
+        left = [""] * (len(facets[0]) - len(labels)) + labels
+        lines += _side_by_side(left, facets, width)
+    return lines[:-1]
+
+
+def _bin_label(dimension: Dimension, index: int) -> str:
+    """The bin's number, which is what the policy's rows say, and the values it holds."""
+    label = dimension.label(index)
+    return label if dimension.counts_integers else f"{index}: {label}"
+
+
+def _one_dimension(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[str]:
+    (dimension,) = policy.grid.dimensions
+    name = quantity_label(policy, dimension.name)
+    if dimension.bins <= LONGEST_LIST or not dimension.counts_integers:
+        labels = [_bin_label(dimension, i) for i in range(dimension.bins)]
+        return [f"{name} down", "", *_side_by_side(labels, [[str(text) for text in texts]], width)[:-1]]
+    cell = max(map(len, texts.tolist()))
+    margin = len(str(dimension.bins)) + len(_GAP)
+    fitting = (width - margin) // (cell if cell == 1 else cell + 1)
+    per_row = next((n for n in (100, 50, 20) if n <= fitting and n < dimension.bins + 10), 10)
+    rows = math.ceil(dimension.bins / per_row)
+    padded = np.full(rows * per_row, " " * cell, dtype=texts.dtype)
+    padded[: len(texts)] = texts
+    (body,) = _bodies(padded.reshape(rows, per_row), per_row * (cell + 1))
+    labels = [str(row * per_row) for row in range(rows)]
+    return [f"{name}: the number at the left plus the one above", "", *_side_by_side(["", *labels], [body], width)[:-1]]
+
+
+def _bodies(texts: npt.NDArray[np.str_], room: int) -> list[list[str]]:
+    """A map of shape (rows, columns) as lines, bin numbers above; cut into several where `room` is too narrow."""
+    columns = texts.shape[1]
+    longest = max(map(len, texts.ravel().tolist()))
+    dense = longest == 1 and columns > 10
+    cell = 1 if dense else max(longest, len(str(columns - 1))) + 1
+    step = max(1, room // cell)
+    if dense and step < columns:
+        step = max(10, step // 10 * 10)
+    bodies = []
+    for start in range(0, columns, step):
+        stop = min(start + step, columns)
+        if dense:
+            header = "".join(str(i).ljust(10) for i in range(start, stop, 10)).rstrip()
+            rows = ["".join(row) for row in texts[:, start:stop].tolist()]
+        else:
+            header = " ".join(str(i).rjust(cell - 1) for i in range(start, stop))
+            rows = [" ".join(text.rjust(cell - 1) for text in row) for row in texts[:, start:stop].tolist()]
+        bodies.append([header, *rows])
+    return bodies
+
+
+def _side_by_side(left: Sequence[str], facets: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Facets of equal height in as many lines as `width` takes, each line with the labels at its left."""
+    margin = max(map(len, left))
+    room = max(len(line) for facet in facets for line in facet)
+    per_line = max(1, (width - margin) // (room + len(_GAP)))
+    lines = []
+    for start in range(0, len(facets), per_line):
+        for label, *parts in zip(left, *facets[start : start + per_line], strict=True):
+            lines.append(_GAP.join([label.ljust(margin), *(part.ljust(room) for part in parts)]).rstrip())
+        lines.append("")
+    return lines
+
+
+def _key(letters: Sequence[Letter] | None, marked: Sequence[Mark], width: int) -> list[str]:
+    """What the letters stand for; arrows and numbers speak for themselves."""
+    shown: list[Letter | Mark] = list(letters or ())
+    if all(letter.symbol in (letter.name, ARROWS.get(letter.name.lower())) for letter in shown):
+        shown = []
+    shown += marked
+    return ["", *_wrapped("", [f"{letter.symbol} = {letter.name}" for letter in shown], width)] if shown else []
+
+
+def _wrapped(start: str, items: Sequence[str], width: int) -> list[str]:
+    """A list in lines that break between items only."""
+    text = start + ", ".join(item.replace(" ", "\N{NO-BREAK SPACE}") for item in items)
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+
+
+# --- linear policies -------------------------------------------------------------------------------------------------
+
+
+def weight_rows(policy: LinearPolicy) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """The terms in words and their weights, shape (terms + 1, outputs); the last row is the constant."""
+    names = [to_text(term) for term in policy.terms]
+    return [*names, "constant"], np.vstack([policy.weights, policy.bias])
+
+
+def _weights(policy: LinearPolicy, width: int) -> str:
+    names, weights = weight_rows(policy)
+    outputs = [name for name, _ in policy.equations]
+    margin = max(map(len, [*names, "term"]))
+    texts = [[f"{weight + 0.0:.4g}" for weight in row] for row in weights.tolist()]
+    cell = max(len(text) for row in [outputs, *texts] for text in row)
+    step = max(1, (width - margin) // (cell + len(_GAP)))
+    blocks = []
+    for start in range(0, len(outputs), step):
+        lines = [
+            _GAP.join([name.ljust(margin), *(text.rjust(cell) for text in row[start : start + step])])
+            for name, row in zip(["term", *names], [outputs, *texts], strict=True)
+        ]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+# How each kind of policy is drawn as text; a kind that is not here has no map.
+_MAPS: dict[str, Callable[[Any, int], str]] = {"table": _table, "linear": _weights}

@@ -1,0 +1,298 @@
+"""Portraits of policies: maps of what a table does, and what the terms of a linear policy contribute."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import UsageError
+from policygen.extensions.plots.contributions import linear_figure
+from policygen.extensions.plots.maps import (
+    Letter,
+    action_grids,
+    alphabet,
+    cell_texts,
+    definitions,
+    marked_texts,
+    quantity_label,
+)
+from policygen.extensions.plots.planes import add_plane
+from policygen.extensions.plots.played import played
+from policygen.extensions.plots.remembered import draw_memory
+from policygen.extensions.plots.shades import MOST_TEXTS, NO_ACTION, shades, write_cells
+from policygen.extensions.plots.squares import Mark, marks
+from policygen.extensions.plots.style import Numbers, check_suffix, save, style
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension
+from policygen.tasks.spaces import Actuator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, SubFigure
+
+ROOM = (10.0, 7.5)  # inches that the cells of one actuator may take
+MOST_PER_LINE, MOST_LINES = 6, 6  # facets
+MOST_IN_STRIP = 25  # cells of a single dimension before it is folded
+CHARACTERS_PER_INCH, LINE = 12, 0.16  # of the definitions below a picture; inches a line
+
+
+def plot_policy(policy: Policy, path: str | Path) -> Path:
+    """Draw what a policy does into `path`: a map of a table's actions, or the contributions to a linear policy.
+
+    Where two observations decide, a map of their plane stands beside it; for a policy that remembers, what it
+    remembered over an episode.
+
+    Raises:
+        UsageError: the suffix is not known, or there is no picture of this kind of policy.
+        LogbookError: `path` cannot be written.
+    """
+    check_suffix(Path(path))
+    return save(policy_figure(policy), Path(path))
+
+
+def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
+    """The figure that `plot_policy` saves; see there for what it shows and what it raises.
+
+    Args:
+        alone: with the definitions of its features and the map of its plane; not needed where they stand beside it.
+    """
+    with style():
+        if policy.kind not in _FIGURES:
+            raise UsageError(f"there is no picture of a {policy.kind} policy")
+        episodes = played(policy) if policy.kind == "linear" or policy.reader.needed else []
+        figure: Figure = _FIGURES[policy.kind](policy, episodes)
+        if alone:
+            _define(figure, policy)
+            add_plane(figure, policy, episodes)
+        draw_memory(figure, policy)
+        return figure
+
+
+def _define(figure: Figure, policy: Policy) -> None:
+    """The features that the picture speaks of, below it, in a strip of their own: the cells keep their size."""
+    across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+    lines = [line for text in definitions(policy) for line in textwrap.wrap(text, across, subsequent_indent="    ")]
+    if not lines:
+        return
+    figure.set_figheight(figure.get_figheight() + LINE * len(lines) + 0.1)
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, family="monospace")
+
+
+@dataclass(frozen=True)
+class _Facet:
+    """One map within a picture: where its cells are in an array of the grid's shape, and what stands around it."""
+
+    index: tuple[Any, ...]
+    above: str = ""
+    beside: str = ""
+
+
+@dataclass(frozen=True)
+class _View:
+    """The part of a table that is drawn, and how it is laid out; the same for each actuator.
+
+    Attributes:
+        facets: in reading order, `per_line` in each line.
+        down, across: the dimensions inside a facet; `down` is None for a table of one dimension.
+        shape: rows and columns of cells inside a facet; a long single dimension is folded into rows.
+        cell: width and height of a cell, in inches.
+        notes: what is left out, one line each.
+    """
+
+    facets: tuple[_Facet, ...]
+    per_line: int
+    down: Dimension | None
+    across: Dimension
+    shape: tuple[int, int]
+    cell: tuple[float, float]
+    notes: tuple[str, ...]
+
+    @property
+    def lines(self) -> int:
+        """Lines of facets."""
+        return math.ceil(len(self.facets) / self.per_line)
+
+    @property
+    def panel(self) -> tuple[float, float]:
+        """Width and height of a facet, in inches."""
+        return self.cell[0] * self.shape[1], self.cell[1] * self.shape[0]
+
+
+def _view(policy: TablePolicy) -> _View:
+    """All of a table with up to four dimensions; of a larger one the four that split the actions most."""
+    dimensions = policy.grid.dimensions
+    shown = sorted(sorted(range(len(dimensions)), key=lambda i: -_splits(policy, i))[:4])
+    held = {i: d.bins // 2 for i, d in enumerate(dimensions) if i not in shown}
+    notes = [f"{_in_words(policy, i, at).replace(': ', ' held at ', 1)}" for i, at in held.items()]
+    outer, inner = shown[:-2], shown[-2:]
+    limits = (MOST_LINES, MOST_PER_LINE) if len(outer) == 2 else (MOST_LINES * MOST_PER_LINE,)
+    chosen = []
+    for i, most in zip(outer, limits, strict=False):
+        count = dimensions[i].bins
+        chosen.append(np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist())
+        if count > most:
+            notes.append(f"{most} of {count} bins of {dimensions[i].name} are shown")
+    if len(outer) == 2 and not dimensions[outer[0]].counts_integers:
+        chosen[0].reverse()  # like the rows inside a facet: quantities grow upwards
+    facets = []
+    for bins in itertools.product(*chosen):
+        at = {**held, **dict(zip(outer, bins, strict=True))}
+        index = tuple(at.get(i, slice(None)) for i in range(len(dimensions)))
+        above = _in_words(policy, outer[-1], bins[-1]) if bins and (len(bins) == 1 or bins[0] == chosen[0][0]) else ""
+        beside = _in_words(policy, outer[0], bins[0]) if len(bins) == 2 and bins[1] == chosen[1][-1] else ""
+        facets.append(_Facet(index, above, beside))
+    per_line = len(chosen[-1]) if chosen else 1
+    if len(outer) == 1:
+        per_line = math.ceil(per_line / math.ceil(per_line / 4))
+    down, across = ([None] * (2 - len(inner)) + [dimensions[i] for i in inner])[-2:]
+    assert across is not None
+    shape = (down.bins, across.bins) if down else (1, across.bins)
+    if down is None and across.bins > MOST_IN_STRIP:
+        columns = MOST_IN_STRIP * math.ceil(math.sqrt(across.bins) / MOST_IN_STRIP)
+        shape = (math.ceil(across.bins / columns), columns)
+    lines = math.ceil(len(facets) / per_line)
+    side = min(0.6, ROOM[0] / (shape[1] * per_line), ROOM[1] / (shape[0] * lines))
+    # Small tables get room for their labels.
+    cell = max(side, 3.0 / (shape[1] * per_line)), max(side, (2.5 if down else 0.5) / (shape[0] * lines))
+    return _View(tuple(facets), per_line, down, across, shape, cell, tuple(notes))
+
+
+def _splits(policy: TablePolicy, axis: int) -> float:
+    """Share of the lines along an axis of the grid that hold more than one action."""
+    lines = [np.moveaxis(actions, axis, 0) for _, actions in action_grids(policy)]
+    return float(np.any([(line != line[:1]).any(axis=0) for line in lines], axis=0).mean())
+
+
+def _in_words(policy: TablePolicy, axis: int, index: int) -> str:
+    dimension = policy.grid.dimensions[axis]
+    return f"{quantity_label(policy, dimension.name)}: {dimension.label(index)}"
+
+
+def _table_figure(policy: TablePolicy, episodes: Sequence[Trajectory]) -> Figure:
+    from matplotlib.figure import Figure
+
+    view = _view(policy)
+    grids = action_grids(policy)
+    width, height = view.panel[0] * view.per_line + 2.0, (view.panel[1] + 0.2) * view.lines + 1.5
+    figure = Figure(figsize=(max(width, 5.5), height * len(grids) + 0.3), layout="constrained")
+    title = f"{policy.task.name}: table policy over {', '.join(policy.grid.names)}"
+    lines = [line for text in (title, *view.notes) for line in textwrap.wrap(text, int(11 * figure.get_figwidth()))]
+    figure.suptitle("\n".join(lines), fontsize=11)
+    parts = figure.subfigures(len(grids), 1, squeeze=False).ravel()
+    marked = marks(policy)
+    for part, (actuator, actions) in zip(parts, grids, strict=True):
+        _draw_table(part, policy, view, actuator, (actions, marked))
+    return figure
+
+
+def _draw_table(
+    part: SubFigure, policy: TablePolicy, view: _View, actuator: Actuator, content: tuple[Numbers, Mapping[int, Mark]]
+) -> None:
+    actions, marked = content
+    letters = alphabet(actuator, actions)
+    texts = marked_texts(cell_texts(actions, letters), marked)
+    actions = actions.copy()
+    actions.ravel()[list(marked)] = np.nan  # no colour of an action where none is taken
+    colors, norm = shades(actuator)
+    longest = max(map(len, texts.ravel().tolist()))
+    fits = view.cell[0] >= 0.1 + 0.08 * longest and view.cell[1] >= 0.17
+    written = fits and len(view.facets) * math.prod(view.shape) <= MOST_TEXTS
+    places = part.subplots(view.lines, view.per_line, sharex=True, sharey=True, squeeze=False)
+    for axes in places.ravel()[len(view.facets) :]:
+        axes.set_visible(False)
+    for axes, facet in zip(places.ravel(), view.facets, strict=False):
+        block = _folded(actions[facet.index], view.shape, np.nan)
+        axes.pcolormesh(block, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5 if min(view.cell) > 0.1 else 0)
+        if written:
+            size = min(16.0, max(8.0, 25 * min(view.cell[1], view.cell[0] / longest)))
+            write_cells(axes, block, _folded(texts[facet.index], view.shape, ""), colors, norm, size=size)
+        axes.set_title(_broken(facet.above, view.panel[0]), fontsize=9)
+        beside = _broken(facet.beside, view.panel[1])
+        axes.annotate(beside, (1.04, 0.5), xycoords="axes fraction", rotation=270, va="center", fontsize=9)
+        axes.tick_params(length=2.5, labelsize=8)
+        axes.spines[:].set_visible(False)
+        axes.set_facecolor(NO_ACTION if marked else "white")
+    first = places[0, 0]
+    folded = view.down is None and view.shape[0] > 1
+    _bin_ticks(places, "x", None if folded else view.across, view.shape[1], view.panel[0])
+    if folded:
+        first.set_yticks(np.arange(view.shape[0]) + 0.5, [str(row * view.shape[1]) for row in range(view.shape[0])])
+    elif view.down is None:
+        first.set_yticks([])
+    else:
+        _bin_ticks(places, "y", view.down, view.shape[0], view.panel[1])
+        part.supylabel(quantity_label(policy, view.down.name), fontsize=10)
+    if view.down is None or view.down.counts_integers:
+        first.invert_yaxis()  # rows are counted from the top; quantities grow upwards
+    part.supxlabel(
+        quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
+        fontsize=10,
+    )
+    _explain(part, places, actuator, (letters, tuple(dict.fromkeys(marked.values()))))
+
+
+def _broken(text: str, inches: float) -> str:
+    """A facet's heading, name and values on a line each where they would be longer than the facet."""
+    return text.replace(": ", ":\n", 1) if len(text) > 13 * inches else text
+
+
+def _folded(block: npt.NDArray[Any], shape: tuple[int, int], fill: Any) -> npt.NDArray[Any]:
+    """A block as rows and columns of cells, padded at the end."""
+    padded = np.full(math.prod(shape), fill, dtype=block.dtype)
+    padded[: block.size] = block.ravel()
+    return padded.reshape(shape)
+
+
+def _bin_ticks(
+    places: npt.NDArray[Any], which: Literal["x", "y"], dimension: Dimension | None, count: int, inches: float
+) -> None:
+    """Edges between the cells, or numbers in their middle where a dimension counts; as many as there is room for."""
+    if dimension is None or dimension.counts_integers:
+        positions, labels = np.arange(count) + 0.5, [str(i) for i in range(count)]
+    else:
+        positions, labels = np.arange(1.0, count), [f"{edge:.3g}" for edge in dimension.edges]
+    high, wide = 0.17, 0.1 + 0.07 * max(map(len, labels), default=0)
+    upright = which == "x" and len(labels) * wide > inches
+    step = max(1, math.ceil(len(labels) * (wide if which == "x" and not upright else high) / inches))
+    first = places[0, 0]
+    (first.xaxis if which == "x" else first.yaxis).set_ticks(positions[::step], labels[::step])
+    for axes in places.ravel():
+        axes.tick_params(axis=which, labelrotation=90 if upright else 0)
+
+
+def _explain(
+    part: SubFigure,
+    places: npt.NDArray[Any],
+    actuator: Actuator,
+    shown: tuple[Sequence[Letter] | None, Sequence[Mark]],
+) -> None:
+    """A legend of the choices, or a colour bar with the named levels."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.patches import Patch
+
+    colors, norm = shades(actuator)
+    if not actuator.is_choice:
+        bar = part.colorbar(ScalarMappable(norm, colors), ax=places, label=actuator.name, fraction=0.05, pad=0.02)
+        if actuator.levels:
+            bar.set_ticks([level for _, level in actuator.levels], labels=[f"{n} ({v:g})" for n, v in actuator.levels])
+        return
+    handles = [
+        Patch(color=colors(norm(letter.value)), label=" ".join(dict.fromkeys((letter.symbol, letter.name))))
+        for letter in shown[0] or ()
+    ]
+    handles += [Patch(color=NO_ACTION, label=f"{mark.symbol} {mark.name}") for mark in shown[1]]
+    columns = math.ceil(len(handles) / 20)
+    part.legend(handles=handles, loc="outside right upper", title=actuator.name, ncols=columns, alignment="left")
+
+
+# How each kind of policy is drawn.
+_FIGURES: dict[str, Callable[[Any, Sequence[Trajectory]], Figure]] = {"table": _table_figure, "linear": linear_figure}

@@ -1,0 +1,50 @@
+"""The speed benchmark: what is compared, side by side in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from policygen.extensions.plots.speed.acting import linear, lookup, one_at_a_time, remembering
+from policygen.extensions.plots.speed.exported import exported_c
+from policygen.extensions.plots.speed.learning import learning
+from policygen.extensions.plots.speed.playing import (
+    buffer,
+    cartpole,
+    frozenlake,
+    hopper,
+    hopper_remembering,
+    refinement,
+)
+from policygen.extensions.plots.speed.rows import Missing, Row
+from policygen.extensions.plots.speed.running import help_text, overhead, prompt
+
+REPEATS = 7
+QUICK_REPEATS = 3
+
+Section = Callable[[int, bool], Iterator[Row | Missing]]
+SECTIONS: tuple[Section, ...] = (
+    lookup,
+    one_at_a_time,
+    remembering,
+    linear,
+    exported_c,
+    cartpole,
+    frozenlake,
+    hopper,
+    hopper_remembering,
+    refinement,
+    learning,
+    buffer,
+    prompt,
+    overhead,
+    help_text,
+)
+
+
+def run_all(*, quick: bool = False, sections: Sequence[Section] = SECTIONS) -> Iterator[Row | Missing]:
+    """Every comparison, one after the other; `quick` takes fewer repeats of smaller work and judges nothing."""
+    repeats = QUICK_REPEATS if quick else REPEATS
+    for section in sections:
+        for row in section(repeats, quick):
+            yield replace(row, judged=False) if quick and isinstance(row, Row) else row

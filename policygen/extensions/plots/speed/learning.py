@@ -1,0 +1,72 @@
+"""Speed of learning: Q-learning on many episodes at once, against a learner in plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from policygen.episodes.exact import finite_mdp
+from policygen.episodes.sampled import Sampler
+from policygen.episodes.trajectory import Actor
+from policygen.extensions.plots.speed.rows import Missing, Row, compared, faster, scaled
+from policygen.policies.table import TablePolicy
+from policygen.search.refine.lessons import board_of
+from policygen.search.refine.q import LearningBudget, discount_of, learnt
+from policygen.tasks.environments import make_env
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
+
+
+def plain_q_learning(task: Task, steps: int) -> None:
+    """What one would write first: one environment, one step, one entry of a list of lists at a time."""
+    env = make_env(task)
+    draw = random.Random(0)
+    states, actions = int(env.observation_space.n), int(env.action_space.n)  # type: ignore[attr-defined]
+    values = [[0.0] * actions for _ in range(states)]
+    state, _ = env.reset(seed=0)
+    for _ in range(steps):
+        row = values[state]
+        action = draw.randrange(actions) if draw.random() < 0.1 else row.index(max(row))
+        after, reward, terminated, truncated, _ = env.step(action)
+        row[action] += 0.1 * (float(reward) + 0.99 * (not terminated) * max(values[after]) - row[action])
+        state = env.reset()[0] if terminated or truncated else after
+    env.close()
+
+
+def learning(repeats: int, quick: bool) -> Iterator[Row | Missing]:
+    """A step of Q-learning on Taxi and on the large FrozenLake."""
+    yield _learning("taxi", repeats, quick)
+    yield _learning("frozenlake8x8", repeats, quick)
+
+
+def _learning(name: str, repeats: int, quick: bool) -> Row:
+    task = load_task(name)
+    mdp = finite_mdp(task)
+    assert mdp is not None
+    assert task.grid is not None
+    board = board_of(TablePolicy.from_actions(task, np.zeros(task.grid.size)), len(mdp.start))
+    sampler, episodes = Sampler(mdp, task.max_steps), 1_024 if quick else 32_768
+    played = list[int]()
+
+    def practice(actor: Actor, seeds: Sequence[int]) -> None:
+        played.append(int(sampler.play(actor, seeds).lengths.sum()))
+
+    def ours() -> None:
+        played.clear()
+        course = LearningBudget(practice, lambda first, count: range(first, first + count), episodes, discount_of(task))
+        for _ in learnt(board, course, np.random.default_rng(0)):
+            pass
+
+    few = 2_000 if quick else 20_000
+    row = compared(
+        f"Q-learning, {name}, {episodes:,} episodes, replays included",
+        ours,
+        partial(plain_q_learning, task, few),
+        "plain Python",
+        repeats=repeats,
+        bar=faster(20),
+    )
+    return scaled(row, sum(played) / few, f"{few:,} steps, per step")

@@ -1,0 +1,225 @@
+"""The statistics of a comparison: of scores over seeds, of differences over shared seeds, of many tests at once.
+
+After Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice": bootstrap intervals
+that resample the runs of each task (stratified), performance profiles, probability of improvement. What is compared is
+the mean everywhere: intervals, differences, tests and the order of contenders are of one quantity.
+Every figure is the same whenever it is computed: the resampling is seeded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policygen.extensions.plots.style import Numbers
+
+RESAMPLES = 5_000
+MOST_EXACT = 14  # differences whose signs are flipped in all 2^n ways
+FLIPS = 20_000  # random ones, where there are more
+LEVEL = 0.95
+POWER = 0.8
+MOST_SEEDS = 10_000
+
+Interval = tuple[float, float]
+
+
+def interval_over_seeds(values: Numbers) -> Interval | None:
+    """The 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of the mean over the runs of one task.
+
+    None for a single run; of a handful of runs it is too narrow rather than too wide.
+    """
+    if len(values) < 2:
+        return None
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0])
+    from scipy.stats import bootstrap
+
+    found = bootstrap(
+        (values,),
+        np.mean,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        confidence_level=LEVEL,
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def stratified_interval(
+    strata: Sequence[Numbers], statistic: Callable[[Sequence[Numbers]], Numbers]
+) -> Interval | None:
+    """The 95% percentile interval of a statistic over several tasks, resampling the runs within each.
+
+    Args:
+        strata: per task the values of its runs, shapes (runs of the task,).
+        statistic: of arrays of shape (resamples, runs of the task), one a task; gives shape (resamples,).
+
+    Returns:
+        None where no task has two runs.
+    """
+    if all(len(values) < 2 for values in strata):
+        return None
+    rng = np.random.default_rng(0)
+    samples = [values[rng.integers(len(values), size=(RESAMPLES, len(values)))] for values in strata]
+    low, high = np.percentile(statistic(samples), [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def mean_of_means(strata: Sequence[Numbers]) -> Numbers:
+    """The mean over tasks of the mean over runs; every task counts the same."""
+    result: Numbers = np.mean([np.mean(values, axis=-1) for values in strata], axis=0)
+    return result
+
+
+def probability_of_improvement(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
+    """The probability that a run of ours is better than one of theirs on a task drawn at random; ties count half.
+
+    Per task the share of all pairs of runs (the Mann-Whitney statistic), then the mean over tasks.
+    """
+    shares = [
+        np.mean((np.sign(np.subtract.outer(one, other)) + 1) / 2) for one, other in zip(ours, theirs, strict=True)
+    ]
+    return float(np.mean(shares))
+
+
+def sign_flip_p(differences: Sequence[Numbers]) -> float:
+    """The two-sided p-value of a permutation test: paired differences would as well have the other sign.
+
+    The statistic is the mean over tasks of the mean over pairs. All signs are tried up to 14 pairs (as
+    `scipy.stats.permutation_test` of paired samples does), 20,000 random ones beyond.
+    """
+    values = np.concatenate([np.asarray(d, dtype=np.float64) / len(d) for d in differences])
+    observed = abs(values.sum())
+    if not len(values) or observed == 0:
+        return 1.0
+    if len(values) <= MOST_EXACT:
+        bits = (np.arange(2 ** len(values))[:, None] >> np.arange(len(values))) & 1
+        sums = np.abs((1 - 2 * bits) @ values)
+        return float(np.mean(sums >= observed * (1 - 1e-12)))
+    signs = np.random.default_rng(0).integers(2, size=(FLIPS, len(values))) * 2 - 1
+    extreme = np.count_nonzero(np.abs(signs @ values) >= observed * (1 - 1e-12))
+    return float((extreme + 1) / (FLIPS + 1))
+
+
+def shuffle_p(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
+    """The two-sided p-value of a permutation test of runs that are not paired, shuffled within each task.
+
+    The statistic is the mean over tasks of the difference of means; 20,000 random shuffles.
+    """
+    rng = np.random.default_rng(0)
+    observed, shuffled = 0.0, np.zeros(FLIPS)
+    for one, other in zip(ours, theirs, strict=True):
+        both = np.concatenate([one, other])
+        orders = rng.permuted(np.tile(both, (FLIPS, 1)), axis=1)
+        observed += one.mean() - other.mean()
+        shuffled += orders[:, : len(one)].mean(axis=1) - orders[:, len(one) :].mean(axis=1)
+    extreme = np.count_nonzero(np.abs(shuffled) >= abs(observed) * (1 - 1e-12))
+    return float((extreme + 1) / (FLIPS + 1))
+
+
+def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | None) -> float:
+    """The two-sided p-value of the difference between runs and a mean published elsewhere; 1.0 for a single run.
+
+    Welch's t-test where the standard deviation and the number of runs are published, else Student's of our runs against
+    the mean as it stands. Where no run differs from another a t-test knows no error: then it is a sign test, 2/2^n.
+    """
+    from scipy.stats import ttest_1samp, ttest_ind_from_stats
+
+    n = len(scores)
+    if n < 2:
+        return 1.0
+    alike = float(np.ptp(scores)) <= 1e-9 * max(1.0, abs(mean))
+    if std and runs and runs > 1:
+        spread = 0.0 if alike else float(np.std(scores, ddof=1))
+        return float(ttest_ind_from_stats(float(scores.mean()), spread, n, mean, std, runs, equal_var=False).pvalue)
+    return 2.0 / 2**n if alike else float(ttest_1samp(scores, mean).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values corrected for being many (Holm 1979): each as a level at which its own test may be judged."""
+    order = np.argsort(p_values, kind="stable")
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        corrected[i] = largest
+    return corrected
+
+
+def fewest_pairs(level: float) -> int:
+    """The fewest pairs whose sign-flip test can come down to a level: of n pairs it gives 2/2^n or more."""
+    return max(1, math.ceil(round(math.log2(2 / level), 9)))
+
+
+def fewest_runs(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
+    """How many more runs of each, a task, the shuffle test needs to be able to come down to a level.
+
+    It gives 1/C(n + m, n) or more for a task with n and m runs, and their product for several; twice that where n is m,
+    since runs may then all change sides.
+    """
+    more = 0
+    while (1 + (ours == theirs)) / math.comb(ours + theirs + 2 * more, ours + more) ** tasks > level:
+        more += 1
+    return more
+
+
+def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
+    """Seeds with which a paired two-sided t-test finds a difference of this size 4 times of 5.
+
+    Args:
+        mean, std: of the differences over seeds, as observed; the answer is a guess as good as they are.
+        level: of the test.
+
+    Returns:
+        None where more than 10,000 would be needed, or there is no difference.
+    """
+    if mean == 0 or not math.isfinite(mean) or not math.isfinite(std):
+        return None
+    if std == 0:
+        return 2
+    effect = abs(mean) / std
+    if _power(effect, MOST_SEEDS, level) < POWER:
+        return None
+    low, high = 1, MOST_SEEDS  # the power grows with the seeds
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _power(effect, middle, level) >= POWER else (middle, high)
+    return high
+
+
+def _power(effect: float, seeds: int, level: float) -> float:
+    from scipy.stats import nct, t
+
+    if seeds < 2:
+        return 0.0
+    critical, shift = t.ppf(1 - level / 2, seeds - 1), effect * math.sqrt(seeds)
+    power = float(nct.sf(critical, seeds - 1, shift))
+    return power if math.isfinite(power) else 1.0  # far in the tail, where the series gives up
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Per threshold the share of runs above it, each task counting the same, and its interval; shapes (points,)."""
+
+    thresholds: Numbers
+    share: Numbers
+    low: Numbers
+    high: Numbers
+
+
+def performance_profile(strata: Sequence[Numbers], thresholds: Numbers) -> Profile:
+    """The share of runs that score more than each threshold, with a pointwise 95% stratified bootstrap interval."""
+    rng = np.random.default_rng(0)
+
+    def shares(samples: Sequence[Numbers]) -> Numbers:
+        per_task = [np.mean(values[..., None] > thresholds, axis=-2) for values in samples]
+        result: Numbers = np.mean(per_task, axis=0)
+        return result
+
+    resampled = [values[rng.integers(len(values), size=(1_000, len(values)))] for values in strata]
+    low, high = np.percentile(shares(resampled), [2.5, 97.5], axis=0)
+    return Profile(thresholds, shares(strata), low, high)

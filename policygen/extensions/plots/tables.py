@@ -1,0 +1,215 @@
+"""Runs side by side in a table: Markdown to read, LaTeX and HTML to print, CSV to compute with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from policygen.errors import PlaceError
+from policygen.extensions.plots.extended import without_extensions
+from policygen.extensions.plots.groups import Group, Member, each_once, grouped, read_member
+from policygen.extensions.plots.style import check_suffix
+from policygen.files import write_named
+from policygen.runs.logbook import Logbook
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandas.io.formats.style import Styler
+
+FORMATS = ("md", "csv", "tex", "html")
+
+_HEADER = (
+    "task",
+    "proposals",
+    "policy",
+    "seed",
+    "attempts",
+    "LLM calls",
+    "search episodes",
+    "final score",
+    "95% interval",
+    "final episodes",
+)
+
+
+def write_table(folders: Sequence[str | Path], path: str | Path) -> Path:
+    """Write `comparison` into a .md, .csv, .tex or .html file, as its suffix says; returns the path.
+
+    Raises:
+        UsageError: another suffix.
+        LogbookError: none of the folders is a finished run, or the file cannot be written.
+    """
+    path = Path(path)
+    check_suffix(path, FORMATS)
+    frame = comparison([Path(folder) for folder in folders])
+    write_named(path, _WRITERS[path.suffix.lower().removeprefix(".")](frame))
+    return path
+
+
+def comparison(folders: Sequence[Path]) -> pd.DataFrame:
+    """One row per run, by group and seed, then one for each group in which several finished runs found a policy.
+
+    An unfinished run has a row, but no score, and enters no mean. A run's interval is that of its final score over
+    episodes; a group's is a bootstrap over its runs. Numbers are not rounded; what there is not is missing.
+
+    Returns:
+        The columns `task`, `proposals`, `policy`, `what` (`run`, `unfinished run`, or what the mean is of, in words),
+        `seed`, `attempts`, `llm_calls`, `search_episodes`, `final_score`, `low`, `high` (95% interval), `exact` and
+        `final_episodes`.
+
+    Raises:
+        LogbookError: none of the folders is a finished run.
+    """
+    import pandas as pd
+
+    runs = [read_member(folder) for folder in each_once(folders)]
+    if not any(run.finished for run in runs):
+        folder = runs[0].folder
+        raise PlaceError(f"{folder} is not a finished run; finish it with: {Logbook(folder).way_on()}")
+    groups = sorted(grouped(without_extensions(runs)[0]), key=lambda group: (group.task, group.proposals, group.policy))
+    rows = []
+    for group in groups:
+        members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
+        rows += [{**_named(group), **_of_run(run)} for run in members]
+    rows += [{**_named(group), **_of_group(group)} for group in groups if len(group.averaged) > 1]
+    return pd.DataFrame(rows).convert_dtypes()
+
+
+def _named(group: Group[Member]) -> dict[str, Any]:
+    return {"task": group.task, "proposals": group.proposals, "policy": group.policy}
+
+
+def _of_run(run: Member) -> dict[str, Any]:
+    summary, final = run.summary, run.final
+    low, high = final.ci95 if final is not None and final.ci95 is not None else (None, None)
+    return {
+        "what": "run" if run.finished else "unfinished run",
+        "seed": run.config.seed,
+        "attempts": summary.attempts if summary is not None else None,
+        "llm_calls": summary.llm_calls if summary is not None else None,
+        "search_episodes": summary.episodes if summary is not None else None,
+        "final_score": final.mean if final is not None else None,
+        "low": low,
+        "high": high,
+        "exact": final.exact if final is not None else None,
+        "final_episodes": final.episodes if final is not None else None,
+    }
+
+
+def _of_group(group: Group[Member]) -> dict[str, Any]:
+    """Means over the finished runs; of the final score over those of them that found a policy, which the words say."""
+    score = group.final_score
+    low, high = score.ci95 if score is not None and score.ci95 is not None else (None, None)
+    left_out = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
+    words = [f"mean of {len(group.averaged) - group.without_policy} runs"]
+    words += [*group.extended, *(f"{count} {why} left out" for why, count in left_out.items() if count)]
+
+    def mean(name: str) -> float | None:
+        known = [getattr(run.summary, name) for run in group.averaged if run.summary is not None]
+        return float(np.mean(known)) if known else None
+
+    return {
+        "what": ", ".join(words),
+        "seed": None,
+        "attempts": mean("attempts"),
+        "llm_calls": mean("llm_calls"),
+        "search_episodes": mean("episodes"),
+        "final_score": score.mean if score is not None else None,
+        "low": low,
+        "high": high,
+        "exact": all(run.final.exact for run in group.averaged if run.final is not None) if score else None,
+        "final_episodes": None,
+    }
+
+
+# --- as text ---------------------------------------------------------------------------------------------------------
+
+
+def _is_mean(row: Any) -> bool:
+    return str(row.what).startswith("mean")
+
+
+def _readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table as people read it: numbers rounded, intervals in one column; all cells are texts."""
+    import pandas as pd
+
+    rows = [_row(row) for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False)]
+    return pd.DataFrame(rows, columns=list(_HEADER))
+
+
+def _row(row: Any) -> tuple[str, ...]:
+    mean = _is_mean(row)
+    digits = 4 if row.exact else 1
+    interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
+    score = "unfinished" if row.what == "unfinished run" else "no policy"
+    episodes = "" if row.final_episodes is None else str(row.final_episodes)
+    return (
+        row.task,
+        row.proposals,
+        row.policy,
+        row.what if mean else str(row.seed),
+        _count(row.attempts, 1 if mean else 0),
+        _count(row.llm_calls, 1 if mean else 0),
+        _count(row.search_episodes, 0),
+        f"{row.final_score:.{digits}f}" if row.final_score is not None else score,
+        f"{interval} over runs" if mean and interval else "exact" if row.exact and not mean else interval,
+        "-" if row.exact and not mean else episodes,
+    )
+
+
+def _count(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def as_markdown(frame: pd.DataFrame) -> str:
+    """A `comparison` as a Markdown table, means in bold."""
+    rows = [[_markdown(cell) for cell in row] for row in _readable(frame).to_numpy().tolist()]
+    for cells, row in zip(rows, frame.itertuples(), strict=True):
+        if _is_mean(row):
+            cells[0], cells[7] = f"**{cells[0]}**", f"**{cells[7]}**"
+    lines = [list(_HEADER), ["---"] * len(_HEADER), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\|*`<])", r"\\\1", " ".join(text.split()))
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV, in which a spreadsheet sees no formula."""
+    return str(frame.map(_as_cell).to_csv(index=False))
+
+
+def _as_cell(value: Any) -> Any:
+    """A value as a spreadsheet shows it: a text that it would take for a formula begins with an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def _as_latex(frame: pd.DataFrame) -> str:
+    table = _styled(frame, "latex").to_latex(hrules=True, convert_css=True)
+    return f"% needs \\usepackage{{booktabs}} and \\usepackage[T1]{{fontenc}}\n{table}"
+
+
+def _as_html(frame: pd.DataFrame) -> str:
+    # The identifier is a random one otherwise, and the same runs another file each time.
+    return str(_styled(frame, "html").set_uuid("runs").to_html(doctype_html=True, encoding="utf-8"))
+
+
+def _styled(frame: pd.DataFrame, language: str) -> Styler:
+    """The readable table with its texts escaped for a language, means in bold."""
+    bold = [_is_mean(row) for row in frame.itertuples()]
+    styled = _readable(frame).style.hide(axis="index")
+    styled = styled.format(escape=language).format_index(escape=language, axis="columns")
+    return styled.apply(lambda column: ["font-weight: bold" if b else "" for b in bold], subset=["task", "final score"])
+
+
+_WRITERS: dict[str, Callable[[pd.DataFrame], str]] = {
+    "md": as_markdown,
+    "csv": as_csv,
+    "tex": _as_latex,
+    "html": _as_html,
+}

@@ -1,0 +1,230 @@
+"""A drive from start to finish: a model plays episodes, and what it decided becomes a table that is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evaluate import evaluate
+from policygen.episodes.score import Score, engine_words, episode_seeds, sampled_score
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import UsageError
+from policygen.extensions.seats import session as seat
+from policygen.extensions.seats.driver import DriveCounts, Driver, StandIn
+from policygen.extensions.seats.driving_prompts import Questions, in_words
+from policygen.llm import Provider, read_spec
+from policygen.llm.retry import Wait
+from policygen.outgoing import redacted
+from policygen.policies.policy import BEST
+from policygen.policies.table import TablePolicy
+from policygen.runs.config import RunConfig
+from policygen.runs.reading import best_policy
+from policygen.runs.records import score_record
+from policygen.tasks.ablation import without_knowledge
+from policygen.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class DriveSettings:
+    """What a drive is told beside the settings that it shares with runs.
+
+    Attributes:
+        episodes: to play; their seeds depend on the run's seed alone, and the table's score has others.
+        memory: steps before the present one that the model is shown.
+        concurrency: questions under way at a time.
+        template: renders the request of a step instead of `drive.j2`.
+        table_episodes: fresh ones on which the table is scored, where there is no exact score.
+    """
+
+    episodes: int = 10
+    memory: int = 0
+    concurrency: int = 4
+    template: str | None = None
+    table_episodes: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveResult(seat.SessionResult):
+    """What a drive found and took; `drive.json` is its saved form.
+
+    Attributes:
+        shown: `bins` of the task's grid, or `numbers` of three digits where it has none.
+        episodes: that were played to their end, of as many as were `planned`; `driven` is their score.
+        table: the score of what became of the decisions, exact or on fresh episodes; None where there is no table.
+        cells_seen: cells of the `cells` in which the model chose; the others take `most_chosen`.
+        decision_seconds: of waiting for answers, for each step; `answer_seconds` for each answer.
+        tokens_per_episode, usd_per_episode: of the episodes played to their end; None where not known.
+        decisions: for each cell seen its bins, and how often each action was chosen in it, most often first.
+    """
+
+    task: str
+    gym_id: str
+    memory: int
+    concurrency: int
+    shown: str
+    planned: int
+    episodes: int = 0
+    driven: dict[str, Any] | None = None
+    returns: tuple[float, ...] = ()
+    table: dict[str, Any] | None = None
+    cells: int = 0
+    cells_seen: int = 0
+    most_chosen: str = ""
+    counts: DriveCounts = field(default_factory=DriveCounts)
+    decision_seconds: float = 0.0
+    answer_seconds: float = 0.0
+    tokens_per_episode: float | None = None
+    usd_per_episode: float | None = None
+    decisions: tuple[dict[str, Any], ...] = ()
+
+
+class Drive(seat.ModelSession[DriveResult]):
+    """One drive in its folder; `carry_out` plays it.
+
+    Args:
+        folder, tell: see `seat.Seat`.
+        on_episode: told of every episode that ends.
+
+    Raises:
+        UsageError: the provider cannot drive, a limit of cost cannot be held, or the folder holds something else.
+        TemplateError: a template is missing or broken.
+        LogbookError: the folder cannot be written, or another process works in it.
+    """
+
+    file, kind, same = "drive.json", "drive", ("task", "gym_id", "llm", "seed", "memory")
+
+    def __init__(
+        self,
+        task: Task,
+        config: RunConfig,
+        plan: DriveSettings,
+        folder: Path,
+        *,
+        on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+        tell: Callable[[Wait], None] = lambda wait: None,
+    ) -> None:
+        self.task = without_knowledge(task) if config.ablate == "knowledge" else task
+        self.plan = plan
+        provider = driver_of(self.task, config)
+        seat.check_price(provider, config, self.task)
+        questions = Questions(self.task, template=plan.template, memory=plan.memory, most=config.prompt_tokens)
+        begun = DriveResult(
+            llm=redacted(config.llm),
+            is_language_model=provider.is_language_model,
+            seed=config.seed,
+            task=self.task.name,
+            gym_id=self.task.gym_id,
+            memory=plan.memory,
+            concurrency=plan.concurrency,
+            shown="numbers" if self.task.grid is None else "bins",
+            planned=plan.episodes,
+        )
+        super().__init__(folder, config, provider, begun, concurrency=plan.concurrency, tell=tell)
+        self.driver = Driver(self.task, self.asker, questions, plan.memory, on_episode)
+        self.table: TablePolicy | None = None
+        self.score: Score | None = None
+        self._seeds = episode_seeds(config.seed, "driving", plan.episodes)
+
+    def _work(self) -> None:
+        with Simulator(self.task, self.config.step_timeout, vectorise=False) as simulator:
+            simulator.play(self.driver, self._seeds)
+
+    def _keep(self) -> None:
+        """The episodes, in the order of their seeds, and the table."""
+        self.driver.ended.sort(key=lambda trajectory: self._seeds.index(trajectory.seed))
+        if self.driver.ended:
+            buffer = ReplayBuffer(self.config.buffer_steps)
+            buffer.add(1, self.driver.ended)
+            buffer.save(self.folder / "episodes.npz")
+        self.table = table_of(self.driver)
+        if self.table is not None:
+            self.table.save(self.folder / BEST)
+
+    def _finish(self) -> None:
+        if self.table is not None:
+            self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", self.plan.table_episodes))
+
+    def _found(self) -> DriveResult:
+        driver, ledger, ended = self.driver, self.asker.ledger, self.driver.ended
+        chosen, grid, episodes = driver.most_chosen, self.task.grid, len(ended)
+        answers = driver.counts.asked + driver.counts.repairs - ledger.cached
+        tokens = ledger.tokens_in + ledger.tokens_out
+        return replace(
+            self._begun,
+            counts=replace(driver.counts),
+            concurrency=self.asker.concurrency,
+            episodes=episodes,
+            driven=score_record(sampled_score(ended, engine_words("copies", self.task))) if ended else None,
+            returns=tuple(trajectory.episode_return for trajectory in ended),
+            table=score_record(self.score) if self.score is not None else None,
+            cells=grid.size if grid is not None else 0,
+            cells_seen=len(driver.chosen),
+            most_chosen=in_words(self.task, chosen) if chosen is not None else "",
+            decision_seconds=driver.seconds / max(1, driver.counts.steps),
+            answer_seconds=ledger.llm_seconds / max(1, answers),
+            tokens_per_episode=tokens / episodes if episodes else None,
+            usd_per_episode=ledger.usd / episodes if episodes and ledger.usd is not None else None,
+            decisions=tuple(_decisions(driver)),
+        )
+
+
+def driver_of(task: Task, config: RunConfig) -> Provider:
+    """Who drives: a language model, or with `policy:FILE` a policy found before, which is none.
+
+    Raises:
+        UsageError: it cannot drive.
+    """
+    spec = read_spec(config.llm)
+    if spec.name == "policy":
+        if not spec.argument:
+            raise UsageError("write which policy drives: --llm policy:best.json, or policy:RUN")
+        policy = best_policy(Path(spec.argument))
+        ours, theirs = (
+            (t.observation_names, t.action_space, [(a.name, a.labels) for a in t.actuators])
+            for t in (task, policy.task)
+        )
+        if ours != theirs:
+            raise UsageError(
+                f"--llm {config.llm} is a policy for {policy.task.name}: it observes or does something else than "
+                f"{task.name}; name one found for {task.name}"
+            )
+        return StandIn(policy, config.llm)
+    if spec.name == "builtin":
+        raise UsageError(
+            "builtin proposes policies and decides no single step; let a policy found before drive, which needs no key "
+            "either: --llm policy:RUN or policy:best.json"
+        )
+    return seat.one_model(config, "drives")
+
+
+def table_of(driver: Driver) -> TablePolicy | None:
+    """The action chosen most often in every cell, of equals the one chosen first; elsewhere the one of all cells.
+
+    None where the task has no grid, or the model chose nothing.
+    """
+    grid, most = driver.task.grid, driver.most_chosen
+    if grid is None or most is None or not driver.chosen:
+        return None
+    actions = np.tile(np.array(most, np.float64), (grid.size, 1))
+    for cell, counts in driver.chosen.items():
+        actions[cell] = max(counts, key=lambda action: counts[action])
+    return TablePolicy.from_actions(driver.task, actions)
+
+
+def _decisions(driver: Driver) -> list[dict[str, Any]]:
+    grid = driver.task.grid
+    if grid is None:
+        return []
+    return [
+        {
+            "bins": dict(zip(grid.names, grid.bins_of(cell).tolist(), strict=True)),
+            "chosen": {in_words(driver.task, action): count for action, count in counts.most_common()},
+        }
+        for cell, counts in sorted(driver.chosen.items())
+    ]

@@ -1,0 +1,224 @@
+"""Smaller equations: terms, parts of expressions and digits that do not matter go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from policygen.errors import PolicygenError
+from policygen.extensions.simplify.contest import Contest
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.policies.rows import Rule
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.tree import (
+    NOTHING,
+    Call,
+    Name,
+    Node,
+    Number,
+    Previous,
+    constants,
+    with_constants,
+    with_plain_signs,
+)
+
+MOST_DIGITS, FEWEST_DIGITS = 4, 2  # more are seldom worth reading, and 1.5 is as easily read as 2
+Named = tuple[tuple[str, Node], ...]
+
+
+def simplify_numbers(contest: Contest) -> None:
+    """Leave out parts of expressions, then digits; what is accepted becomes the contest's current policy."""
+    for candidate in relative_scores(contest.current):
+        if size_of_expressions(candidate) < size_of_expressions(contest.current):
+            contest.accepts(candidate)
+    _drop_parts(contest)
+    _drop_digits(contest)
+
+
+def named_nodes(policy: Policy) -> Named:
+    """The expressions of a policy: its features, and its equations if it has any."""
+    return policy.lets + (policy.equations if isinstance(policy, LinearPolicy) else ())
+
+
+def with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
+    """The policy with other expressions in the same places; features that nothing needs any more are left out."""
+    count = len(policy.lets)
+    lets = tuple((name, node) for (name, _), node in zip(policy.lets, nodes[:count], strict=True))
+    changed: Policy
+    if isinstance(policy, LinearPolicy):
+        equations = tuple((name, node) for (name, _), node in zip(policy.equations, nodes[count:], strict=True))
+        changed = LinearPolicy(policy.task, lets, equations)
+    else:
+        assert isinstance(policy, TablePolicy)
+        changed = TablePolicy(policy.task, lets, policy.grid, policy.rules)
+    needed = {name for name, _ in changed.reader.needed}
+    return replace(changed, lets=tuple((name, node) for name, node in lets if name in needed))
+
+
+def size(node: Node) -> int:
+    """Number of names, numbers and operations."""
+    match node:
+        case Call("fixed", (inner,)):
+            return size(inner)
+        case Call(_, arguments):
+            return 1 + sum(map(size, arguments))
+        case Previous(_, start):
+            return 1 if start == NOTHING else 1 + size(start)
+    return 1
+
+
+def size_of_expressions(policy: Policy) -> int:
+    """Names, numbers and operations of all expressions."""
+    return sum(size(node) for _, node in named_nodes(policy))
+
+
+def relative_scores(policy: Policy) -> Iterator[Policy]:
+    """The same choices with the score of one label 0: what the others have more or less than it."""
+    if not isinstance(policy, LinearPolicy) or policy.task.action_space != "discrete":
+        return
+    for k in range(len(policy.equations)):
+        weights = policy.weights - policy.weights[:, k : k + 1]
+        bias = policy.bias - policy.bias[k]
+        nodes = [_sum(policy.terms, weights[:, i].tolist(), float(bias[i])) for i in range(len(policy.equations))]
+        yield with_nodes(policy, [*(node for _, node in policy.lets), *nodes])
+
+
+def _sum(terms: Sequence[Node], weights: Sequence[float], constant: float) -> Node:
+    total: Node | None = None
+    for term, weight in zip(terms, weights, strict=True):
+        if weight == 0:
+            continue
+        one = term if abs(weight) == 1 else Call("*", (Number(abs(weight)), term))
+        if total is None:
+            total = one if weight > 0 else Call("neg", (one,)) if one is term else Call("*", (Number(weight), term))
+        else:
+            total = Call("+" if weight > 0 else "-", (total, one))
+    if total is None:
+        return Number(constant)
+    return total if constant == 0 else Call("+" if constant > 0 else "-", (total, Number(abs(constant))))
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _drop_parts(contest: Contest) -> None:
+    """Replace expressions by parts of themselves, the largest savings first, until none can go."""
+    refused: set[tuple[str, Node]] = set()
+    changed = True
+    while changed and not contest.exhausted:
+        changed = False
+        policy = contest.current
+        named = named_nodes(policy)
+        options = [(size(node) - size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
+        for _, i, less in sorted(options, key=lambda option: -option[0]):
+            name = named[i][0]
+            if (name, less) in refused or contest.exhausted:
+                continue
+            nodes = [less if k == i else node for k, (_, node) in enumerate(named)]
+            candidate = _made(policy, nodes)
+            if candidate is not None and contest.accepts(candidate):
+                changed = True
+                break
+            refused.add((name, less))
+
+
+def _made(policy: Policy, nodes: Sequence[Node]) -> Policy | None:
+    """The policy with these expressions, or None where they make none."""
+    try:
+        return with_nodes(policy, nodes)
+    except PolicygenError:
+        return None
+
+
+def smaller(node: Node) -> Iterator[Node]:
+    """The expression with one operation replaced by one of its arguments."""
+    match node:
+        case Call("+", (left, right)):
+            yield from (left, right)
+        case Call("-", (left, right)):
+            yield left
+            yield Number(-right.value) if isinstance(right, Number) else Call("neg", (right,))
+        case Call("*", (left, right)):
+            yield from (part for part in (left, right) if not isinstance(part, Number))
+        case Call("/", (left, _)):
+            yield left
+        case Call("where", (_, yes, no)):
+            yield from (yes, no)
+        case Call("clip", (inner, _, _)):
+            yield inner
+        case Call("min" | "max" | "and" | "or" as function, arguments):
+            if len(arguments) > 2:
+                yield from (Call(function, arguments[:i] + arguments[i + 1 :]) for i in range(len(arguments)))
+            else:
+                yield from arguments
+        case Call("tanh" | "abs" | "sqrt" | "floor" | "atan" | "not" | "^", (inner, *_)):
+            yield inner
+        case Previous(name, start) if start != NOTHING:
+            yield Previous(name, NOTHING)
+    if (isinstance(node, Call | Previous) and not (isinstance(node, Call) and node.function == "fixed")) or isinstance(
+        node, Name
+    ):
+        yield Number(0.0)
+    if isinstance(node, Call) and node.function != "fixed":
+        for i, argument in enumerate(node.arguments):
+            for less in smaller(argument):
+                if less != Number(0.0):  # a sum without the term is smaller, and anything times 0 is 0
+                    yield Call(node.function, (*node.arguments[:i], less, *node.arguments[i + 1 :]))
+
+
+# --- digits ----------------------------------------------------------------------------------------------------------
+
+
+def _drop_digits(contest: Contest) -> None:
+    """Round all numbers to as few digits as will do, then each by itself."""
+    for digits in range(MOST_DIGITS, FEWEST_DIGITS - 1, -1):
+        rounded = with_digits(contest.current, digits)
+        if rounded is None or (rounded != contest.current and not contest.accepts(rounded)):
+            break
+    for i in range(len(_numbers(contest.current))):
+        rounded = with_digits(contest.current, FEWEST_DIGITS, only=i)
+        if rounded is not None and rounded != contest.current:
+            contest.accepts(rounded)
+
+
+def _numbers(policy: Policy) -> list[float]:
+    """The numbers of a policy that may be rounded: in expressions, its own edges, levels of its rows."""
+    found = [value for _, node in named_nodes(policy) for value in constants(node)]
+    levels = [not actuator.is_choice for actuator in policy.task.actuators]
+    if isinstance(policy, TablePolicy):
+        if policy.grid != policy.task.grid:
+            found += [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
+        found += [
+            value for rule in policy.rules for value, is_level in zip(rule.action, levels, strict=True) if is_level
+        ]
+    return found
+
+
+def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy | None:
+    """The policy with numbers of at most so many significant digits, or only number `only`; None if it is none then."""
+    values = [
+        float(f"{value:.{digits}g}") if only in (None, i) and np.isfinite(value) else value
+        for i, value in enumerate(_numbers(policy))
+    ]
+    rest = iter(values)
+    nodes = [with_plain_signs(with_constants(node, rest)) for _, node in named_nodes(policy)]
+    try:
+        changed = with_nodes(policy, nodes)
+        if isinstance(changed, TablePolicy):
+            grid, rules = changed.grid, changed.rules
+            if grid != policy.task.grid:
+                grid = Grid(tuple(Dimension(d.name, tuple(next(rest) for _ in d.edges)) for d in grid.dimensions))
+            if policy.task.has_numbers:
+                levels = [not actuator.is_choice for actuator in policy.task.actuators]
+                rules = tuple(
+                    Rule(rule.bins, tuple(next(rest) if own else v for v, own in zip(rule.action, levels, strict=True)))
+                    for rule in rules
+                )
+            changed = TablePolicy(policy.task, changed.lets, grid, rules)
+    except PolicygenError:  # edges that are the same, a level out of range
+        return None
+    return changed

@@ -1,0 +1,309 @@
+"""What a sweep is to run: cells, the products they come from, and the manifest in the sweep's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from policygen.errors import PlaceError, UsageError, explain
+from policygen.extensions.sweeps.suites import PROTOCOL, Suite, find_suite, load_suite
+from policygen.files import check_mark, check_name, damaged, find_resource, mark, read_plain, toml_of, write_atomically
+from policygen.llm import prompt_folders, reads_prompts
+from policygen.tasks.trust import check_id
+
+MANIFEST = "sweep.toml"
+_REMEDY = "restore it from a copy, or begin the sweep again with the same --out: finished runs are kept"
+_LARGEST = 16 * 2**20
+_MOST_SEEDS = 100_000
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SweepEntry(_Frozen):
+    """A task of a sweep, with what its suite says of it."""
+
+    task: str
+    suite: str = ""
+    run: dict[str, Any] = {}
+    max_steps: int | None = Field(default=None, ge=1)
+
+    @field_validator("run")
+    @classmethod
+    def _protocol_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
+        # A folder may come from a stranger: it chooses no server that gets a key.
+        if other := [name for name in value if name not in PROTOCOL]:
+            raise ValueError(f"a suite does not state {other[0]}")
+        return value
+
+
+class Product(_Frozen):
+    """What one command asked for: every task with every model, template and seed.
+
+    A template of "" is the one that the kind of policy has.
+    """
+
+    tasks: tuple[SweepEntry, ...] = Field(min_length=1)
+    llms: tuple[str, ...] = Field(min_length=1)
+    templates: tuple[str, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field(min_length=1)
+
+
+class Limits(_Frozen):
+    """What all runs of a sweep may spend together on language models; None is no limit."""
+
+    max_calls: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_usd: float | None = Field(default=None, ge=0)
+
+    def more(self, other: Limits) -> Limits:
+        """These limits, with those of `other` that are stated in their place."""
+        return Limits(**{**self.model_dump(), **other.model_dump(exclude_none=True)})
+
+
+class SweepPlan(_Frozen):
+    """A sweep: its products, the settings (`NAME=VALUE`) of all its runs, and its limits."""
+
+    products: tuple[Product, ...] = Field(min_length=1)
+    settings: tuple[str, ...] = ()
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of a sweep; `key` names its folder."""
+
+    key: str
+    entry: SweepEntry
+    llm: str
+    template: str
+    seed: int
+
+    @property
+    def row(self) -> str:
+        """The cell without its seed, in words."""
+        return ", ".join(filter(None, (self.entry.task, self.llm, self.template)))
+
+
+def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[str], seeds: Sequence[int]) -> Product:
+    """What a command asks for: `names` are tasks, suites, and tasks of suites (`SUITE:TASK`); each task is run once.
+
+    Raises:
+        UsageError: a suite is malformed, or has no such task; or see `check_name`.
+    """
+    for text in (*names, *llms, *templates):
+        check_name(text)
+    entries: dict[str, SweepEntry] = {}
+    for name in names:
+        for entry in _entries(name):
+            entries.setdefault(entry.task, entry)
+    return Product(
+        tasks=tuple(entries.values()),
+        llms=tuple(dict.fromkeys(llms)) or ("builtin",),
+        templates=tuple(dict.fromkeys(templates)) or ("",),
+        seeds=tuple(dict.fromkeys(seeds)),
+    )
+
+
+def protocols(plan: SweepPlan) -> list[str]:
+    """What suites bring to their runs and no setting of the plan replaces, a line a suite: `suite quick: episodes 10`.
+
+    What only some of its tasks have is said to be there, and where it is shown.
+    """
+    stated = {text.partition("=")[0].strip() for text in plan.settings}
+    suites: dict[str, dict[str, dict[str, Any]]] = {}
+    for entry in (entry for product in plan.products for entry in product.tasks if entry.suite):
+        brought = {name: value for name, value in entry.run.items() if name not in stated}
+        limit = {"max_steps": entry.max_steps} if entry.max_steps is not None else {}
+        suites.setdefault(entry.suite, {})[entry.task] = {**brought, **limit}
+    lines = []
+    for suite, tasks in suites.items():
+        common = [pair for pair in next(iter(tasks.values())).items() if all(pair in t.items() for t in tasks.values())]
+        words = [", ".join(f"{name} {value}" for name, value in common)] if common else []
+        own = dict.fromkeys(name for brought in tasks.values() for name in brought if name not in dict(common))
+        words += [f"{' and '.join(own)} task by task (policygen tasks {suite})"] if own else []
+        lines += [f"suite {suite}: {'; '.join(words)}"] if words else []
+    return lines
+
+
+def idle_templates(plan: SweepPlan) -> bool:
+    """Whether several templates are to be compared, and no provider of theirs reads a prompt."""
+    return any(len(one.templates) > 1 and not any(map(reads_prompts, one.llms)) for one in plan.products)
+
+
+def _entries(name: str) -> Iterator[SweepEntry]:
+    first, _, task = name.partition(":")
+    if find_suite(name) is not None:
+        first, task = name, ""
+    elif not task or find_suite(first) is None:
+        yield SweepEntry(task=name)
+        return
+    suite = load_suite(first)
+    if task and task not in suite.tasks:
+        raise UsageError(f"{name}: suite {suite.name} has no task `{task}`; it has {', '.join(suite.tasks)}")
+    for one in (task,) if task else suite.tasks:
+        yield SweepEntry(task=one, suite=suite.name, run=_settings(suite, one), max_steps=suite.max_steps.get(one))
+
+
+def _settings(suite: Suite, task: str) -> dict[str, Any]:
+    kind = suite.policy.get(task)
+    return dict(suite.run) if kind is None else {**suite.run, "policy": kind}
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Seeds as they are written: `10` is 0 to 9, `100..109` both ends included, `1,5,7` a list (also of ranges).
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    wrong = UsageError(f"--seeds {text}: write how many, as in 10, a range, as in 100..109, or a list, as in 1,5,7")
+    if text.isdecimal():
+        count = int(text)
+        if not 1 <= count <= _MOST_SEEDS:
+            raise UsageError(f"--seeds {text}: at least one and at most {_MOST_SEEDS:,} seeds, please")
+        return tuple(range(count))
+    seeds: list[int] = []
+    for part in filter(None, text.split(",")):
+        found = re.fullmatch(r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*)?", part)
+        if found is None:
+            raise wrong
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not first <= last < first + _MOST_SEEDS:
+            raise wrong
+        seeds += range(first, last + 1)
+    if not seeds:
+        raise wrong
+    return tuple(dict.fromkeys(seeds))
+
+
+def cells_of(plan: SweepPlan) -> list[Cell]:
+    """All cells, each once, in the order of the products: all tasks under the first seed, then under the next.
+
+    Raises:
+        UsageError: two products want the same cell under different protocols.
+    """
+    found: dict[str, Cell] = {}
+    for product in plan.products:
+        axes = (product.seeds, product.llms, product.templates, product.tasks)
+        for seed, llm, template, entry in itertools.product(*axes):
+            cell = Cell(_key(entry.task, llm, template, seed), entry, llm, template, seed)
+            earlier = found.setdefault(cell.key, cell)
+            if (earlier.entry.run, earlier.entry.max_steps) != (entry.run, entry.max_steps):
+                raise UsageError(
+                    f"{entry.task} is in the sweep already, {_from(earlier.entry)}, and not {_from(entry)}; "
+                    "choose another --out"
+                )
+    return list(found.values())
+
+
+def _from(entry: SweepEntry) -> str:
+    return f"as suite {entry.suite} runs it" if entry.suite else "as it is run by itself"
+
+
+def _key(task: str, llm: str, template: str, seed: int) -> str:
+    """The name of a cell's folder: readable, and another one for every other cell."""
+    parts = [task, llm.replace(":", "-", 1), *filter(None, [template])]
+    plain = [re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("._-")[:60] for part in parts]
+    if plain != parts:  # something could not be written as it is: tell it apart by a digest
+        plain.append(hashlib.sha256("\n".join(parts).encode()).hexdigest()[:6])
+    return "-".join([*filter(None, plain), f"s{seed}"])
+
+
+def check_vouched(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> None:
+    """Refuse what only a suite's file or the manifest in `folder` names: modules to import, folders to write into.
+
+    Args:
+        typed: what the user has named on the command line.
+
+    Raises:
+        UsageError: there is such a name; the message says what to do.
+    """
+    products = typed.products if typed is not None else ()
+    tasks = {entry.task for product in products for entry in product.tasks if not entry.suite}
+    llms = {llm for product in products for llm in product.llms}
+    for product in plan.products:
+        for entry in product.tasks:
+            if entry.task not in tasks and find_resource("envs", entry.task, ".toml") is None:
+                check_id(entry.task, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
+        for llm in product.llms:
+            if llm not in llms and (into := prompt_folders(llm)):
+                # Written otherwise it was hidden, and not typed by the user once.
+                remedy = "if you know it, add --trust" if llm == f"manual:{into[0]}" else "do not use this manifest"
+                raise UsageError(
+                    f"{folder / MANIFEST} would write prompts into {into[0]}: a file may not choose where; {remedy}"
+                )
+
+
+# --- the manifest ----------------------------------------------------------------------------------------------------
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is a sweep's."""
+    return (folder / MANIFEST).is_file()
+
+
+def read_plan(folder: Path) -> SweepPlan:
+    """What the manifest of a sweep says.
+
+    Raises:
+        LogbookError: it is missing or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        record = toml_of(read_plain(path, _LARGEST))
+    except FileNotFoundError:
+        raise PlaceError(f"{folder} is not a sweep's folder (it has no {MANIFEST})") from None
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, error, _REMEDY) from None
+    check_mark(record, path, "sweep", _REMEDY)
+    try:
+        plan = SweepPlan.model_validate({key: value for key, value in record.items() if key != "format"})
+    except ValidationError as error:
+        raise damaged(path, explain(error), _REMEDY) from None
+    # Settings pass for the user's own words, and an address is never among those that a sweep writes down.
+    if any(text.partition("=")[0].strip() in ("base_url", "llm", "task") for text in plan.settings):
+        raise damaged(path, "its settings name a server, a provider or a task", _REMEDY)
+    return plan
+
+
+def write_plan(folder: Path, plan: SweepPlan) -> None:
+    """Write the manifest.
+
+    Raises:
+        LogbookError: it cannot be written.
+    """
+    record: Mapping[str, Any] = {**mark("sweep"), **plan.model_dump(mode="json", exclude_none=True)}
+    write_atomically(folder / MANIFEST, tomli_w.dumps(record))
+
+
+def extended(plan: SweepPlan, asked: SweepPlan, folder: Path) -> SweepPlan:
+    """A sweep that is asked for again, perhaps with more tasks, models, templates or seeds, or larger limits.
+
+    Raises:
+        UsageError: its runs have other settings.
+    """
+    if set(plan.settings) != set(asked.settings):
+        raise UsageError(
+            f"{folder} is a sweep with other settings ({', '.join(plan.settings) or 'none'}); choose another --out"
+        )
+    products = plan.products if asked.products[0] in plan.products else (*plan.products, *asked.products)
+    return SweepPlan(products=products, settings=plan.settings, limits=plan.limits.more(asked.limits))
+
+
+def cell_folders(folder: Path) -> list[Path]:
+    """The run folders of a sweep that were begun, in the order of its cells.
+
+    Raises:
+        LogbookError: it is not a sweep's folder, or its manifest is damaged.
+    """
+    keys = [cell.key for cell in cells_of(read_plan(folder))]
+    return [folder / key for key in keys if (folder / key / "config.toml").is_file()]

@@ -1,0 +1,178 @@
+"""What a sweep shows while it works: a live table on a terminal, a line per finished run elsewhere; and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from collections.abc import Iterator
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from policygen.extensions.sweeps.conduct import Sweep
+from policygen.extensions.sweeps.shared_budget import spent_so_far
+from policygen.extensions.sweeps.worker import CellResult, Event, Note
+from policygen.llm import prompt_folders
+from policygen.outgoing import shown
+from policygen.progress import duration
+
+MOST_ROWS = 40  # of the live table; those of runs at work come first
+_LONGEST = 200
+
+
+class SweepTerminal:
+    """Shows a sweep; call it with every event.
+
+    Args:
+        live: whether to draw the table; by default when standard output is a terminal.
+    """
+
+    def __init__(self, sweep: Sweep, *, live: bool | None = None) -> None:
+        self._sweep = sweep
+        self._console = Console(markup=False, emoji=False, highlight=False)
+        self._is_live = self._console.is_terminal if live is None else live
+        self._begun = time.monotonic()
+        self._view: Live | None = None
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Draw the table while the sweep is conducted."""
+        if not self._is_live:
+            yield
+            return
+        self._view = Live(console=self._console, refresh_per_second=2, get_renderable=self._table)
+        try:
+            with self._view:
+                yield
+        finally:
+            self._view = None
+
+    def __call__(self, event: Event) -> None:
+        """Print a line for a run that came to its end, and for a warning."""
+        if isinstance(event, CellResult):
+            self._print(self._line(event))
+        elif isinstance(event, Note):
+            self._print(f"{event.key}: {event.sentence}")
+
+    def _print(self, line: str) -> None:
+        line = shown(line)
+        if self._view is not None:
+            self._view.console.print(Text(line, no_wrap=True, overflow="ellipsis"))
+        else:
+            with contextlib.suppress(BrokenPipeError):
+                click.echo(line)
+
+    def _line(self, outcome: CellResult) -> str:
+        sweep = self._sweep
+        number = len(sweep.skipped) + len(sweep.outcomes)
+        words = f"{outcome.score:.6g}" if outcome.score is not None else outcome.state
+        if outcome.sentence:
+            words += f": {outcome.sentence[:_LONGEST]}"
+        took = f"  ({duration(outcome.seconds)})" if outcome.seconds is not None else ""
+        return f"{number:>4}/{len(sweep.cells)}  {outcome.key}: {words}{took}{self._left()}"
+
+    def _left(self) -> str:
+        """How long the rest will take, if it takes as long as what is done."""
+        sweep = self._sweep
+        done = len(sweep.of_state("finished")) + len(sweep.of_state("failed"))
+        if not done or not sweep.left:
+            return ""
+        elapsed = time.monotonic() - self._begun
+        # What runs at work have done already counts as a part of them.
+        begun = sum(min(1.0, run.attempt / max(1, run.planned)) for run in sweep.running.values())
+        return f", about {duration(max(0.0, sweep.left - begun) * elapsed / (done + begun))} left"
+
+    def _table(self) -> Table:
+        sweep = self._sweep
+        rows: dict[str, list[str]] = {}
+        for cell in sweep.cells:
+            rows.setdefault(cell.row, []).append(cell.key)
+        busy = {name for name, keys in rows.items() if any(key in sweep.running for key in keys)}
+        chosen = list(rows) if len(rows) <= MOST_ROWS else sorted(rows, key=lambda name: name not in busy)[:MOST_ROWS]
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        for heading in ("task", "done", "mean so far", "at work"):
+            table.add_column(heading, no_wrap=True, overflow="ellipsis")
+        for name in chosen:
+            table.add_row(*map(Text, self._row(name, rows[name])))
+        done = len(sweep.skipped) + len(sweep.of_state("finished"))
+        table.add_section()
+        failed = len(sweep.of_state("failed"))
+        total = f"{done}/{len(sweep.cells)}" + (f", {failed} failed" if failed else "")
+        elapsed = duration(time.monotonic() - self._begun)
+        table.add_row("all", total, "", f"{elapsed}{self._left()}", style="bold")
+        return table
+
+    def _row(self, name: str, keys: list[str]) -> tuple[str, ...]:
+        sweep = self._sweep
+        scores = [score for key in keys if (score := self._score(key)) is not None]
+        work = [sweep.running[key] for key in keys if key in sweep.running]
+        seeds = []
+        for run in work:
+            best = "" if run.best is None else f", {run.best:.4g}"
+            seeds.append(f"seed {run.key.rpartition('-s')[2]}: {run.attempt}/{run.planned}{best}")
+        failed = sum(key in sweep.outcomes and sweep.outcomes[key].state == "failed" for key in keys)
+        done = f"{len(scores)}/{len(keys)}" + (f", {failed} failed" if failed else "")
+        return shown(name), done, f"{np.mean(scores):.5g}" if scores else "", "  ".join(seeds)
+
+    def _score(self, key: str) -> float | None:
+        if key in self._sweep.skipped:
+            return self._sweep.skipped[key]
+        outcome = self._sweep.outcomes.get(key)
+        return outcome.score if outcome is not None else None
+
+
+def way_on(sweep: Sweep) -> str:
+    """The command that goes on with a sweep, with all options that its manifest does not keep."""
+    words = ["policygen", "resume", str(sweep.folder)]
+    for text in sweep.again:  # no manifest says them: where a key goes, for one, is the user's to say
+        name, _, value = text.partition("=")
+        words += ["--base-url", value.strip()] if name.strip() == "base_url" else ["--set", text]
+    words += [word for llm in sweep.typed.values() if "@http" in llm for word in ("--llm", llm)]
+    # The user named the module, or the folder for prompts.
+    named = any(":" in cell.entry.task or prompt_folders(cell.llm) for cell in sweep.cells)
+    words += ["--trust"] * (sweep.trust or named)
+    words += ["--cache", str(sweep.cache)] if sweep.cache is not None else []
+    words += [word for name in sweep.track for word in ("--track", name)]
+    return " ".join(filter(None, (shlex.join(words), sweep.place)))
+
+
+def closing_words(sweep: Sweep) -> list[str]:
+    """What became of a sweep, and what to do next, as lines."""
+    done = sweep.of_state("finished")
+    failed, short = sweep.of_state("failed"), sweep.of_state("out of budget")
+    parts = [f"{len(done)} of {len(sweep.cells)} runs finished"]
+    if sweep.skipped:
+        parts.append(f"{len(sweep.skipped)} were finished before")
+    if failed:
+        parts.append(f"{len(failed)} failed")
+    open_ones = len(sweep.cells) - len(sweep.skipped) - len(done) - len(failed)
+    if open_ones:
+        parts.append(f"{open_ones} are not finished")
+    lines = [", ".join(parts) + _spending(sweep)]
+    lines += [f"failed: {outcome.key}: {outcome.sentence}" for outcome in failed]
+    reason = next((outcome.sentence for outcome in short if not outcome.sentence.startswith("not begun")), "")
+    if short:
+        limits = sweep.plan.limits.model_dump(exclude_none=True)
+        options = {f"--{name.replace('_', '-')}": max(1, 2 * value) for name, value in limits.items()}
+        used = [f"{option} {value}" for option, value in options.items() if option in reason or not reason]
+        lines.append(f"{reason or 'the budget is used'}; go on with more: {' '.join([way_on(sweep), *used])}")
+    elif open_ones or failed:
+        lines.append(f"go on with: {way_on(sweep)}")
+    if sweep.whole:
+        lines.append(f"compare them with: policygen compare {shlex.quote(str(sweep.folder))}")
+    return lines
+
+
+def _spending(sweep: Sweep) -> str:
+    spent = spent_so_far(sweep.folder).values()
+    if not spent:
+        return ""
+    calls, tokens, usd = (list(column) for column in zip(*spent, strict=True))
+    costs = [cost for cost in usd if cost is not None]
+    price = f"${sum(costs):.4f}" if len(costs) == len(usd) else "cost unknown"
+    return f"; {sum(calls):,} calls, {sum(tokens):,} tokens, {price}"

@@ -1,0 +1,327 @@
+"""One cell of a sweep carried out, and the process that carries out one after the other."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import socket
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal
+
+from policygen.episodes.score import kind_of_episodes
+from policygen.errors import PolicygenError
+from policygen.extensions.sweeps.plan import Cell, Limits
+from policygen.extensions.sweeps.shared_budget import SharedBudget, SharedBudgetExhausted, SharedLedger
+from policygen.extensions.trackers import trackers
+from policygen.llm import read_spec, specs_of
+from policygen.llm.cache import Cache
+from policygen.llm.retry import Wait
+from policygen.proposers.make import make_proposer
+from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets
+from policygen.runs.listeners import Activity, Listener, Steered, Watched
+from policygen.runs.lock import InUse, RunLock
+from policygen.runs.logbook import Logbook
+from policygen.runs.records import Summary
+from policygen.runs.state import Attempt
+from policygen.search.resume import resume
+from policygen.search.run import Run, carry_out, start
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
+
+SECONDS_TO_LET_GO = 120.0
+
+State = Literal["finished", "failed", "interrupted", "out of budget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A cell to carry out in a sweep's folder.
+
+    Attributes:
+        settings: `NAME=VALUE` of all runs; what `again` names goes to runs that were begun before as well.
+        llm_from, settings_from: the file that chose the cell's model, and the settings; empty where the user did.
+        trust: see `policygen.tasks.load.load_task`.
+        track: names of trackers that its run is written for.
+    """
+
+    cell: Cell
+    folder: Path
+    settings: tuple[str, ...]
+    limits: Limits
+    again: tuple[str, ...] = ()
+    trust: bool = False
+    cache: Path | None = None
+    track: tuple[str, ...] = ()
+    llm_from: str = ""
+    settings_from: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a cell is: attempts so far, those planned, and the best score."""
+
+    key: str
+    attempt: int
+    planned: int
+    best: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence about a cell: a warning, or what it waits for."""
+
+    key: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What became of a cell: its final score where it has one, or why it did not end, in a sentence.
+
+    `seconds` is None where nobody measured how long it took, as in a run that was told to break off.
+    """
+
+    key: str
+    state: State
+    sentence: str = ""
+    score: float | None = None
+    seconds: float | None = None
+
+
+Event = Progress | Note | CellResult
+Tell = Callable[[Event], None]
+
+
+def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> tuple[Task, RunConfig]:
+    """The task and the settings of a cell's run.
+
+    Raises:
+        UsageError: the task cannot be loaded, or a setting is wrong.
+    """
+    task = _task(cell.entry.task, trust)
+    if cell.entry.max_steps is not None:
+        task = replace(task, max_steps=cell.entry.max_steps)
+    options = {"llm": cell.llm, "template": cell.template or None, "seed": cell.seed}
+    config = effective_config(task, cell.entry.task, suite=cell.entry.run, assignments=settings, options=options)
+    return task, config
+
+
+@functools.lru_cache(maxsize=64)
+def _task(name: str, trust: bool) -> Task:
+    return load_task(name, trust=trust)
+
+
+def begin(order: Order) -> Run:
+    """The run of a cell, new or as it was left; it spends from the sweep's purse, if it asks a language model.
+
+    Raises:
+        PolicygenError: it cannot be begun or resumed.
+    """
+    cell, folder = order.cell, order.folder / order.cell.key
+    if (folder / "config.toml").exists():
+        told = list(order.again)  # and what the user named, which is then no file's word
+        if not order.llm_from and any(read_spec(one).address for one in specs_of(cell.llm)):
+            told.append(f"llm={cell.llm}")
+        told += [text for text in order.settings if text.startswith("extra_body") and not order.settings_from]
+        run = resume(folder, assignments=told, trust=order.trust)
+    else:
+        task, config = config_of(cell, (*order.settings, *order.again), trust=order.trust)
+        trusted = config.trusted() if order.trust else _with_sources(config, order)
+        run = start(task, trusted, order.folder, name=cell.key, trust=order.trust)
+    try:
+        run.cache = Cache(order.cache) if order.cache is not None else None
+        if run.proposer.is_language_model:
+            if order.limits.max_usd is not None and run.config.max_usd is None:
+                limited = run.config.model_copy(update={"max_usd": order.limits.max_usd})
+                make_proposer(run.provider, limited).check(run.task)  # refuses a price that is not known
+            run.ledger = SharedLedger(run.ledger, SharedBudget(order.folder, order.limits), cell.key)
+    except BaseException:
+        run.logbook.release()
+        raise
+    return run
+
+
+def _with_sources(config: RunConfig, order: Order) -> RunConfig:
+    body = config.extra_body_from or (order.settings_from if any("extra_body" in t for t in order.settings) else "")
+    return config.with_provider_from(order.llm_from).with_extra_body_from(body)
+
+
+def carry_out_cell(order: Order, tell: Tell) -> CellResult:
+    """Carry out one cell to its end, or to where it cannot go on; whatever happens becomes the outcome."""
+    key, started = order.cell.key, time.perf_counter()
+
+    def outcome(state: State, sentence: str = "", score: float | None = None) -> CellResult:
+        return CellResult(key, state, sentence, score, time.perf_counter() - started)
+
+    try:
+        run = begin(order)
+        try:
+            summary = carry_out(run, (_Telling(key, tell), *trackers(order.track)))
+        finally:
+            if isinstance(run.ledger, SharedLedger):
+                run.ledger.settle()
+    except KeyboardInterrupt:
+        return outcome("interrupted")
+    except SharedBudgetExhausted as error:
+        return outcome("out of budget", str(error))
+    except PolicygenError as error:
+        return outcome("failed", str(error))
+    except Exception as error:
+        traceback.print_exc()
+        return outcome("failed", f"{type(error).__name__}: {error}".removesuffix(": "))
+    if summary.final is None:
+        return outcome("failed", "no policy was found")
+    kind = kind_of_episodes(summary.final.engine)
+    return outcome("finished", f"on {kind}" * (kind != "episodes"), score=summary.final.mean)
+
+
+def carry_out_again(order: Order, tell: Tell) -> CellResult:
+    """Carry out a cell that another process may have begun and lost, may be at still, or may have finished.
+
+    A machine that is given up may be alive: the run's lock is waited for, and whoever has it goes on alone.
+    """
+    folder = order.folder / order.cell.key
+    deadline = time.monotonic() + SECONDS_TO_LET_GO
+    while folder.is_dir():
+        try:
+            RunLock(folder).release()
+            if (summary := finished(folder, order.again)) is not None and summary.final is not None:
+                return CellResult(order.cell.key, "finished", score=summary.final.mean)
+            break
+        except InUse as error:
+            if time.monotonic() > deadline:
+                return CellResult(order.cell.key, "failed", str(error))
+            time.sleep(0.2)
+        except PolicygenError as error:
+            return CellResult(order.cell.key, "failed", str(error))
+    return carry_out_cell(order, tell)
+
+
+def go_to(directory: str) -> str:
+    """Change to the working directory of whoever gave an order; returns what is wrong where this machine lacks it."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        who = socket.gethostname()
+        return f"{who} has no folder {directory} ({error.strerror}): the cluster's machines must share it"
+    return ""
+
+
+@contextmanager
+def warnings_told(key: str, tell: Tell) -> Iterator[None]:
+    """Tell users' warnings as notes of a cell."""
+
+    def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            tell(Note(key, f"Warning: {message}"))
+
+    with warnings.catch_warnings():
+        warnings.showwarning = warn
+        yield
+
+
+def print_into(log: Path) -> None:
+    """Send what this process prints, and what its libraries print, to a file."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+
+
+def finished(folder: Path, again: Sequence[str] = ()) -> Summary | None:
+    """The summary of a cell's run, if it has come to its end and `again` gives it no larger budget.
+
+    Raises:
+        LogbookError: it is damaged.
+        UsageError: it has a larger budget already.
+    """
+    logbook = Logbook(folder)
+    summary = logbook.summary() if (folder / "config.toml").exists() else None
+    if summary is None or not again:
+        return summary
+    before = logbook.config()
+    return None if larger_budgets(before, changed_config(logbook.task(), before, again)) else summary
+
+
+class _Telling(Listener):
+    """Tells how far a run is."""
+
+    def __init__(self, key: str, tell: Tell) -> None:
+        self._key = key
+        self._tell = tell
+        self._run: Watched | None = None
+
+    def started(self, run: Watched) -> None:
+        """Remember the run, and say where it stands."""
+        self._run = run
+        self._say(max(0, len(run.search.attempts) - 1))
+
+    def doing(self, activity: Activity | None) -> None:
+        """Say what is waited for after a fault, and what comes of the user's having a say."""
+        if isinstance(activity, Steered) or (isinstance(activity, Wait) and activity.reason):
+            self._tell(Note(self._key, str(activity)))
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Say what the attempt brought."""
+        self._say(attempt.number)
+
+    def _say(self, number: int) -> None:
+        if self._run is not None:
+            planned = self._run.config.iterations * self._run.config.candidates
+            best = self._run.search.reported_score
+            self._tell(Progress(self._key, number, planned, best.mean if best is not None else None))
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def work(connection: Connection, log: Path, environment: dict[str, str]) -> None:
+    """Carry out the orders that come over a connection, until there are no more or the process is to end.
+
+    Interrupts are the parent's to give: it sends SIGTERM, which breaks a run off as Ctrl-C would. What environments
+    print goes to the file `log`.
+    """
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, interrupt_once)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    print_into(log)
+    key = ""
+
+    def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            connection.send(Note(key, f"Warning: {message}"))
+
+    warnings.showwarning = warn
+    try:
+        while (order := connection.recv()) is not None:
+            key = order.cell.key
+            outcome = carry_out_cell(order, connection.send)
+            connection.send(outcome)
+            if outcome.state == "interrupted":
+                return
+    except (EOFError, KeyboardInterrupt, OSError):
+        pass  # nobody listens any more, or the parent wants an end
+
+
+def interrupt_once(number: int, frame: Any) -> None:
+    """A signal's handler: break off what is done, as Ctrl-C would."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is being written must be written whole
+    raise KeyboardInterrupt
+
+
+def _end_with_the_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,349 @@
+"""Trackers as listeners: the curve, policy text, prompt and cost of every attempt in TensorBoard, W&B or MLflow.
+
+What they write stays on this machine unless their own variables (`WANDB_MODE`, `MLFLOW_TRACKING_URI`) say otherwise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import math
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from filelock import FileLock
+
+from policygen.errors import LogbookError, UsageError
+from policygen.files import read_plain, write_atomically
+from policygen.outgoing import redacted
+from policygen.runs.listeners import Listener, Watched
+from policygen.runs.logbook import Logbook
+from policygen.runs.records import Summary
+from policygen.runs.request_log import Exchange, FailedExchange
+from policygen.runs.state import Attempt
+
+_PROJECT = "policygen"
+_STATE = 2**16  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedAttempt:
+    """What a tracker is told of an attempt.
+
+    Attributes:
+        numbers: by name; scores of the attempt and of the best so far, and what the run has spent by then.
+        texts: by name; `policy`, `prompt` and `verdict`, those that there are.
+    """
+
+    number: int
+    numbers: Mapping[str, float]
+    texts: Mapping[str, str]
+
+
+class Sink(Protocol):
+    """Where a tracker writes."""
+
+    def write(self, entry: LoggedAttempt) -> None:
+        """Add an attempt."""
+        ...
+
+    def close(self, last: Mapping[str, float]) -> None:
+        """Write the final numbers, if there are any, and let go."""
+        ...
+
+
+class Tracker(Listener, ABC):
+    """Writes every attempt of a run once, those of an interrupted run that it was not there for as well.
+
+    Raises:
+        UsageError: its package is not installed.
+    """
+
+    name = ""
+    package = ""
+
+    def __init__(self) -> None:
+        try:
+            self._module = self._import()
+        except ImportError:
+            raise UsageError(f'--track {self.name} needs an extra: pip install "policygen[{self.name}]"') from None
+        self._sink: Sink | None = None
+        self._prompts: dict[int, str] = {}
+        self._final: dict[str, float] = {}
+
+    def _import(self) -> Any:
+        return importlib.import_module(self.package)
+
+    @abstractmethod
+    def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
+        """Where to write, and what finds it again; `known` is that of an interrupted run, or empty."""
+
+    def started(self, run: Watched) -> None:
+        """Open what is written to, and write the attempts that it lacks."""
+        self._state = run.folder / f"track-{self.name}.json"
+        self._totals = _Totals()
+        count, known = _state_in(self._state)
+        attempts = run.search.attempts
+        if attempts:
+            for exchange in Logbook(run.folder).exchanges():
+                if exchange.attempt >= count:
+                    self.exchanged(exchange)
+        self._sink, self._known = self._open(run, known)
+        for attempt in attempts:
+            self._write(attempt, attempt.number >= count)
+
+    def exchanged(self, exchange: Exchange | FailedExchange) -> None:
+        """Keep the prompt until its attempt is scored; repairs follow from it."""
+        if exchange.request == 0 and exchange.prompt.messages:
+            said = (f"--- {message.role} ---\n{message.content}" for message in exchange.prompt.messages)
+            self._prompts[exchange.attempt] = "\n".join(said)
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Write the attempt."""
+        self._write(attempt, True)
+
+    def _write(self, attempt: Attempt, new: bool) -> None:
+        numbers = self._totals.after(attempt)
+        if not new or self._sink is None:
+            return
+        texts = {
+            "policy": attempt.policy.to_text(whole=True) if attempt.policy is not None else "",
+            "prompt": self._prompts.pop(attempt.number, ""),
+            "verdict": " ".join(filter(None, (attempt.model, attempt.idea, f"({attempt.verdict})"))),
+        }
+        kept = {name: redacted(text) for name, text in texts.items() if text}
+        self._sink.write(LoggedAttempt(attempt.number, numbers, kept))
+        write_atomically(self._state, json.dumps({"attempts": attempt.number + 1, "known": self._known}))
+
+    def finished(self, summary: Summary) -> None:
+        """Remember the final score."""
+        if summary.final is not None:
+            self._final = {"final/score": summary.final.mean}
+
+    def ended(self) -> None:
+        """Let go of what is open."""
+        if self._sink is not None:
+            self._sink.close(self._final)
+
+
+class _Totals:
+    """The numbers of the attempts in order, with what the run has spent by then."""
+
+    def __init__(self) -> None:
+        self._calls = self._tokens = 0
+        self._usd: float | None = 0.0
+
+    def after(self, attempt: Attempt) -> dict[str, float]:
+        self._calls += attempt.llm_calls
+        self._tokens += attempt.tokens_in + attempt.tokens_out
+        self._usd = None if self._usd is None or attempt.usd is None else self._usd + attempt.usd
+        numbers = {
+            "score/attempt": attempt.score.mean if attempt.score is not None else None,
+            "score/proposed": attempt.proposed_score.mean if attempt.proposed_score is not None else None,
+            "score/best": attempt.reported_best,
+            "score/accepted": float(attempt.accepted),
+            "cost/usd": self._usd,
+            "cost/calls": float(self._calls),
+            "cost/tokens": float(self._tokens),
+            "cost/episodes": float(attempt.episodes),
+            "cost/steps": float(attempt.env_steps),
+            "cost/seconds": attempt.wall_seconds,
+        }
+        return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+
+
+def _state_in(path: Path) -> tuple[int, str]:
+    """How many attempts an earlier process has written, and where."""
+    with suppress(FileNotFoundError, LogbookError, ValueError, KeyError, TypeError, RecursionError):
+        state = json.loads(read_plain(path, _STATE))
+        count, known = state["attempts"], state["known"]
+        if isinstance(count, int) and isinstance(known, str) and (known.isalnum() or not known):
+            return count, known
+    return 0, ""
+
+
+def _folder_in(run: Watched, name: str) -> Path:
+    folder = run.folder / name
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link; remove it")
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _settings(run: Watched) -> dict[str, Any]:
+    settings = run.config.model_dump(mode="json", exclude_none=True)
+    return {name: redacted(value) if isinstance(value, str) else value for name, value in settings.items()}
+
+
+# --- TensorBoard -----------------------------------------------------------------------------------------------------
+
+
+class TensorBoard(Tracker):
+    """Event files in the run's folder `tensorboard`: tensorboard --logdir results."""
+
+    name = "tensorboard"
+    package = "tensorboardX"
+
+    def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
+        # Its names say the second, in which another process may have begun.
+        suffix = f".{secrets.token_hex(4)}"
+        writer = self._module.SummaryWriter(str(_folder_in(run, self.name)), filename_suffix=suffix)
+        return _Events(writer, _settings(run), known), "events"
+
+
+class _Events:
+    def __init__(self, writer: Any, settings: Mapping[str, Any], known: str) -> None:
+        self._writer = writer
+        self._last = 0
+        if not known:
+            writer.add_text("settings", _block(json.dumps(settings, indent=1)), 0)
+
+    def write(self, entry: LoggedAttempt) -> None:
+        """Scalars and texts, with the attempt's number as step."""
+        for name, value in entry.numbers.items():
+            self._writer.add_scalar(name, value, entry.number)
+        for name, text in entry.texts.items():
+            self._writer.add_text(name, _block(text), entry.number)
+        self._last = entry.number
+        self._writer.flush()
+
+    def close(self, last: Mapping[str, float]) -> None:
+        """The final score as a scalar of the last step."""
+        for name, value in last.items():
+            self._writer.add_scalar(name, value, self._last)
+        self._writer.close()
+
+
+def _block(text: str) -> str:
+    """Text that TensorBoard, which reads Markdown, shows as it is."""
+    return "".join(f"    {line}\n" for line in text.split("\n"))
+
+
+# --- Weights & Biases ------------------------------------------------------------------------------------------------
+
+
+class WandB(Tracker):
+    """An offline run in the run's folder `wandb`, for `wandb sync` to send; WANDB_MODE=online sends it at once."""
+
+    name = "wandb"
+    package = "wandb"
+
+    def _import(self) -> Any:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        return super()._import()
+
+    def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
+        wandb = self._module
+        own = known or secrets.token_hex(8)
+        opened = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", _PROJECT),
+            name=run.folder.name,
+            id=own,
+            resume="allow",
+            dir=str(_folder_in(run, self.name).parent),  # it makes a folder `wandb` there
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            config=_settings(run),
+            settings=wandb.Settings(
+                silent=True, console="off", x_disable_stats=True, disable_git=True, save_code=False
+            ),
+        )
+        return _WandBRun(opened), own
+
+
+class _WandBRun:
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def write(self, entry: LoggedAttempt) -> None:
+        """Numbers and texts of one step."""
+        self._run.log({"attempt": entry.number, **entry.numbers, **entry.texts})
+
+    def close(self, last: Mapping[str, float]) -> None:
+        """The final score in the run's summary."""
+        self._run.summary.update(dict(last))
+        self._run.finish()
+
+
+# --- MLflow ----------------------------------------------------------------------------------------------------------
+
+
+class MLflow(Tracker):
+    """A run in the store of MLFLOW_TRACKING_URI; by default `mlflow.db` and `mlartifacts` beside the run's folder."""
+
+    name = "mlflow"
+    package = "mlflow"
+
+    def _import(self) -> Any:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        module = super()._import()
+        for noisy in ("alembic", "mlflow", "mlflow.store.db.utils"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        return module
+
+    def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
+        beside = run.folder.absolute().parent
+        stated = os.environ.get("MLFLOW_TRACKING_URI")
+        # The runs of a sweep begin at the same time, and share a store.
+        with FileLock(beside / "mlflow.db.lock") if not stated else nullcontext():
+            client = self._module.MlflowClient(tracking_uri=stated or _store(beside / "mlflow.db"))
+            experiment = client.get_experiment_by_name(_PROJECT)
+            if experiment is None:
+                place = None if stated else (beside / "mlartifacts").as_uri()
+                identity = client.create_experiment(_PROJECT, artifact_location=place)
+            else:
+                identity = experiment.experiment_id
+        if not known:
+            known = client.create_run(identity, run_name=run.folder.name).info.run_id
+            for name, value in _settings(run).items():
+                client.log_param(known, name, value)
+        else:
+            client.update_run(known, status="RUNNING")
+        return _MLflowRun(client, known), known
+
+
+def _store(path: Path) -> str:
+    """The address of an SQLite file, whatever its folder is called; SQLite itself undoes what `as_uri` escapes.
+
+    MLflow makes the folder that it reads from an address of `sqlite` alone, escapes and all.
+    """
+    from sqlalchemy import URL
+
+    return str(URL.create("sqlite+pysqlite", database=path.as_uri(), query={"uri": "true"}).render_as_string())
+
+
+class _MLflowRun:
+    def __init__(self, client: Any, identity: str) -> None:
+        self._client = client
+        self._identity = identity
+
+    def write(self, entry: LoggedAttempt) -> None:
+        """Metrics with the attempt's number as step, texts as artifacts."""
+        for name, value in entry.numbers.items():
+            self._client.log_metric(self._identity, name, value, step=entry.number)
+        for name, text in entry.texts.items():
+            self._client.log_text(self._identity, text, f"attempts/{entry.number:05d}/{name}.txt")
+
+    def close(self, last: Mapping[str, float]) -> None:
+        """The final score as a metric; a run without one did not end."""
+        for name, value in last.items():
+            self._client.log_metric(self._identity, name, value)
+        self._client.set_terminated(self._identity, "FINISHED" if last else "KILLED")
+
+
+TRACKERS: dict[str, Callable[[], Tracker]] = {tracker.name: tracker for tracker in (TensorBoard, WandB, MLflow)}
+
+
+def trackers(names: Sequence[str]) -> tuple[Tracker, ...]:
+    """The trackers of these names, each once.
+
+    Raises:
+        UsageError: the package of one is not installed.
+    """
+    return tuple(TRACKERS[name]() for name in dict.fromkeys(names))

@@ -1,0 +1,233 @@
+"""Four rooms of unknown size with a locked door: find the key, open the door. Built on the package `minigrid`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from minigrid.core.constants import COLOR_NAMES
+from minigrid.core.grid import Grid
+from minigrid.core.mission import MissionSpace
+from minigrid.core.world_object import Box, Door, Key, WorldObj
+from minigrid.minigrid_env import MiniGridEnv
+
+from policygen.extensions.worlds.locked.view import AHEAD, EMPTY, LEFT, MISSION, NOBODY, NONE, NOTHING, TOGGLE, Cell
+
+LEAST, MOST = 5, 10  # cells of a room's side, walls included
+STEPS = 100  # of an episode
+
+
+class LockedRoomEnv(MiniGridEnv):
+    """A room with a locked door, seen three cells by three at a time.
+
+    ## Description
+    A robot stands in a room whose size it does not know. One wall has a locked door, and somewhere there is the key of
+    its colour, on the floor or in a box. The robot sees the nine cells before it and beside it, and keeps a map of what
+    it has seen. The four rooms are those of When2Ask (arXiv 2306.03604), seed for seed; they differ in what lies about:
+
+    | Environment                 | What lies about                                                                |
+    |-----------------------------|--------------------------------------------------------------------------------|
+    | policygen/SimpleDoorKey-v0  | the key                                                                        |
+    | policygen/KeyInBox-v0       | a box, and the key in it                                                       |
+    | policygen/RandomBoxKey-v0   | at random the key and an empty box, or a box and the key in it                 |
+    | policygen/ColoredDoorKey-v0 | the key, and one of another colour                                             |
+
+    ## Action Space
+    `Discrete(7)`
+
+    | Num | Action                                                                   |
+    |-----|--------------------------------------------------------------------------|
+    | 0   | turn left                                                                |
+    | 1   | turn right                                                               |
+    | 2   | forward, into an empty cell                                              |
+    | 3   | pick up the key or box ahead, with empty hands                           |
+    | 4   | drop what is carried into the empty cell ahead                           |
+    | 5   | open the box ahead, which leaves what was in it, or the door with its key |
+    | 6   | nothing                                                                  |
+
+    ## Observation Space
+    `Dict(image=Box(0, 10, (10, 10, 4), uint8))`, the map of all that was seen, as it is now, indexed `[x, y, number]`
+    with x to the right and y down.
+
+    | Num | Observation                                                                              |
+    |-----|------------------------------------------------------------------------------------------|
+    | 0   | what is there: 0 not seen yet, 1 nothing, 2 wall, 4 door, 5 key, 7 box                     |
+    | 1   | its colour: 0 red, 1 green, 2 blue, 3 purple, 4 yellow, 5 grey                             |
+    | 2   | of a door: 0 open, 1 closed, 2 locked                                                    |
+    | 3   | where the robot is, its direction (0 right, 1 down, 2 left, 3 up); 4 everywhere else        |
+
+    The robot's own cell shows what it carries.
+
+    ## Reward
+    `1 - 0.9 * steps / 100` for opening the door, 0 for every other step.
+
+    ## Starting State
+    Sides of 5 to 10 cells, the place of the door, its colour, the robot's place and direction, and where things lie
+    are uniformly random.
+
+    ## Episode End
+    The episode terminates when the door is open, and is truncated after 100 steps.
+
+    ## Information
+    `step()` and `reset()` return nothing more.
+
+    ## Arguments
+    `gymnasium.make("policygen/SimpleDoorKey-v0", render_mode="rgb_array")`
+
+    ## Version History
+    * v0: initial version
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise gym.error.UnsupportedMode(f"there is no render mode `{render_mode}`; take rgb_array")
+        super().__init__(
+            mission_space=MissionSpace(mission_func=_mission),
+            grid_size=MOST,
+            max_steps=STEPS,
+            agent_view_size=3,
+            render_mode=render_mode,
+        )
+        self.observation_space = spaces.Dict({"image": spaces.Box(0, 10, (MOST, MOST, 4), np.uint8)})
+        self._door: Door | None = None
+
+    # --- how a room is built, draw by draw as published -------------------------------------------------------------
+
+    def _gen_grid(self, width: int, height: int) -> None:
+        self.grid = Grid(width, height)
+        self._size = int(self._rand_int(LEAST, MOST + 1)), int(self._rand_int(LEAST, MOST + 1))
+        right, bottom = self._size[0] - 1, self._size[1] - 1
+        self.grid.wall_rect(0, 0, *self._size)
+        wall = int(self._rand_int(0, 4))
+        along = int(self._rand_int(1, bottom if wall in (0, 2) else right))
+        place, self._front = (
+            ((right, along), (right - 1, along)),
+            ((along, bottom), (along, bottom - 1)),
+            ((0, along), (1, along)),
+            ((along, 0), (along, 1)),
+        )[wall]
+        self._door = Door(self._rand_elem(COLOR_NAMES), is_locked=True)
+        self.grid.set(*place, self._door)
+        self.place_agent((0, 0), self._size)  # type: ignore[no-untyped-call]
+        self._furnish(self._door.color)
+        self.mission = MISSION
+        self._map = np.zeros((MOST, MOST, 4), np.uint8)
+        self._map[:, :, 3] = NOBODY
+        self._seen: set[Cell] = set()
+        self._stood: Cell | None = None
+
+    def _furnish(self, colour: str) -> None:
+        """Put things into a room whose door has that colour."""
+        raise NotImplementedError
+
+    def _put(self, thing: WorldObj, *, before_door: bool = True) -> None:
+        """Into a random free cell; the one before the door only where that may be."""
+        self.place_obj(
+            thing, (0, 0), self._size, None if before_door else lambda env, place: tuple(place) == self._front
+        )
+
+    # --- what is seen -----------------------------------------------------------------------------------------------
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One action; see the class."""
+        if self._door is None:
+            raise gym.error.ResetNeeded("call reset() before step()")
+        if not LEFT <= action <= NOTHING:
+            raise gym.error.InvalidAction(f"there is no action {action}; actions are 0 to 6")
+        observation, _, _, truncated, info = super().step(action)
+        opened = bool(action == TOGGLE and self._door.is_open)
+        return observation, float(self._reward()) if opened else 0.0, opened, truncated, info
+
+    def gen_obs(self) -> dict[str, Any]:
+        """The map of all that was seen, as it is now."""
+        here = (int(self.agent_pos[0]), int(self.agent_pos[1]))
+        ahead = AHEAD[self.agent_dir]
+        image = self._map
+        if self._stood is not None and self._stood != here:
+            image[self._stood] = NONE
+        front = (here[0] + ahead[0], here[1] + ahead[1])
+        for cell in (*self._lit(here, ahead), front):
+            if cell not in self._seen or cell == front:
+                self._seen.add(cell)
+                thing = self.grid.get(*cell)
+                image[cell][:3] = thing.encode() if thing is not None else (EMPTY, 0, 0)
+        carried = self.carrying.encode() if self.carrying is not None else (EMPTY, 0, 0)
+        image[here] = (*carried, self.agent_dir)
+        self._stood = here
+        return {"image": image.copy()}
+
+    def _lit(self, here: Cell, ahead: Cell) -> set[Cell]:
+        """What is seen from a cell in one direction: light goes ahead and aslant, past what does not block it."""
+        (x, y), (dx, dy) = here, ahead
+        found: set[Cell] = set()
+        lit = [False, True, False]  # to the left, in line, to the right
+        for _ in range(3):
+            cells = (x + dy, y - dx), (x, y), (x - dy, y + dx)
+            after = [False, False, False]
+            for side, beside in ((0, 1), (1, 2), (2, 1), (1, 0)):
+                if lit[side] and self._is_clear(cells[side]):
+                    lit[beside] = after[beside] = after[side] = True
+            found.update(cell for cell, is_lit in zip(cells, lit, strict=True) if is_lit and _is_inside(cell))
+            x, y, lit = x + dx, y + dy, after
+        return found
+
+    def _is_clear(self, cell: Cell) -> bool:
+        if not _is_inside(cell):
+            return False
+        thing = self.grid.grid[cell[1] * MOST + cell[0]]
+        return thing is None or bool(thing.see_behind())
+
+
+def _is_inside(cell: Cell) -> bool:
+    return 0 <= cell[0] < MOST and 0 <= cell[1] < MOST
+
+
+class SimpleDoorKeyEnv(LockedRoomEnv):
+    """The key lies on the floor; see `LockedRoomEnv`."""
+
+    def _furnish(self, colour: str) -> None:
+        self._put(Key(colour))
+
+
+class KeyInBoxEnv(LockedRoomEnv):
+    """The key is in a box; see `LockedRoomEnv`."""
+
+    def _furnish(self, colour: str) -> None:
+        self._put(Box(colour, Key(colour)))
+
+
+class RandomBoxKeyEnv(LockedRoomEnv):
+    """The key lies on the floor beside an empty box, or is in the box; see `LockedRoomEnv`."""
+
+    def _furnish(self, colour: str) -> None:
+        if self._rand_int(0, 2):
+            self._put(Box(colour, Key(colour)), before_door=False)
+        else:
+            self._put(Key(colour))
+            self._put(Box(colour), before_door=False)
+
+
+class ColoredDoorKeyEnv(LockedRoomEnv):
+    """Two keys lie on the floor, one of which fits; see `LockedRoomEnv`."""
+
+    def _furnish(self, colour: str) -> None:
+        self._put(Key(colour), before_door=False)
+        other = self._rand_elem([name for name in COLOR_NAMES if name != colour])
+        self._put(Key(other), before_door=False)
+
+
+# By the names that their ids have.
+ROOMS: dict[str, type[LockedRoomEnv]] = {
+    "SimpleDoorKey": SimpleDoorKeyEnv,
+    "KeyInBox": KeyInBoxEnv,
+    "RandomBoxKey": RandomBoxKeyEnv,
+    "ColoredDoorKey": ColoredDoorKeyEnv,
+}
+
+
+def _mission() -> str:
+    return MISSION

@@ -1,0 +1,186 @@
+"""A robot with five range readings drives along a walled track."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, DynamicsVectorEnv, Stepped
+from policygen.extensions.worlds.picture import Picture
+
+SIZE = 20.0  # of the square around the track
+NOISE = 0.02  # standard deviation of turn, distance and readings
+CRASH = 0.4  # a reading below this
+FARTHEST = 30.0
+RAYS = np.deg2rad([-90.0, -45.0, 0.0, 45.0, 90.0])  # from left to right, relative to the heading
+DISTANCE = np.array([0.2, 0.04, 0.04])  # of forward, right, left
+TURN = np.array([0.0, 0.2, -0.2])
+REWARD = np.array([5.0, -0.5, -0.5])
+
+# The corners of the outer and of the inner wall.
+OUTER = ((0.0, 0.0), (0.0, 20.0), (20.0, 20.0), (20.0, 8.5), (11.5, 8.5), (11.5, 0.0))
+INNER = ((3.0, 3.0), (3.0, 17.0), (17.0, 17.0), (17.0, 11.5), (8.5, 11.5), (8.5, 3.0))
+# The middle of the six stretches, as (x, y) of both ends: where an episode may begin.
+MIDDLE = np.array(
+    [
+        [(1.5, 1.5), (1.5, 18.5)],
+        [(1.5, 18.5), (18.5, 18.5)],
+        [(18.5, 10.0), (18.5, 18.5)],
+        [(10.0, 10.0), (18.5, 10.0)],
+        [(10.0, 1.5), (10.0, 10.0)],
+        [(1.5, 1.5), (10.0, 1.5)],
+    ]
+)
+_WALLS = np.array([(a, b) for ring in (OUTER, INNER) for a, b in zip(ring, (*ring[1:], ring[0]), strict=True)])
+# Walls along y, then walls along x, as (where, from, to), each of shape (walls, 1).
+_UPRIGHT = np.array([(a[0], *sorted((a[1], b[1]))) for a, b in _WALLS if a[0] == b[0]]).T[..., None]
+_LEVEL = np.array([(a[1], *sorted((a[0], b[0]))) for a, b in _WALLS if a[1] == b[1]]).T[..., None]
+
+
+class Track(Dynamics):
+    """The state is x, y and the heading, clockwise from +y."""
+
+    observation_space = gym.spaces.Box(0.0, FARTHEST, (5,), np.float32)
+    actions = 3
+    noise = 7
+
+    def start(self, random: np.random.Generator) -> tuple[Array, Array]:
+        """Anywhere on the middle of a stretch, heading anywhere."""
+        first, last = MIDDLE[random.integers(len(MIDDLE))]
+        x, y = first + random.random() * (last - first)
+        state = np.array([x, y, random.uniform(-math.pi, math.pi)])
+        return state, _readings(state[:, None], random.standard_normal((1, 5)))[0]
+
+    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> Stepped:
+        """Move along the old heading, then turn, then look."""
+        x, y, heading = state
+        turn = TURN[actions] + NOISE * noise[:, 0]
+        distance = np.abs(DISTANCE[actions] + NOISE * noise[:, 1])  # backwards does not happen
+        after = np.stack((x + distance * np.sin(heading), y + distance * np.cos(heading), _wrapped(heading + turn)))
+        readings = _readings(after, noise[:, 2:])
+        crashed = readings.min(axis=1) < CRASH
+        return Stepped(after, readings, np.where(crashed, -200.0, REWARD[actions]), crashed)
+
+
+def _wrapped(angle: Array) -> Array:
+    """Between -pi and pi."""
+    wrapped: Array = angle - 2 * math.pi * np.rint(angle / (2 * math.pi))
+    return wrapped
+
+
+def _readings(state: Array, noise: Array) -> Array:
+    """Distance to the nearest wall along each ray, and noise; shape (n, 5)."""
+    angles = (state[2][:, None] + RAYS).ravel()
+    x, y = np.repeat(state[0], len(RAYS)), np.repeat(state[1], len(RAYS))
+    dx, dy = np.sin(angles), np.cos(angles)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a ray along a wall does not meet it
+        upright = _met((_UPRIGHT[0] - x) / dx, y, dy, _UPRIGHT)
+        level = _met((_LEVEL[0] - y) / dy, x, dx, _LEVEL)
+    readings = np.minimum(upright, level).reshape(noise.shape) + NOISE * noise
+    return np.minimum(np.maximum(readings, 0.0), FARTHEST)
+
+
+def _met(along: Array, origin: Array, slope: Array, walls: Array) -> Array:
+    """The distance at which rays first meet walls of one direction, shape (rays,), given where each meets their lines.
+
+    Walls come first in `along`, shape (walls, rays): numpy is fast along a long last axis.
+    """
+    other = along * slope
+    other += origin
+    meets = (along >= 0) & (other >= walls[1]) & (other <= walls[2])
+    nearest: Array = np.where(meets, along, FARTHEST).min(axis=0)
+    return nearest
+
+
+class NavigationEnv(DynamicsEnv):
+    """Drive along a walled track.
+
+    ## Description
+    A robot, a point with a heading, drives in a corridor 3 units wide that runs once around an L-shaped block: six
+    right-angled corners, 68 units along the middle. It sees the distances to the walls in five directions and must
+    drive on without coming too close to a wall. Driving straight ahead pays, turning costs a little; progress itself
+    pays nothing, so either way around will do.
+
+    The dynamics are those of the track that ProPS (NeurIPS 2025) uses, noise included, its oddity too: a noisy distance
+    below zero moves the robot forward by its size. Readings are clipped to the declared bounds and given in single
+    precision, which the published ones are not; the robot crashes long before the lower bound matters.
+
+    ## Action Space
+    `Discrete(3)`
+
+    | Num | Action | Distance | Turn (rad, clockwise is positive) |
+    |-----|--------|----------|-----------------------------------|
+    | 0   | forward       | 0.2  | 0    |
+    | 1   | rotate right  | 0.04 | 0.2  |
+    | 2   | rotate left   | 0.04 | -0.2 |
+
+    The robot moves along its old heading and then turns. Distance and turn carry noise of standard deviation 0.02.
+
+    ## Observation Space
+    `Box(0, 30, (5,), float32)`: distance to the nearest wall, with noise of standard deviation 0.02
+
+    | Num | Observation | Min | Max |
+    |-----|-------------|-----|-----|
+    | 0   | left        | 0   | 30  |
+    | 1   | front left (45 degrees)  | 0 | 30 |
+    | 2   | front       | 0   | 30  |
+    | 3   | front right (45 degrees) | 0 | 30 |
+    | 4   | right       | 0   | 30  |
+
+    ## Reward
+    5 for a step forward, -0.5 for a rotation, -200 instead for a step that ends in a crash.
+
+    ## Starting State
+    One of the six stretches, a point on its middle, a heading: each uniformly random.
+
+    ## Episode End
+    The episode terminates when a reading is below 0.4, a crash, and is truncated after 1000 steps.
+
+    ## Arguments
+    `gymnasium.make("policygen/Navigation-v0")`. Many copies are stepped together by
+    `gymnasium.make_vec("policygen/Navigation-v0", 256, "vector_entry_point")`.
+
+    ## Version History
+    * v0: initial version
+    """
+
+    dynamics = Track()
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self._background: Picture | None = None
+
+    def render(self) -> Any:
+        """The track from above with the robot and what it sees: a picture of 300 x 300 pixels."""
+        if self.render_mode != "rgb_array" or self.state is None:
+            return None
+        if self._background is None:
+            self._background = Picture(300, 300)
+            for start, end in _WALLS:
+                self._background.segment(_pixel(start), _pixel(end), 4, (62, 66, 74))
+        picture = self._background.copy()
+        x, y, heading = self.state
+        seen = _readings(self.state[:, None], np.zeros((1, 5)))[0]
+        for angle, reading in zip(heading + RAYS, seen, strict=True):
+            end = (x + reading * math.sin(angle), y + reading * math.cos(angle))
+            picture.segment(_pixel((x, y)), _pixel(end), 1.2, (222, 150, 90))
+        picture.disc(_pixel((x, y)), 6, (58, 104, 176))
+        nose = (x + 0.7 * math.sin(heading), y + 0.7 * math.cos(heading))
+        picture.segment(_pixel((x, y)), _pixel(nose), 3.5, (58, 104, 176))
+        return picture.pixels()
+
+
+def _pixel(point: Any) -> tuple[float, float]:
+    """y upwards, with a margin."""
+    return 10 + 14 * float(point[0]), 10 + 14 * (SIZE - float(point[1]))
+
+
+class NavigationVectorEnv(DynamicsVectorEnv):
+    """Many tracks side by side; see `NavigationEnv`."""
+
+    dynamics = NavigationEnv.dynamics

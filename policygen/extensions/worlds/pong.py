@@ -1,0 +1,148 @@
+"""Pong in numbers: a paddle against a scripted one, observed as positions and speeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, DynamicsVectorEnv, Stepped
+from policygen.extensions.worlds.picture import Picture
+
+WIDTH, HEIGHT = 800.0, 600.0
+PADDLE_WIDTH, PADDLE = 10.0, 80.0  # how wide and how high
+BALL = 10.0
+SPEED = 5.0  # of paddles, and of the ball sideways
+LOWEST = HEIGHT - PADDLE  # the greatest y of a paddle's upper edge
+MOVES = np.array([-SPEED, SPEED, 0.0])
+
+
+class Rally(Dynamics):
+    """The state is the upper edges of the agent's and the opponent's paddle, and the ball's x, y, vx, vy."""
+
+    observation_space = gym.spaces.Box(
+        np.array([PADDLE / 2, -SPEED, -SPEED, -SPEED, -SPEED], np.float32),
+        np.array([HEIGHT - PADDLE / 2, WIDTH - BALL + SPEED, HEIGHT + SPEED, SPEED, SPEED], np.float32),
+        dtype=np.float32,
+    )
+    actions = 3
+
+    def start(self, random: np.random.Generator) -> tuple[Array, Array]:
+        """Paddles and ball in the middle, the ball flying either way."""
+        middle = (HEIGHT - PADDLE) / 2
+        vx = SPEED if random.random() < 0.5 else -SPEED
+        state = np.array([middle, middle, WIDTH / 2, HEIGHT / 2, vx, random.uniform(-SPEED, SPEED)])
+        return state, _seen(state[:, None])[0]
+
+    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> Stepped:
+        """The paddles move, then the ball; walls first, then paddles turn it round."""
+        agent, opponent, x, y, vx, vy = state
+        agent = _within(agent + MOVES[actions])
+        # The opponent goes for where the ball was, and never rests.
+        opponent = _within(opponent + np.where(opponent + PADDLE / 2 < y, SPEED, -SPEED))
+        x, y = x + vx, y + vy
+        vy = np.where((y <= 0) | (y >= HEIGHT - BALL), -vy, vy)
+        leftwards = vx < 0
+        edge = np.where(leftwards, agent, opponent)
+        there = np.where(leftwards, x <= PADDLE_WIDTH, x >= WIDTH - PADDLE_WIDTH - BALL)
+        hit = there & (edge <= y) & (y <= edge + PADDLE)
+        vx = np.where(hit, -vx, vx)
+        vy = np.where(hit, SPEED * (2 * (y - edge) / PADDLE - 1), vy)
+        after = np.stack((agent, opponent, x, y, vx, vy))
+        return Stepped(after, _seen(after), (hit & leftwards).astype(np.float64), (x < 0) | (x > WIDTH - BALL))
+
+
+def _within(edge: Array) -> Array:
+    """A paddle's upper edge, kept in the field; several times faster than `np.clip` for one copy."""
+    kept: Array = np.minimum(np.maximum(edge, 0.0), LOWEST)
+    return kept
+
+
+def _seen(state: Array) -> Array:
+    """The middle of the agent's paddle, and the ball; shape (n, 5)."""
+    agent, _, x, y, vx, vy = state
+    return np.stack((agent + PADDLE / 2, x, y, vx, vy), axis=1)
+
+
+class PongEnv(DynamicsEnv):
+    """Pong in numbers.
+
+    ## Description
+    Two paddles guard the left and the right edge of a field of 800 x 600, x to the right and y downwards. The agent
+    moves the left one; the right one follows the ball and never misses. The ball flies sideways at 5 a step; where it
+    meets a paddle decides how steeply it flies on. Each ball that the agent returns pays 1. The limit of 1000
+    steps leaves room for three of them: the ball first arrives after 78 steps, or 230 if it starts towards the
+    opponent, and comes back 308 steps or more after each return. A policy that never misses has a return of exactly
+    3.
+
+    This is the state-based game of ProPS (NeurIPS 2025), which has nothing to do with the Atari game. Its dynamics are
+    kept with their oddities: a wall turns the ball round without moving it back into the field, and a ball that is hit
+    exactly at x = -5 counts and still ends the episode. The declared bounds are mended: as published they exclude
+    observations that occur.
+
+    ## Action Space
+    `Discrete(3)`
+
+    | Num | Action |
+    |-----|--------|
+    | 0   | up, y of the paddle falls by 5 |
+    | 1   | down, y of the paddle grows by 5 |
+    | 2   | stay   |
+
+    ## Observation Space
+    `Box` of shape (5,), float32
+
+    | Num | Observation            | Min | Max |
+    |-----|------------------------|-----|-----|
+    | 0   | paddle, y of its middle | 40 | 560 |
+    | 1   | ball x                 | -5  | 795 |
+    | 2   | ball y                 | -5  | 605 |
+    | 3   | ball vx                | -5  | 5   |
+    | 4   | ball vy                | -5  | 5   |
+
+    ## Transition
+    The agent's paddle moves, then the opponent's: 5 down if its middle is above the ball, else 5 up. Then the ball
+    moves. A ball at y <= 0 or y >= 590 turns round vertically. A ball flying left at x <= 10, or right at x >= 780,
+    with y within the 80 of the paddle there, is returned: vx changes its sign and vy = 5 (2 h - 1), h from 0 at the
+    paddle's upper edge to 1 at its lower one.
+
+    ## Reward
+    1 for each ball that the agent returns, nothing for a miss of either side.
+
+    ## Starting State
+    Both paddles and the ball in the middle, vx is 5 or -5, vy uniform between -5 and 5.
+
+    ## Episode End
+    The episode terminates when the ball leaves the field at the left or right, and is truncated after 1000 steps.
+
+    ## Arguments
+    `gymnasium.make("policygen/Pong-v0")`. Many copies are stepped together by
+    `gymnasium.make_vec("policygen/Pong-v0", 256, "vector_entry_point")`.
+
+    ## Version History
+    * v0: initial version
+    """
+
+    dynamics = Rally()
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012
+
+    def render(self) -> Any:
+        """The field: a picture of 150 x 200 pixels."""
+        if self.render_mode != "rgb_array" or self.state is None:
+            return None
+        agent, opponent, x, y, _, _ = self.state / 4
+        picture = Picture(150, 200, (38, 44, 54))
+        for top in range(4, 150, 16):
+            picture.rectangle((99, top), (101, top + 8), (84, 92, 104))
+        picture.rectangle((0, agent), (PADDLE_WIDTH / 4, agent + PADDLE / 4), (240, 170, 90))
+        picture.rectangle((200 - PADDLE_WIDTH / 4, opponent), (200, opponent + PADDLE / 4), (206, 212, 220))
+        picture.rectangle((x, y), (x + BALL / 4, y + BALL / 4), (255, 255, 255))
+        return picture.pixels()
+
+
+class PongVectorEnv(DynamicsVectorEnv):
+    """Many games side by side; see `PongEnv`."""
+
+    dynamics = PongEnv.dynamics

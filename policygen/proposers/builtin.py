@@ -1,0 +1,122 @@
+"""The embedded default: plain search in the place of a language model. It is not a language model.
+
+It needs no key and no network, reads the structured context beside the prompt, and answers in the policy language like
+everybody else, so that a first run exercises the whole pipeline. It is also the ablation that a language model's result
+is compared with: the same budget without a model.
+
+How it finds tables is in `builtin_tables`, how linear policies in `builtin_linear`.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from policygen.errors import ProviderError, UsageError
+from policygen.llm import Provider
+from policygen.llm.base import Diagnosis
+from policygen.llm.messages import NO_MODEL, Prompt, Reply
+from policygen.llm.retry import ask
+from policygen.proposers import memory
+from policygen.proposers.builtin_linear import inputs_of, next_linear, too_many
+from policygen.proposers.builtin_tables import next_table
+from policygen.proposers.proposer import Proposal, read
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig
+from policygen.runs.request_log import RequestLog, llm_options
+from policygen.runs.state import Context
+from policygen.tasks.task import Task
+
+NAME = NO_MODEL
+
+
+class Builtin:
+    """Plans on the replay buffer for tables, searches the parameters for linear policies."""
+
+    spec = NAME
+    model = NAME
+    is_language_model = False
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Answer with the next policy of the search.
+
+        Raises:
+            ProviderError: the prompt carries no structured context (it was not rendered by a run).
+        """
+        context = prompt.context
+        if not isinstance(context, Context):
+            raise ProviderError("builtin is a search, not a language model: it only answers the prompts of a run")
+        started = time.perf_counter()
+        rng = np.random.default_rng([context.seed, context.number])
+        note, text = next_table(context, rng) if context.kind == "table" else next_linear(context, rng)
+        return Reply(
+            text=f"{note}\n```\n{text}\n```\n",
+            model=NAME,
+            tokens_in=0,
+            tokens_out=0,
+            usd=0.0,
+            seconds=time.perf_counter() - started,
+            finish_reason="stop",
+        )
+
+    def diagnose(self) -> Diagnosis:
+        """Nothing to check."""
+        return Diagnosis(True, ("builtin is embedded: it needs no key and no server, and it is not a language model",))
+
+
+class PlainSearch:
+    """Proposes what a search without a language model answers, `builtin` or the replay of one: no token is spent."""
+
+    is_language_model = False
+
+    def __init__(self, provider: Provider, config: RunConfig) -> None:
+        self.provider = provider
+        self.introduction = f"{config.llm} (search without a language model)"
+        self._config = config
+
+    def check(self, task: Task) -> None:
+        """Refuse to plan where there is nothing to plan on.
+
+        Raises:
+            UsageError: a table is asked for, and the task has no grid; or objectives are; or a linear policy would
+                weigh more than can be read.
+        """
+        if self._config.policy == "table" and task.grid is None:
+            raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
+        if self._config.shape:
+            raise UsageError(
+                "--shape is for language models: builtin proposes no objectives; add --llm, or leave it out"
+            )
+        if self._config.policy == "linear" and (count := too_many(task, self._config.memory)):
+            raise UsageError(
+                f"builtin would weigh {count} quantities in each equation, more than can be read; name those that "
+                "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
+            )
+        if self._config.memory and (taken := {*memory.names(inputs_of(task))} & {*task.quantity_names}):
+            raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
+
+    def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
+        """The next policy of the search, read from its reply like any other."""
+
+        def answer() -> Reply:
+            return ask(
+                self.provider,
+                prompt,
+                charge=request_log.ledger.charge_call,
+                max_output_tokens=self._config.max_output_tokens,
+                options=llm_options(self._config),
+            )
+
+        exchange = request_log.exchange(context.number, 0, prompt, answer)
+        return Proposal(
+            context.number,
+            read(exchange.reply, context, self._config),
+            (exchange,),
+            standardised=True,
+            model=self.provider.spec,
+        )
+
+    def model_calls(self, ledger: Ledger) -> int:
+        """None: there is no language model."""
+        return 0

@@ -1,0 +1,163 @@
+"""The linear policies that `builtin` proposes, which is plain search and no language model: weights of quantities.
+
+An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) on
+weights over observations scaled to unit spread, with the mirror image of every failed step tried next. Where proposals
+are tuned (`--refine`), it proposes the plain structure, and then what tuning made of it for tuning to go on with; a
+search that stalls is followed by another, from the best policy with two labels exchanged or from the plain structure
+(`starts`). Where memory is asked for (`--memory`), a clock and integrals are weighed, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.llm.messages import NO_MODEL
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.normalise import PREFIX, definitions
+from policygen.policies.policy import Policy
+from policygen.proposers import memory
+from policygen.proposers.starts import goes_on_with, with_labels_exchanged
+from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
+from policygen.quantities.tree import Name
+from policygen.runs.state import Attempt, Context
+from policygen.tasks.task import Task, output_names
+
+OWN = ("", NO_MODEL)  # nobody is asked for what is only tuned on
+_FIRST_STEP = 1.0
+_RANDOM_STARTS = 4
+_NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
+_FASTER = 0.5  # change of the logarithm of a clock's rate, beside a weight's of 1
+
+
+def inputs_of(task: Task) -> Sequence[str]:
+    """What a linear policy reads of a task."""
+    return task.inputs or task.observation_names or task.quantity_names
+
+
+def terms_of(task: Task, remembering: bool) -> list[str]:
+    """What a linear policy weighs: the standardised inputs, and with memory a clock's waves and integrals."""
+    inputs = inputs_of(task)
+    return [PREFIX + name for name in inputs] + list(memory.terms(inputs) if remembering else ())
+
+
+def too_many(task: Task, remembering: bool) -> int:
+    """How many quantities an equation would weigh, where these are more than can be read; 0 where they are not."""
+    terms = terms_of(task, remembering)
+    too_long = sum(len(f"{name} + {_WEIGHT}") for name in terms) > MAX_CHARACTERS
+    return len(terms) if too_long or len(terms) * _NODES > MAX_NODES else 0
+
+
+def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
+    """A note, and the next linear policy as text."""
+    inputs = inputs_of(context.task)
+    terms = terms_of(context.task, context.memory)
+    scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
+    best = context.best.policy if context.best is not None else None
+    shape = (len(terms) + 1, len(output_names(context.task)))
+    rate, faster = memory.rate_of(best), 0.0
+    if context.tuning is not None:
+        # The numbers are the refinement's business: it gets the plain structure, and then goes on where it stopped.
+        if (tuned := _to_tune_on(context)) is not None:
+            return "A policy once more, for the numerical search to tune on.", tuned.to_text()
+        if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
+            return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
+        if (first := _first_proposed(context)) is not None:
+            return "The plain structure once more, for another numerical search.", first.to_text()
+        matrix, rate = np.zeros(shape), memory.RATE
+        note = "A linear map over standardised quantities, for a numerical search to tune from the start."
+    elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
+        matrix, faster = rng.normal(size=shape), 1.0
+        note = "Random weights over standardised quantities."
+    else:
+        parent = _weights(best, terms)
+        step = faster = _step_size(context)
+        last = scored[-1].policy
+        if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
+            matrix, faster = 2 * parent - _weights(last, terms), 0.0
+            rate *= rate / memory.rate_of(last)
+            note = "The mirror image of the last step, which did not help."
+        else:
+            matrix = parent + step * rng.normal(size=shape)
+            note = f"A random step of size {step:.2g} from the best weights."
+    matrix[:, ~_free_outputs(context)] = 0.0
+    remembered: list[str] = []
+    if context.memory:
+        remembered = memory.lines(inputs, float(np.clip(rate * np.exp(_FASTER * faster * rng.normal()), 0.01, 3.0)))
+    return note, _standardised_policy(context, inputs, remembered, terms, matrix)
+
+
+def _to_tune_on(context: Context) -> Policy | None:
+    """What tuning goes on with: the best policy where it is another's, else one of its own; None to begin anew."""
+    best = context.best.policy if context.best is not None else None
+    if context.best is not None and context.best.model not in OWN and isinstance(best, LinearPolicy):
+        return best
+    return goes_on_with(_own(context))
+
+
+def _first_proposed(context: Context) -> Policy | None:
+    """The plain structure as it was first proposed: the buffer may have forgotten the episodes that scaled it."""
+    proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
+    return next(
+        (one for one in proposed if isinstance(one, LinearPolicy) and not one.weights.any() and not one.bias.any()),
+        None,
+    )
+
+
+def _own(context: Context) -> list[Attempt]:
+    return [one for one in context.attempts if one.model in OWN]
+
+
+def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
+    """Only differences between the scores of a choice matter: its first label's score stays 0."""
+    free: list[bool] = []
+    for actuator in context.task.actuators:
+        free += [False] + [True] * (len(actuator.labels) - 1) if actuator.is_choice else [True]
+    return np.array(free)
+
+
+def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Weights of the terms `names` and, last, the bias: shape (terms + 1, outputs). Other terms count as 0."""
+    weights = np.zeros((len(names), len(policy.equations)))
+    for term, row in zip(policy.terms, policy.weights, strict=True):
+        if isinstance(term, Name) and term.name in names:
+            weights[names.index(term.name)] = row
+    return np.vstack([weights, policy.bias])
+
+
+def _step_size(context: Context) -> float:
+    """One step for the whole run: smaller after failures, larger after successes (1/5th rule)."""
+    step = _FIRST_STEP
+    for attempt in context.attempts[_RANDOM_STARTS + 1 :]:
+        if attempt.score is not None:
+            step *= 1.5 if attempt.accepted else 1.5**-0.25
+    return float(np.clip(step, 0.02, 4.0))
+
+
+def _standardised_policy(
+    context: Context,
+    inputs: Sequence[str],
+    remembered: Sequence[str],
+    terms: Sequence[str],
+    matrix: npt.NDArray[np.float64],
+) -> str:
+    """Equations over `n_NAME = (NAME - mean) / spread`, the mean and spread those of random actions.
+
+    They are written into the policy as features (see `normalise`), and stay the same for a whole run, so that weights
+    keep their meaning. `remembered` are the definitions that follow them.
+    """
+    task = context.task
+    first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
+    first = first or [e.trajectory.observations for e in context.buffer]
+    lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
+    lines += remembered
+    for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
+        weighed = [f"{_digits(weight)}*{name}" for weight, name in zip(column, terms, strict=False)]
+        lines.append(f"{output} = {' + '.join([*weighed, _digits(column[-1])])}".replace("+ -", "- "))
+    return "\n".join(lines)
+
+
+def _digits(value: float) -> str:
+    return format_number(float(f"{value:.4g}"))

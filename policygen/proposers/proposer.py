@@ -1,0 +1,231 @@
+"""Who proposes policies: what the loop knows of it, and the language model that is asked, read and asked to repair."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from policygen.errors import BudgetExhausted, UsageError
+from policygen.llm import LLMOptions, Provider
+from policygen.llm.cache import question
+from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.prices import cost
+from policygen.llm.retry import ask
+from policygen.policies.lines import Problem
+from policygen.policies.parse import Parsed, parse
+from policygen.prompts.render import render_repair
+from policygen.runs.budget import Ledger
+from policygen.runs.config import FOR_TABLES, RunConfig
+from policygen.runs.request_log import Exchange, RequestLog, first_sentence, llm_options, seeded, turns
+from policygen.runs.state import Context
+from policygen.tasks.task import Task
+
+CUT_OFF = Problem(
+    None, "the reply was cut off by its length limit", "think briefly and write the whole policy in fewer lines"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What was proposed for an attempt: a policy or problems, and the exchanges it took.
+
+    `stopped` is the reason if a budget ended before the reply could be repaired. `standardised` says that the policy's
+    constants weigh standardised quantities, so that all have the same natural size. `model` is who was asked.
+    """
+
+    number: int
+    parsed: Parsed
+    exchanges: tuple[Exchange, ...]
+    stopped: str = ""
+    standardised: bool = False
+    model: str = ""
+
+    @property
+    def turns(self) -> tuple[Message, ...]:
+        """What a continued conversation remembers: the request and the last reply."""
+        return turns(self.exchanges)
+
+    @property
+    def idea(self) -> str:
+        """The first sentence of the first reply that has one."""
+        return next(filter(None, (first_sentence(exchange.reply.text) for exchange in self.exchanges)), "")
+
+
+class Proposer(Protocol):
+    """Who proposes policies in a run.
+
+    `provider` answers; `introduction` names it, as a run's first line does.
+    """
+
+    provider: Provider
+    introduction: str
+    is_language_model: bool
+
+    def check(self, task: Task) -> None:
+        """Refuse what could only fail later, after episodes were played and a folder made.
+
+        Raises:
+            UsageError: the provider cannot be used for the task with the run's settings.
+        """
+        ...
+
+    def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
+        """A policy for attempt `context.number`, or the problems that remain.
+
+        Raises:
+            BudgetExhausted: not even the first request is affordable.
+            ProviderError: the provider cannot be asked.
+        """
+        ...
+
+    def model_calls(self, ledger: Ledger) -> int:
+        """How many of the requests went to a language model."""
+        ...
+
+
+class LanguageModel:
+    """Asks a language model within the budget, and for a repair while its reply cannot be read."""
+
+    is_language_model = True
+
+    def __init__(
+        self,
+        provider: Provider,
+        config: RunConfig,
+        sleep: Callable[[float], None] = time.sleep,
+        options: LLMOptions | None = None,
+    ) -> None:
+        self.provider = provider
+        self.introduction = provider.spec
+        self._config = config
+        self._options = options or llm_options(config)
+        self._sleep = sleep
+
+    def check(self, task: Task) -> None:
+        """Refuse a limit of cost that cannot be held.
+
+        Raises:
+            UsageError: the model's price is unknown.
+        """
+        if self._config.max_usd is not None and self._cost(1, 1) is None:
+            raise UsageError(
+                f"--max-usd cannot be held because the price of {self.provider.spec} is unknown; "
+                "state it with --set price_in=USD --set price_out=USD, per million tokens"
+            )
+
+    def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
+        """A policy for attempt `context.number`, or the problems that remain after `config.repairs` repairs.
+
+        Raises:
+            BudgetExhausted: not even the first request is affordable.
+            ProviderError: the model cannot be asked.
+        """
+        exchanges: list[Exchange] = []
+        parsed, stopped = Parsed(None, ()), ""
+        for request in range(self._config.repairs + 1):
+            if exchanges:
+                prompt = render_repair(prompt, exchanges[-1].reply.text, parsed.problems, context, self._config)
+            try:
+                exchange = self._ask(context.number, request, prompt, request_log)
+            except BudgetExhausted as error:
+                if not exchanges:
+                    raise
+                stopped = str(error)
+                break
+            exchanges.append(exchange)
+            parsed = read(exchange.reply, context, self._config)
+            if parsed.policy is not None or parsed.resigned:
+                break
+        return Proposal(context.number, parsed, tuple(exchanges), stopped, model=self.provider.spec)
+
+    def model_calls(self, ledger: Ledger) -> int:
+        """All requests, repeated ones included."""
+        return ledger.calls
+
+    def _ask(self, number: int, request: int, prompt: Prompt, request_log: RequestLog) -> Exchange:
+        ledger, prompt = request_log.ledger, seeded(prompt, self._config, number, request)
+
+        def answer() -> Reply:
+            cache, seed = request_log.cache, self._config.seed
+            asked = question(self.provider, self._options, prompt, seed=seed, attempt=number, request=request)
+            known = cache.get(asked) if cache is not None and asked is not None else None
+            if known is not None:
+                return known
+            allowance = self._allowance(prompt, ledger)
+            reply = ask(
+                self.provider,
+                prompt,
+                charge=lambda: request_log.charge_call(number, request),
+                max_output_tokens=allowance,
+                options=self._options,
+                sleep=self._sleep,
+                on_wait=request_log.tell,
+            )
+            # What a nearly used-up budget cut short is no answer for a run that has more.
+            cut_short = reply.truncated and allowance < self._config.max_output_tokens
+            if cache is not None and asked is not None and not cut_short:
+                cache.put(asked, reply)
+            return reply
+
+        try:
+            return request_log.exchange(number, request, prompt, answer)
+        finally:
+            request_log.tell(None)
+
+    def _allowance(self, prompt: Prompt, ledger: Ledger) -> int:
+        """Tokens the reply to `prompt` may have, where it can be afforded at all.
+
+        Raises:
+            BudgetExhausted: it cannot.
+        """
+        allowance = ledger.reply_allowance(prompt)
+        if ledger.holds_cost:
+            ledger.check_cost(self._cost(ledger.expected_tokens(prompt), allowance))
+        return allowance
+
+    def _cost(self, tokens_in: int, tokens_out: int) -> float | None:
+        return cost(self._options, self.provider.spec, (self.provider.model,), tokens_in, tokens_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The proposals of a round, and the budget that ended before all were made, if one did."""
+
+    proposals: tuple[Proposal, ...]
+    stopped: str = ""
+
+
+def propose_round(
+    proposer: Proposer, prompts: Sequence[Prompt], contexts: Sequence[Context], request_log: RequestLog
+) -> Round:
+    """One proposal for each prompt. Where a budget ends, those made by then, which are paid for.
+
+    Raises:
+        ProviderError: the provider cannot be asked.
+    """
+    proposals: list[Proposal] = []
+    for prompt, context in zip(prompts, contexts, strict=True):
+        try:
+            proposals.append(proposer.propose(prompt, context, request_log))
+        except BudgetExhausted as error:
+            return Round(tuple(proposals), str(error))
+    return Round(tuple(proposals))
+
+
+def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
+    """The policy in a reply to a prompt, or its problems."""
+    parsed = parse(
+        reply.text,
+        context.task,
+        context.kind,
+        context.incumbent,
+        free_grid=config.grid == "free",
+        definitions={definition.name: definition.node for definition in context.definitions},
+        learner=config.refine.method in FOR_TABLES,
+    )
+    if reply.truncated:
+        # Even if what arrived happens to read as a policy, its last row may be half a row.
+        return Parsed(None, (CUT_OFF, *parsed.problems))
+    return parsed

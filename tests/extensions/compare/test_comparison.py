@@ -1,0 +1,472 @@
+"""Comparisons: of made-up results with known answers, and of real runs and sweeps through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from chat_server import ChatServer
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from support import Line, sentences
+
+import policygen
+from policygen.errors import LogbookError, UsageError
+from policygen.extensions.compare.comparison import Pair, pairs_of, rows_of, scale_of
+from policygen.extensions.compare.contenders import Field, Result, read_field
+from policygen.extensions.compare.figure import comparison_figure
+from policygen.extensions.compare.tables import as_markdown, report_of, write_report
+from policygen.extensions.compare.words import number, verdict
+from policygen.extensions.plots.curves import runs_figure
+from policygen.extensions.plots.tables import comparison
+from policygen.extensions.sweeps.conduct import conduct, open_sweep
+from policygen.extensions.sweeps.plan import SweepPlan, cell_folders, product_of
+from policygen.extensions.sweeps.suites import Published
+from policygen.prompts.catalogue import copy_template
+from policygen.search.resume import load_run
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def results(task: str, name: str, scores: list[float], first_seed: int | None = 100) -> list[Result]:
+    """Runs of a contender with these scores."""
+    curve = np.array([20.0, 60.0, 100.0])
+    cost = {"llm_calls": 5.0, "tokens": 1000.0, "usd": 0.5, "seconds": 12.0}
+    made = []
+    for i, score in enumerate(scores):
+        seed = None if first_seed is None else first_seed + i
+        level = np.array([0.0, score / 2, score])
+        made.append(Result(task, name, score, seed, curve, curve / 20, level, 0.0, 100.0, **cost))
+    return made
+
+
+def field_of(*parts: list[Result], published: tuple[Published, ...] = ()) -> Field:
+    return Field(tuple(result for part in parts for result in part), published)
+
+
+def only(field: Field) -> Pair:
+    (pair,) = pairs_of(field)
+    return pair
+
+
+def test_a_pair_is_compared_over_the_seeds_that_both_have() -> None:
+    a = results("t", "A", [10, 50, 30, 20, 0, 5, 9, 10, 44, 70])
+    b = results("t", "B", [41, 82, 60, 52, 30, 36, 41, 40, 75, 102])
+    pair = only(field_of(a, b[::-1]))
+    assert pair.gain == pytest.approx(31.1)  # of differences 30 to 32, whatever the spread between seeds
+    assert pair.interval is not None
+    assert 30 < pair.interval[0] < 31.1 < pair.interval[1] < 32
+    assert (pair.seeds, pair.p, pair.more) == (10, 2 / 2**10, 0)
+    assert 0.5 < pair.better < 1  # among all runs, whatever their seeds
+    sentence = verdict(field_of(a, b), pairs_of(field_of(a, b)))
+    assert re.fullmatch(r"B is better than A by 31\.10 \[30\.\d+, 31\.\d+\] on t; 10 seeds each\.", sentence)
+    assert verdict(field_of(b, a), pairs_of(field_of(b, a))) == sentence
+
+
+def test_only_shared_seeds_are_paired_and_without_any_runs_are_not() -> None:
+    a, b = results("t", "A", [1, 2, 3], 100), results("t", "B", [7, 9, 9], 101)
+    pair = only(field_of(a, b))
+    assert (pair.seeds, pair.gain) == (2, pytest.approx(((7 - 2) + (9 - 3)) / 2))
+    pair = only(field_of(a, results("t", "B", [4, 5, 6], None)))
+    assert (pair.seeds, pair.runs, pair.gain) == (0, (3, 3), 3.0)
+    assert pair.p == pytest.approx(0.1, abs=0.02)  # two of the twenty ways to divide six runs
+
+
+def test_an_open_question_says_how_many_more_seeds_would_settle_it() -> None:
+    rng = np.random.default_rng(1)
+    a = rng.normal(50, 5, 8)
+    field = field_of(results("t", "A", a.tolist()), results("t", "B", (a + rng.normal(2, 6, 8)).tolist()))
+    pair = only(field)
+    assert pair.corrected > 0.05
+    assert pair.more is not None
+    assert pair.more > 0
+    sentence = verdict(field, [pair])
+    assert "is open" in sentence
+    assert f"about {pair.more} more seeds each would settle it" in sentence
+
+
+def test_so_few_seeds_can_settle_nothing_and_the_sentence_says_so() -> None:
+    field = field_of(results("t", "A", [10, 20, 30]), results("t", "B", [20, 30.5, 40]))
+    pair = only(field)
+    assert (pair.p, pair.more, pair.fewest) == (0.25, 3, 6)  # 2/2^6 is the first below 0.05
+    assert "about 3 more seeds each would settle it (6 seeds are the fewest with which this test can settle)" in (
+        verdict(field, [pair])
+    )
+    unpaired = only(field_of(results("t", "A", [10, 20, 30]), results("t", "B", [100, 110, 120], None)))
+    assert (unpaired.seeds, unpaired.more, unpaired.fewest) == (0, 1, 4)
+    assert "about 1 more seed each would settle it (4 seeds are" in verdict(field, [unpaired])
+    three = pairs_of(field_of(*(results("t", name, [10, 20, 30 + i]) for i, name in enumerate("ABC"))))
+    assert {pair.fewest for pair in three} == {7}  # three tests share the level, and 2/2^7 is below a third of it
+
+
+def test_a_guess_at_many_seeds_is_no_number() -> None:
+    field = field_of(results("t", "A", [0] * 4), results("t", "B", [10, -9, 10, -9.5]))
+    noisy = only(field)
+    assert noisy.more is not None
+    assert noisy.more > 100
+    assert "4 seeds each, more than 100 more seeds each would settle it." in verdict(field, [noisy])
+
+
+def test_nothing_is_bold_where_nothing_is_compared() -> None:
+    alone = report_of(field_of(results("t", "A", [10, 20, 30])))
+    assert not alone.sections[0].bold
+    assert "Intervals that rest on fewer than 5 runs are too narrow." in alone.notes
+    open_one = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5]), results("t", "B", [2, 3, 4, 5, 6])))
+    assert not open_one.sections[0].bold  # five pairs settle nothing
+    two = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5, 6]), results("t", "B", [2, 3, 4, 5, 6, 7])))
+    assert two.sections[0].bold == {(0, 2)}
+    assert not any("too narrow" in note for note in two.notes)
+
+
+def test_contenders_that_score_the_same_are_level() -> None:
+    uneven = field_of(results("t", "A", [5, 5]), results("t", "B", [5], None))
+    assert verdict(uneven, pairs_of(uneven)) == "A and B are level on t; 2 and 1 runs, not paired."
+    field = field_of(results("t", "A", [500] * 5), results("t", "B", [500] * 5))
+    assert verdict(field, pairs_of(field)) == "A and B are level on t; 5 seeds each."
+
+
+def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
+    field = field_of(
+        results("one", "A", [10, 10, 10]), results("one", "B", [20, 20, 20]),
+        results("two", "A", [50, 50, 50, 50]), results("two", "B", [80, 80, 80, 80]),
+    )  # fmt: skip
+    together = [pair for pair in pairs_of(field) if pair.tasks == 2]
+    assert [pair.gain for pair in together] == [20.0]
+    assert "20.00 [20.00, 20.00] points on these 2 tasks" in verdict(field, pairs_of(field))
+    assert scale_of(field, "one").points(50.0) == 50.0
+
+
+def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None:
+    rng = np.random.default_rng(3)
+    base = rng.normal(50, 3, 10)
+    gains = {"A": 0, "B": 0.2, "C": 9}
+    field = field_of(*(results("t", n, (base + gain + rng.normal(0, 1, 10)).tolist()) for n, gain in gains.items()))
+    pairs = pairs_of(field)
+    assert len(pairs) == 3
+    assert all(pair.corrected >= pair.p for pair in pairs)
+    assert verdict(field, pairs).startswith("C is highest of 3 on t, surely above A and B; 10 seeds each.")
+
+
+def test_published_columns_stand_beside_ours_and_are_counted() -> None:
+    published = (
+        Published("they", "a paper", 10, {"one": (90.0, 2.0), "two": (100.0, None)}),
+        Published("others", "a page", None, {"one": (10.0, None)}),
+    )
+    field = field_of(results("one", "A", [95, 96, 97]), results("two", "A", [100, 100]), published=published)
+    assert verdict(field, []) == (
+        "A is above every published column on 1 of 2 tasks, level with the best of them on 1 (two)."
+    )
+    text = as_markdown(report_of(field))
+    assert "| one | **96.00 ± 1.000 [95.00, 97.00]** | 90.00 ± 2.000 | 10.00 |" in text
+    assert "| two | 100.0 ± 0.000 [100.0, 100.0] | 100.0 |  |" in text
+    assert "- they: a paper." in text
+
+
+def test_costs_are_means_and_what_is_not_known_is_not_made_up() -> None:
+    a = results("t", "A", [1, 2])
+    (row,) = rows_of(field_of(a))
+    assert (row.calls, row.tokens, row.usd, row.episodes, row.seconds) == (5.0, 1000.0, 0.5, 100.0, 12.0)
+    (row,) = rows_of(field_of([Result("t", "A", 1.0, 1), *a[1:]]))
+    assert (row.usd, row.runs) == (None, 2)
+
+
+def test_every_format_holds_the_figures(tmp_path: Path) -> None:
+    field = field_of(
+        results("t_1", "A & B <c>", [1, 2, 4] * 2), results("t_1", "D|e", [25, 26, 29] * 2),
+        published=(Published("they", "100% of a_paper", None, {"t_1": (3.0, 1.0)}),),
+    )  # fmt: skip
+    for name in ("c.md", "c.tex", "c.html", "c.csv"):
+        write_report(field, Path(name))
+    latex = Path("c.tex").read_text()
+    assert r"\bfseries" in latex
+    assert r"2.333 $\pm$ 1.366" in latex
+    assert "A \\& B" in latex
+    page = Path("c.html").read_text()
+    assert "A &amp; B &lt;c&gt;" in page
+    assert "<script" not in page
+    assert r"D\|e" in Path("c.md").read_text()
+    frame = pd.read_csv("c.csv")
+    assert frame["mean"].tolist() == pytest.approx([7 / 3, 80 / 3, 3.0])
+    assert frame["published"].tolist() == [False, False, True]
+    runs = pd.read_csv("c-runs.csv")
+    assert runs[["seed", "score"]].to_numpy().tolist()[:3] == [[100, 1], [101, 2], [102, 4]]
+    assert len(runs) == 12
+    pairs = pd.read_csv("c-pairs.csv")
+    assert pairs["gain"].tolist() == pytest.approx([73 / 3])
+    with pytest.raises(UsageError, match=r"cannot write c.doc: end the name in .md, .csv, .tex, .html"):
+        write_report(field, Path("c.doc"))
+
+
+def test_no_name_is_a_formula_or_a_command(tmp_path: Path) -> None:
+    evil = "=cmd|'/C calc'!A0\n\\input|evil ^^5cinput"
+    field = field_of(results(evil, evil, [1, 2, 4]), results(evil, "+B", [5, 6, 9]))
+    for name in ("c.csv", "c.tex"):
+        write_report(field, Path(name))
+    for name in ("c.csv", "c-pairs.csv"):
+        for cells in pd.read_csv(name).select_dtypes(exclude="number").to_numpy().tolist():
+            assert not [cell for cell in cells if str(cell).startswith(("=", "+", "@"))], name
+    obeyed = [one for one in Path("c.tex").read_text().splitlines() if not one.startswith("%")]
+    assert not [one for one in obeyed if "\\input" in one or "^^" in one]
+
+
+def test_scores_that_cannot_be_added_are_a_sentence(line: Line) -> None:
+    folder = policygen.run("frozenlake", iterations=1, refine="none").folder
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["final"]["mean"] = 1e308
+    (folder / "summary.json").write_text(json.dumps(summary))
+    said = line("compare", folder, "-o", "c.png")
+    assert (said.code, "a final score beyond 1e+100, which cannot be compared" in said.err) == (1, True), said.err
+    os.mkfifo(folder / "pipe")
+    summary["final"]["mean"] = 0.5
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "pipe").replace(folder / "learning_curve.csv")
+    assert "is a link, a pipe or a device" in line("compare", folder).err
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(9359.94, "9,360"), (347.96, "348.0"), (-0.0001, "0.000"), (-63.022, "-63.02")]
+)
+def test_numbers_have_the_digits_that_they_deserve(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def shown(figure: Figure) -> list[Text]:
+    """The texts of a figure that are drawn."""
+    figure.draw_without_rendering()
+    texts: list[Text] = [text for legend in figure.legends for text in legend.get_texts()]
+    for axes in figure.axes:
+        texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    return [text for text in texts if text.get_text() and text.get_visible()]
+
+
+def overlaps(figure: Figure) -> list[tuple[str, str]]:
+    """Texts of a figure that cover each other."""
+    boxes = [(text.get_text(), text.get_window_extent().shrunk(0.97, 0.9)) for text in shown(figure)]
+    return [
+        (one, other) for i, (one, box) in enumerate(boxes) for other, another in boxes[i + 1 :] if box.overlaps(another)
+    ]
+
+
+@pytest.mark.parametrize(("tasks", "columns", "height"), [(15, 2, 10.2), (15, 1, 16.5), (1, 1, 2.5), (3, 2, 4.5)])
+def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: int, height: float) -> None:
+    rng = np.random.default_rng(0)
+    names = [f"mountaincar-continuous-{i}" for i in range(tasks)]
+    parts = [
+        results(name, who, rng.normal(10.0 ** (i % 5), 1, 5).tolist())
+        for i, name in enumerate(names)
+        for who in ("builtin (no language model)", "openai:gpt-5-mini, refine auto")
+    ]
+    published = (Published("ProPS+", "a page", 10, dict.fromkeys(names, (5.0, None))),)
+    figure = comparison_figure(field_of(*parts, published=published), columns=columns)
+    wide, high = figure.get_size_inches()
+    assert wide == {1: 3.5, 2: 7.16}[columns]
+    assert high <= height
+    assert len(figure.axes) == tasks + (2 if tasks > 1 else 0)
+    assert overlaps(figure) == []
+    for text in shown(figure):
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+
+
+def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
+    early, late = results("t", "A", [10, 10, 10]), results("t", "B", [20, 20, 20])
+    late = [replace(run, episodes=run.episodes * 2) for run in late]
+    axes = comparison_figure(field_of(early, late)).axes[0]
+    ways = [np.array([line.get_xdata(), line.get_ydata()], float).round(6).tolist() for line in axes.get_lines()]
+    assert [[100.0, 200.0], [10.0, 10.0]] in ways
+    assert axes.get_ylabel() == "best so far, own seeds"
+
+
+# --- real runs -------------------------------------------------------------------------------------------------------
+
+SMALL: dict[str, Any] = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "jobs": 1}
+
+
+def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_path: Path) -> None:
+    settings = tuple(f"{name}={value}" for name, value in SMALL.items())
+    plan = SweepPlan(products=(product_of(["quick"], [], [], [100, 101, 102]),), settings=(*settings, "iterations=1"))
+    sweep = open_sweep(Path("swept"), plan)
+    conduct(sweep)
+    sweep.release()
+    longer = [policygen.run("nim", iterations=4, seed=seed, **SMALL).folder for seed in (100, 101, 102)]
+    Path("ppo.csv").write_text('#{"t_start": 0, "env_id": "CartPole-v1"}\nr,l,t\n100,2,3\n300,2,4\n')
+    sources = ["swept", *map(str, longer), "PPO=ppo.csv"]
+    field = read_field(sources)
+    assert field.tasks == ["cartpole", "frozenlake", "nim"]
+    assert field.contenders == ["iterations 1", "iterations 4", "PPO"]
+    assert field.scores("cartpole", "PPO").tolist() == [200.0]
+    assert any("training episodes" in note for note in field.notes)
+    done = line("compare", *sources, "-o", "c.md", "-o", "c.png", "--columns", 1)
+    assert done.code == 0, done.err
+    assert {"c.md", "c.png"} <= {path.name for path in tmp_path.iterdir()}
+    said = done.out.splitlines()[-1]
+    assert "Whether PPO or iterations 1 is better on cartpole is open" in said
+    assert "a single run does not say how much runs differ" in said
+    assert "on nim; 3 seeds each" in said or "on nim is open" in said
+    one = line("compare", *longer)
+    assert re.search(r"scores \S+ \[.*\] on nim; 3 seeds each\.$", one.out.strip())
+
+
+def test_an_extended_run_of_a_sweep_stays_where_the_sweep_put_it(line: Line) -> None:
+    settings = (*(f"{name}={value}" for name, value in SMALL.items()), "iterations=1", "stop_at=2")
+    sweep = open_sweep(
+        Path("swept"), SweepPlan(products=(product_of(["quick:nim"], [], [], [100, 101]),), settings=settings)
+    )
+    conduct(sweep)
+    sweep.release()
+    fresh = read_field(["swept"])
+    unpublished = "suite quick has no published columns; --suite finite or props15 have some for these tasks"
+    assert unpublished in fresh.notes
+    assert any("iterations 1" in note for note in fresh.notes)
+    before = json.loads(Path("swept/nim-builtin-s100/best.json").read_text())["task"]
+    assert line("resume", "swept/nim-builtin-s100", "--iterations", 2).code == 0
+    field = read_field(["swept"])
+    assert field.contenders == fresh.contenders
+    assert "1 of 2 runs was extended to 2 iterations" in field.notes
+    assert not any("iterations 1" in note for note in field.notes)
+    for picture_or_table in (
+        read_field(["swept/nim-builtin-s100", "swept/nim-builtin-s101"]).notes,
+        [text.get_text() for text in runs_figure(cell_folders(Path("swept"))).axes[0].get_legend().get_texts()],
+        comparison(cell_folders(Path("swept")))["what"],
+    ):
+        assert any("extended to 2 iterations" in str(words) for words in picture_or_table)
+    # To the byte: numbers that were read back are written as they were before.
+    after = json.loads(Path("swept/nim-builtin-s100/best.json").read_text())["task"]
+    assert json.dumps(after) == json.dumps(before)
+
+
+def test_by_a_setting_pools_the_others_and_says_so() -> None:
+    folders = [
+        str(policygen.run("frozenlake", iterations=iterations, grid=grid, seed=100, **SMALL).folder)
+        for iterations in (1, 2)
+        for grid in ("free", "fixed")
+    ]
+    field = read_field(folders, by="grid")
+    assert field.contenders == ["grid free", "grid fixed"]
+    assert any("runs that differ in iterations are averaged, as --by grid asks" in note for note in field.notes)
+    assert read_field(folders, by="task").contenders == ["all runs"]
+    assert len(read_field(folders).contenders) == 4
+    assert read_field(folders, suite="props15").published[0].scores.keys() == {"frozenlake"}
+
+
+def test_templates_that_nobody_reads_are_said_to_make_no_difference() -> None:
+    for name in ("calm", "terse"):
+        copy_template("improve_table", name)
+    runs = [policygen.run("frozenlake", iterations=1, template=name, seed=100, **SMALL) for name in ("calm", "terse")]
+    field = read_field([str(run.folder) for run in runs])
+    note = "builtin reads no prompt: templates make no difference to its runs"
+    assert note in field.notes
+    assert note not in read_field([str(runs[0].folder)]).notes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("nowhere",), "nowhere is no run and no sweep; other programs' runs are named LABEL:TASK=PATH"),
+        (("X=log.csv",), "log.csv does not say which task it is of: write X:TASK=log.csv"),
+        (("X:nim=log.csv", "--by", "colour"), "--by colour: compare by one of llm, template"),
+        (("X:nim=log.csv", "-o", "x.doc"), "cannot write x.doc: end the name in"),
+        (("X:nim=log.csv", "--suite", "none"), "there is no suite `none`"),
+        (("X:nim=log.csv", "-o", "x.png", "--x", "calls"), "none of these runs counts calls"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, line: Line) -> None:
+    Path("log.csv").write_text("episodes,return\n1,2\n")
+    done = line("compare", *arguments)
+    assert done.code in (1, 2)
+    (said,) = sentences(done.err)
+    assert sentence in said
+
+
+def test_unfinished_runs_are_left_out_and_counted() -> None:
+    whole = policygen.run("nim", iterations=1, seed=100, **SMALL).folder
+    other = policygen.run("nim", iterations=1, seed=101, **SMALL).folder
+    (other / "summary.json").unlink()
+    field = read_field([str(whole), str(other)])
+    assert len(field.results) == 1
+    assert "1 unfinished runs are left out" in field.notes
+    with pytest.raises(LogbookError, match="none of the runs is finished"):
+        read_field([str(other)])
+
+
+def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they_stand() -> None:
+    faultless = "```\nup = 0 - offset - 4\ndown = offset - 4\nstay = 0\n```"
+    with ChatServer([faultless, faultless]) as server:
+        asked = {"llm": "compatible:m", "base_url": server.openai_url, "iterations": 2, "policy": "linear"}
+        folder = policygen.run("pong", seed=5, **{**SMALL, "episodes": 20}, **asked).folder
+    said = json.loads((folder / "summary.json").read_text())
+    assert (said["stopped"], said["attempts"]) == ("the best known score, 3, was reached", 1)
+    assert said["episodes"] == 4 + 20 + 300  # warm-up, the score, and the confirmation of the cap
+    last = json.loads((folder / "attempts.jsonl").read_text().splitlines()[-1])
+    assert [last[name] for name in ("episodes", "env_steps", "validated_episodes")] == [324, said["env_steps"], 300]
+    assert pd.read_csv(folder / "learning_curve.csv")["episodes"].iloc[-1] == 324
+    assert (rows_of(read_field([str(folder)]))[0].episodes, load_run(folder).ledger.episodes) == (324, 324)
+    assert comparison([folder])["search_episodes"].tolist() == [324]
+    assert said["optimum_reached"] is True  # 5 of 5 episodes at the cap
+
+
+def test_who_asks_no_language_model_makes_no_calls_in_any_file() -> None:
+    folder = policygen.run("nim", iterations=2, seed=100, **SMALL).folder
+    assert json.loads((folder / "summary.json").read_text())["llm_calls"] == 0
+    assert pd.read_csv(folder / "learning_curve.csv")["calls"].tolist() == [0] * 3
+
+
+def test_one_quantity_orders_contenders_in_every_table_and_sentence() -> None:
+    # By an interquartile mean A would be first: B has three high runs, and A is a little better in the others.
+    scores = {"A": [10.0] * 12, "B": [9.0] * 9 + [90.0] * 3}
+    field = field_of(*(results(task, name, values) for task in ("t", "u") for name, values in scores.items()))
+    report = report_of(field)
+    over_all = next(section for section in report.sections if section.title == "Over all tasks")
+    assert over_all.header[1].startswith("mean in points")
+    assert {name: float(cell.split(" [")[0]) for name, cell in over_all.rows} == {"A": 10.0, "B": 29.25}
+    assert "B is ahead by 19.25" in report.sentence or "B is better than A by 19.25" in report.sentence
+    text = as_markdown(report)
+    assert "IQM" not in text
+    assert "| P(B > A), ties half |" in text
+
+
+def test_above_a_published_column_is_what_a_test_says_and_else_it_is_the_highest() -> None:
+    published = (
+        Published("exactly", "a page", None, dict.fromkeys(("sure", "few"), (90.0, None))),
+        Published("widely", "a page", 10, {"noisy": (90.0, 30.0), "lower": (99.0, 1.0)}),
+    )
+    field = field_of(
+        results("sure", "A", [95, 97, 96, 94, 95, 96, 97, 95]), results("noisy", "A", [95.0, 97.0] * 4),
+        results("few", "A", [100, 100]), results("lower", "A", [95, 97]), published=published,
+    )  # fmt: skip
+    assert verdict(field, []) == (
+        "A is above every published column on 1 of 4 tasks, highest, though no test says so, on 2 (noisy, few), "
+        "lower than the best of them on 1 (lower)."
+    )
+    scores = report_of(field).sections[0]
+    assert scores.bold == {(0, 1)}
+
+
+def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_stay_apart(line: Line) -> None:
+    folder = policygen.run("cartpole", iterations=1, seed=100, **SMALL).folder
+    Path("ppo.csv").write_text("episodes,return\n1,2\n")
+    for source, words in (
+        (
+            "PPO:nosuch=ppo.csv",
+            "none of the runs is of the task 'nosuch'; write PPO:TASK=ppo.csv, TASK one of cartpole",
+        ),
+        ("builtin (no language model):cartpole=ppo.csv", "is the name of runs that are compared; write another label"),
+    ):
+        done = line("compare", folder, source)
+        (said,) = sentences(done.err)
+        assert (done.code, words in said) == (2, True), said
+    field = read_field([str(folder), "PPO:cartpole=ppo.csv"], suite="props15")
+    header = report_of(field).sections[0].header
+    assert {"PPO", "PPO (published)"} <= set(header)
+    assert len(set(header)) == len(header)

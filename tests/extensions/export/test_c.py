@@ -1,0 +1,213 @@
+"""Exported C: compiled by a strict compiler, it decides as numpy does."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from exporting import (
+    EQUATIONS,
+    EVIL,
+    MIXED,
+    REMEMBERING,
+    TABLES,
+    VALVES,
+    WHOLE,
+    WHOLE_TEXTS,
+    flat,
+    hostile_task,
+    random_table,
+    shipped,
+    tables,
+    trying,
+    written,
+)
+from generators import trees
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import PAIR
+
+from policygen.extensions.export.formats import exported
+from policygen.extensions.plots.speed.exported import bytes_on_cortex, compiled
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.tree import Node
+from policygen.tasks.environments import make_env
+from policygen.tasks.spaces import Actuator, Observation
+
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler `cc`")
+needs_cross = pytest.mark.skipif(
+    shutil.which("arm-none-eabi-gcc") is None, reason="there is no cross compiler `arm-none-eabi-gcc`"
+)
+ROWS = 100_000
+
+
+@needs_cc
+@pytest.mark.parametrize("name", TABLES)
+def test_every_action_of_a_table_is_numpy_s(name: str, tmp_path: Path) -> None:
+    policy = tables()[name]
+    decide = compiled(policy, tmp_path, ("-O1", "-pedantic"))
+    for dtype in (np.float32, np.float64):
+        rows = trying(policy, ROWS, dtype)
+        assert np.array_equal(decide(rows.astype(np.float64)), policy.act(rows))
+
+
+@needs_cc
+@pytest.mark.parametrize("name", MIXED)
+def test_choices_beside_numbers_are_numpy_s(name: str, tmp_path: Path) -> None:
+    policy = written(MIXED[name], VALVES)
+    decide = compiled(policy, tmp_path, ("-O1", "-pedantic"))
+    rows = trying(policy, 1_000, np.float64)
+    controller = policy.controller()
+    assert np.array_equal(decide(rows), np.array([controller(row) for row in rows]))
+
+
+@needs_cc
+@pytest.mark.parametrize("name", WHOLE_TEXTS)
+def test_whole_numbers_are_rounded_and_remembered_so(name: str, tmp_path: Path) -> None:
+    policy = written(WHOLE_TEXTS[name], WHOLE)
+    rows, controller = trying(policy, 1_000, np.float64), policy.controller()
+    played = np.array([flat(controller(row)) for row in rows])
+    assert np.array_equal(compiled(policy, tmp_path, ("-O1", "-pedantic"))(rows), played)
+
+
+@needs_cc
+@pytest.mark.parametrize("name", ["cliffwalking-slippery", "frozenlake8x8", "taxi"])
+def test_every_action_of_a_shipped_table_is_numpy_s(name: str, tmp_path: Path) -> None:
+    policy = shipped(name)
+    assert isinstance(policy, TablePolicy)
+    rows = trying(policy, ROWS, np.float64)
+    assert np.array_equal(compiled(policy, tmp_path)(rows), policy.act(rows))
+
+
+@needs_cc
+@pytest.mark.parametrize("name", [*EQUATIONS, "pendulum-torque-memoryless"])
+def test_outputs_of_equations_agree_with_numpy_s(
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    policy = written(EQUATIONS[name], name) if name in EQUATIONS else shipped(name)
+    rows = trying(policy, ROWS, np.float64)
+    ours, theirs = compiled(policy, tmp_path)(rows), policy.act(rows)
+    share = float(np.mean(ours == theirs))
+    record_property("share of equal actions", share)
+    if policy.task.action_space == "box":
+        assert np.abs(ours - theirs).max() <= 1e-6
+    assert share >= 0.9999
+
+
+EPISODES = ("halfcheetah", "lunarlander", "pendulum-torque-estimator", "pendulum-torque-integral", "walker2d")
+
+
+@needs_cc
+@pytest.mark.parametrize("name", EPISODES)
+def test_along_an_episode_a_shipped_policy_acts_as_its_controller(name: str, tmp_path: Path) -> None:
+    policy = shipped(name)
+    controller = policy.controller()
+    env = make_env(policy.task)
+    observation, _ = env.reset(seed=101)
+    seen, done = [], []
+    for _ in range(300):
+        action = controller(observation)
+        seen.append(np.ravel(observation))
+        done.append(action)
+        observation, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            break
+    env.close()
+    ours = compiled(policy, tmp_path)(np.array(seen, np.float64))
+    assert np.abs(ours - np.array(done)).max() <= (1e-6 if policy.task.action_space == "box" else 0)
+
+
+@needs_cc
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_what_is_remembered_is_so_from_step_to_step(name: str, tmp_path: Path) -> None:
+    policy = written(REMEMBERING[name], PAIR)
+    rows = trying(policy, 3_000, np.float64)
+    controller = policy.controller()
+    assert np.array_equal(compiled(policy, tmp_path)(rows), np.array([controller(row) for row in rows]))
+
+
+def of_expressions(nodes: list[Node]) -> LinearPolicy:
+    """A policy with an output of great range for each expression."""
+    actuators = tuple(Actuator(f"u{i}", low=-3e38, high=3e38) for i in range(len(nodes)))
+    task = replace(PAIR, actuators=actuators, action_space="box")
+    return LinearPolicy(task, (), tuple((a.name, node) for a, node in zip(actuators, nodes, strict=True)))
+
+
+@needs_cc
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(nodes=st.lists(trees(("x", "y"), exact=True, leaves=12), min_size=20, max_size=20))
+def test_any_expression_compiles_without_a_warning_and_is_computed_alike(
+    nodes: list[Node], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    policy = of_expressions(nodes)
+    rows = trying(policy, 50, np.float64)
+    ours = compiled(policy, tmp_path_factory.mktemp("c"), ("-O1", "-pedantic"))(rows)
+    theirs = np.array([policy.act_one(row) for row in rows])
+    # Exponents of 2 are squares in C; all else is fixed by IEEE 754.
+    assert np.isclose(ours, theirs, rtol=1e-6, atol=0).all()
+
+
+@needs_cc
+def test_every_function_has_numpy_s_manners(tmp_path: Path) -> None:
+    texts = ["x^y", "x^-1", "x^0.5", "(-x)^3", "mod(x, y)", "sin(x)", "cos(x)", "tan(x)", "tanh(x)", "exp(x)", "log(x)"]
+    texts += ["sqrt(x)", "abs(x)", "sign(x)", "floor(x)", "atan(x)", "atan2(x, y)", "atan2(-x*0, y)", "min(x, y, 1, 0)"]
+    texts += ["max(x, y, -1)", "clip(x, y, 1)", "where(x, y, 2)", "1/(x*-0.0)", "x/y", "not x or y", "x == y", "x != y"]
+    task = replace(PAIR, actuators=tuple(Actuator(f"u{i}", low=-1e30, high=1e30) for i in range(len(texts))))
+    task = replace(task, action_space="box")
+    policy = written("\n".join(f"u{i} = 1*({text})" for i, text in enumerate(texts)), task)
+    values = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 710.0, -746.0, 1e300, -1e300, 5e-324, np.inf, -np.inf, np.nan]
+    rows = np.array([[x, y] for x in values for y in values])
+    ours = compiled(policy, tmp_path)(rows)
+    theirs = np.array([policy.act_one(row) for row in rows])
+    for i, text in enumerate(texts):
+        assert np.isclose(ours[:, i], theirs[:, i], rtol=1e-6, atol=0).all(), text
+
+
+@needs_cc
+def test_whatever_a_task_calls_its_things_no_word_of_it_becomes_code(tmp_path: Path) -> None:
+    task = hostile_task()
+    assert task.grid is not None
+    policy = random_table(task, task.grid)
+    rows = trying(policy, 1_000)
+    assert np.array_equal(compiled(policy, tmp_path, ("-pedantic",))(rows.astype(np.float64)), policy.act(rows))
+    text = exported(policy, "c")
+    assert text.isascii()
+    assert text.isprintable() or set(re.findall(r"[^ -~]", text)) == {"\n"}
+    code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    assert "*/" not in code
+    strange = re.findall(r"\w*evil\w*", code)
+    assert all(re.fullmatch(r"(q_|pg_edges_|int_evil)\w*", word) for word in strange), strange
+
+
+def test_names_that_differ_in_what_c_cannot_say_stay_apart() -> None:
+    names = [f"{EVIL}/", f"{EVIL}*", "a" * 200, "a" * 199 + "b", "a_b", "a b"]
+    grid = Grid(tuple(Dimension(name, (0.0,)) for name in names))
+    task = replace(hostile_task(), observations=tuple(map(Observation, names)), grid=grid)
+    declared = re.findall(r"const double (\w+) =", exported(random_table(task, grid), "c"))
+    assert len(declared) == len(set(declared)) == len(names)
+    assert all(len(name) <= 63 for name in declared)
+
+
+@needs_cross
+@pytest.mark.parametrize("name", ["cartpole", "walker2d", "pendulum-torque-estimator"])
+def test_a_policy_fits_on_a_microcontroller(
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    policy: Policy = tables()["cartpole"] if name == "cartpole" else shipped(name)
+    own, whole = bytes_on_cortex(policy, tmp_path)
+    record_property("bytes on a Cortex-M4", f"{own} alone, {whole} with the C library")
+    assert 0 < own < whole < 32_768
+
+
+def test_a_long_table_is_not_repeated_in_full_in_the_comment() -> None:
+    text = exported(tables()["large"], "c")
+    assert "more rows" in text.partition("#include")[0]
+    assert len(text) < 200_000

@@ -1,0 +1,47 @@
+"""Names and remarks that another language cannot misunderstand."""
+
+from __future__ import annotations
+
+import pytest
+from exporting import EVIL
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policygen.extensions.export.words import Identifiers, in_columns, plain_ascii, remark, wrapped
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("m/s²", "m/s2"), ("°C", "degC"), ("µm", "um"), ("é", "e"), ("a\nb\u202ec", "a b_c"), ("中", "_")],
+)
+def test_units_are_spelled_in_ascii(text: str, shown: str) -> None:
+    assert plain_ascii(text) == shown
+
+
+@given(st.one_of(st.text(), st.text(alphabet="*/\\?\n", max_size=12), st.just(EVIL)))
+def test_a_remark_ends_no_comment_and_no_line(text: str) -> None:
+    quiet = remark(text)
+    assert "*/" not in quiet
+    assert "/*" not in quiet
+    assert "??" not in quiet
+    assert "\\" not in quiet
+    assert quiet.isascii()
+    assert quiet.isprintable() or not quiet
+
+
+def test_identifiers_are_given_once() -> None:
+    new = Identifiers().new
+    assert [new("q", "a b"), new("q", "a_b"), new("q", "a*b"), new("d", "a_b")] == [
+        "q_a_b",
+        "q_a_b_2",
+        "q_a_b_3",
+        "d_a_b",
+    ]
+
+
+def test_long_statements_are_broken_at_spaces() -> None:
+    lines = list(wrapped("x = " + " + ".join(["abcdefgh"] * 30) + ";", "    "))
+    assert len(lines) > 2
+    assert all(len(line) <= 120 for line in lines)
+    assert "".join(lines).replace(" ", "") == "x=" + "+".join(["abcdefgh"] * 30) + ";"
+    assert in_columns([("a", "b"), ("ccc", "d")]) == ["a    b", "ccc  d"]

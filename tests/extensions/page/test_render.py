@@ -1,0 +1,259 @@
+"""The page about a run: all that it must say, and nothing that a stranger's run folder could make it do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+from browser import Browser, browsing, needs_chromium
+from support import BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Line, Written
+
+import policygen
+from policygen.errors import LogbookError, UsageError
+from policygen.extensions.page.content import read_run
+from policygen.extensions.page.conversation import MOST_CHARACTERS, turns_of
+from policygen.extensions.page.pictures import playing
+from policygen.extensions.page.render import page_of, write_page
+from policygen.extensions.sweeps.plan import SweepPlan, cells_of, product_of, write_plan
+from policygen.llm.messages import Message, Prompt, Reply
+from policygen.runs.config import effective_config
+from policygen.runs.logbook import Logbook
+from policygen.runs.request_log import Exchange
+from policygen.search.run import carry_out, start
+
+# A reply that tries whatever a browser would do for it, around a policy that can be read.
+HOSTILE = (
+    "</pre></details><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">\n"
+    '<link rel="stylesheet" href="http://198.51.100.7/x.css"><img src="http://198.51.100.7/x.png">\n'
+    "<a href=\"javascript:document.title='taken'\">{{ 7*7 }} {% raw %}</a> \x1b[31m \u202e\n"
+)
+SECRET = "sk-proj-abcdefgh12345678WXYZ"
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a first policy, a repaired one that is best, and a failure, in a folder that a stranger wrote into."""
+    out = tmp_path_factory.mktemp("runs")
+    replies = [HOSTILE + BEST_LAKE.replace("| 1 | * | left |", "| 1 | * | down |"), MALFORMED_LAKE, BEST_LAKE]
+    provider = Written([*replies, f"The key is {SECRET}. {NO_POLICY}"])
+    folder = policygen.run(
+        "frozenlake", llm=provider, out=out, iterations=3, repairs=1, stop_at=0.9, max_calls=4
+    ).folder
+    task = json.loads((folder / "task.json").read_text())
+    task["about"] = f"A lake. {HOSTILE}"
+    (folder / "task.json").write_text(json.dumps(task))
+    settings = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(settings + '"<script>document.title=1</script>" = "<b>1</b>"\n')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(a_run: Path) -> str:
+    return page_of(a_run)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as opened:
+        yield opened
+
+
+def words(page: str) -> str:
+    """What a reader sees, as one line."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page.split("</style>")[1])).split())
+
+
+def test_the_page_says_what_was_controlled_what_came_out_and_how_sure_that_is(page: str, a_run: Path) -> None:
+    said = words(page)
+    assert "FrozenLake-v1" in said
+    assert (
+        "observed values what it is square 0 to 15 4 * row + column row floor(square / 4) a feature of the task" in said
+    )
+    assert "left, down, right, up" in said
+    assert "0.740" in said
+    assert "exact: computed from the environment's transition table" in said
+    assert "FrozenLake-v1 with is_slippery = True" in said
+    assert re.search(r"random actions 0\.0\d\d \[", said)
+    assert "best known score 0.740" in said
+    assert policygen.Policy.load(a_run).to_text(whole=True).splitlines()[4] in unescape(page)
+
+
+def test_every_attempt_says_what_it_changed_and_why_it_was_kept_or_not(page: str) -> None:
+    said = words(page)
+    assert "the first policy" in said
+    assert "became the best" in said
+    assert "against the best" in said
+    assert "What it changed in attempt 1, the best before it" in said
+    assert "of 16 cells have another action" in said
+    assert "no policy" in said
+    changed = re.search(r'<span class="plus">\+ \| *1 *\|[^<]*left', page)
+    assert changed is not None
+
+
+def test_every_prompt_and_reply_is_on_the_page_with_repairs_folded(page: str, a_run: Path) -> None:
+    text = unescape(page)
+    for exchange in Logbook(a_run).exchanges():
+        assert exchange.reply.text.splitlines()[-1] in text  # type: ignore[union-attr]
+        assert exchange.prompt.messages[-1].content[-200:] in text
+    assert page.count("You design small, readable control policies") == 1
+    assert "System message: the same as in attempt 1." in words(page)
+    assert len(re.findall(r'<details class="repairs"><summary>1 more request', page)) == 1
+
+
+def test_costs_settings_versions_and_the_commands_that_repeat_it(page: str, a_run: Path) -> None:
+    said = words(page)
+    assert "8,000 in, 400 out" in said
+    assert "cost unknown" in said
+    assert "no command repeats it" in said
+    assert f"policygen run frozenlake --llm replay:{a_run} --policy table" in said
+    assert "iterations 3" in said
+    assert "gymnasium" in said
+
+
+def test_a_command_repeats_the_settings(a_run: Path) -> None:
+    command = read_run(a_run).replay.split()
+    assert command[command.index("--iterations") + 1] == "3"
+    assert {"repairs=1", "stop_at=0.9"} <= set(command)
+    assert "jobs" not in " ".join(command)
+
+
+def test_nothing_of_a_run_folder_becomes_markup_and_keys_are_hidden(
+    a_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    page = page_of(a_run)
+    assert SECRET not in page
+    assert "The key is ***." in page
+    body = page.split("</style>")[1]
+    assert "<script" not in body
+    assert not re.search(r"<(img|link|a|iframe)[^>]*(198\.51|javascript|onerror)", body)
+    assert "&lt;script&gt;document.title=" in body
+    assert "{{ 7*7 }} {% raw %}" in unescape(body)
+    assert "\\x1b[31m \\u202e" in unescape(body)
+    assert "\x1b" not in page
+    assert set(re.findall(r'(?:src|href|srcset)="([^"]{1,5})', page)) <= {
+        "data:",
+        "#task",
+        "#scor",
+        "#curv",
+        "#poli",
+        "#atte",
+        "#cost",
+        "#agai",
+    }
+
+
+def test_a_page_is_written_whole_and_small(a_run: Path, tmp_path: Path) -> None:
+    path = write_page(a_run, tmp_path / "r.html", film=False)
+    assert path.stat().st_size < 400_000
+    with pytest.raises(UsageError, match=r"end the name in \.html"):
+        write_page(a_run, tmp_path / "r.pdf")
+    with pytest.raises(LogbookError, match="is no run and no sweep"):
+        write_page(tmp_path, tmp_path / "r.html")
+
+
+def test_an_unfinished_run_says_so_and_one_that_has_only_begun_has_a_page(a_run: Path, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    for name in ("config.toml", "task.json"):
+        (begun / name).write_bytes((a_run / name).read_bytes())
+    assert "no policy has been found yet" in words(page_of(begun))
+    lines = (a_run / "attempts.jsonl").read_text().splitlines(keepends=True)
+    (begun / "attempts.jsonl").write_text("".join(lines[:2]))
+    (begun / "transcript.jsonl").write_bytes((a_run / "transcript.jsonl").read_bytes())
+    said = words(page_of(begun))
+    assert "the run is not finished" in said
+    assert "unfinished" in said
+    assert "not scored yet" in said  # the reply to the second prompt is there, and waits
+
+
+def test_prompts_that_are_too_much_for_a_page_are_left_out_but_for_those_of_the_best() -> None:
+    size = MOST_CHARACTERS // 20
+    exchanges = [
+        Exchange(n, 0, Prompt((Message("user", f"{n:02}" + "x" * (size - 2)),)), Reply("r", "m"), 1)
+        for n in range(1, 24)
+    ]
+    turns = turns_of(exchanges, frozenset((1,)))
+    assert [number for number, (turn,) in turns.items() if turn.left_out] == [2, 3, 4]
+    assert all(turn.reply == "r" for (turn,) in turns.values())
+
+
+def test_where_the_environment_cannot_be_played_the_page_says_why_it_has_no_film(a_run: Path) -> None:
+    policy = policygen.Policy.load(a_run)
+    shown = playing(replace(policy, task=replace(policy.task, gym_id="Nowhere-v0")))
+    assert shown.film is None
+    assert shown.words.startswith("There is no film here: ")
+
+
+def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path, line: Line) -> None:
+    sweep = tmp_path / "s"
+    sweep.mkdir()
+    plan = SweepPlan(products=(product_of(["frozenlake"], ["builtin"], [], [0, 1]),))
+    write_plan(sweep, plan)
+    task = policygen.load_task("frozenlake")
+    for cell in cells_of(plan):
+        settings = {"seed": cell.seed, "iterations": 2}
+        carry_out(start(task, effective_config(task, "frozenlake", options=settings), sweep, name=cell.key))
+    said = line("report", "s", "-o", "s.html")
+    assert said.code == 0, said.err
+    assert said.out.startswith("s.html (0.")
+    page = (tmp_path / "s.html").read_text()
+    for part in ("all 2 runs are finished", "Scores", "Best policies", "frozenlake-builtin-s1"):
+        assert part.lower() in words(page).lower()
+    assert page.count("data:image/svg+xml") == 1
+    (sweep / "frozenlake-builtin-s0" / "summary.json").unlink()
+    assert "1 of 2 runs are finished" in words(page_of(sweep))
+
+
+@needs_chromium
+def test_a_real_browser_shows_it_without_a_script_a_request_or_an_error(
+    a_run: Path, tmp_path: Path, browser: Browser
+) -> None:
+    address = write_page(a_run, tmp_path / "r.html").as_uri()
+    assert 'src="data:image/gif' in (tmp_path / "r.html").read_text()  # the episode plays
+    for width, dark in ((390, False), (390, True), (1400, False), (1400, True)):
+        browser.open(address, width=width, dark=dark)
+        browser.value("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert browser.errors == []
+        assert browser.requests == [address]
+        assert browser.value("document.title") == "frozenlake: 0.740"
+        # Nothing is wider than the window, but for what scrolls within itself.
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        assert browser.value("[...document.images].every(i => i.complete && i.naturalWidth > 100)")
+        sizes = "[...document.querySelectorAll('p, td, th, pre, summary, code, figcaption')]"
+        assert browser.value(f"Math.min(...{sizes}.map(e => parseFloat(getComputedStyle(e).fontSize)))") >= 11
+        ground = browser.value("getComputedStyle(document.body).backgroundColor")
+        assert ground == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
+        assert browser.value(LEAST_CONTRAST) >= 4.5
+    # A wide window is made use of, and what is folded on a screen is printed.
+    right = "Math.max(...[...document.querySelectorAll('main section *')].map(e => e.getBoundingClientRect().right))"
+    assert browser.value(f"document.getElementById('curve').getBoundingClientRect().left > 500 && {right} > 1250")
+    browser.value("document.querySelectorAll('details').forEach(d => d.open = false)")
+    hidden = "[...document.querySelectorAll('details pre')].filter(e => !e.checkVisibility()).length"
+    assert browser.value(hidden) > 5
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.value(hidden) == 0
+    pdf = browser.pdf()
+    assert pdf.startswith(b"%PDF")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 30
+
+
+# The least contrast of text with what is behind it, as the Web Content Accessibility Guidelines 2.1 define it.
+LEAST_CONTRAST = """
+(() => {
+  const parts = c => c.match(/[\\d.]+/g).map(Number);
+  const linear = v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = c => { const [r, g, b] = parts(c).map(v => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+    if (parts(c)[3] !== 0) return c; } return 'rgb(255, 255, 255)'; };
+  const contrast = e => { const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05); };
+  return Math.min(...[...document.querySelectorAll('main *')].filter(e => e.innerText).map(contrast));
+})()
+"""

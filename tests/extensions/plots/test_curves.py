@@ -1,0 +1,408 @@
+"""Learning curves: what is drawn where, what is written beside it, and what is averaged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn import FAILED, LAKE, a_run, ended, the_axes
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from policygen.errors import LogbookError, UsageError
+from policygen.extensions.plots.curves import X_AXES, plot_runs, runs_figure
+from policygen.extensions.plots.style import OKABE_ITO
+from policygen.runs.config import RunConfig
+from policygen.runs.logbook import Logbook
+from policygen.runs.records import FinalScore, Summary
+from policygen.tasks.task import Optimum
+
+
+def legend_of(axes: Axes) -> list[str]:
+    legend = axes.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def line_called(axes: Axes, start: str) -> tuple[list[float], list[float], Any]:
+    """The positions of the one line whose label starts like this, and the line."""
+    (line,) = [line for line in axes.get_lines() if str(line.get_label()).startswith(start)]
+    return list(np.asarray(line.get_xdata(), float)), list(np.asarray(line.get_ydata(), float)), line
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_run_shows_its_attempts_and_its_best(tmp_path: Path) -> None:
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.2, 0.1, FAILED, 0.5], seed=3)]))
+    assert axes.get_title() == "frozenlake: builtin (no language model), table policy, seed 3, unfinished"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("attempt", "mean return per episode")
+    assert line_called(axes, "attempt that became the best")[:2] == ([1, 4], [0.2, 0.5])
+    (points,) = [line for line in axes.get_lines() if line.get_label() == "attempt"]
+    scored = [(x, y) for x, y in np.asarray(points.get_xydata()) if not np.isnan(y)]
+    assert scored == [(2, 0.1)]
+    x, y, line = line_called(axes, "best so far")
+    assert (x, y) == ([0, 1, 2, 3, 4], [0.02, 0.2, 0.2, 0.2, 0.5])
+    assert line.get_drawstyle() == "steps-post"
+
+
+def test_what_tuning_gained_is_drawn_from_the_score_as_proposed(tmp_path: Path) -> None:
+    run = a_run(tmp_path, [0.4, FAILED, 0.3, 0.6], proposed={1: 0.1, 4: 0.5})
+    axes = the_axes(runs_figure([run]))
+    assert line_called(axes, "before tuning")[:2] == ([1, 4], [0.1, 0.5])
+    (gains,) = [c for c in axes.collections if isinstance(c, LineCollection)]
+    assert [segment.tolist() for segment in gains.get_segments()] == [[[1, 0.1], [1, 0.4]], [[4, 0.5], [4, 0.6]]]
+    labels = the_axes(runs_figure([a_run(tmp_path / "plain", [0.4])])).get_legend_handles_labels()[1]
+    assert "before tuning" not in labels
+
+
+def test_failed_attempts_are_marked_at_the_bottom(tmp_path: Path) -> None:
+    axes = the_axes(runs_figure([a_run(tmp_path, [FAILED, 0.0, FAILED])]))
+    x, y, line = line_called(axes, "failed attempt (2)")
+    assert x == [1, 3]
+    heights = line.get_transform().transform(np.column_stack([x, y]))[:, 1]
+    lowest_score = axes.transData.transform((0, 0.0))[1]
+    assert (heights < lowest_score - line.get_markersize()).all()  # the marks do not touch
+    assert (heights > axes.transAxes.transform((0, 0))[1]).all()
+
+
+def test_a_run_without_failures_does_not_mention_them(tmp_path: Path) -> None:
+    assert not any("failed" in text for text in legend_of(the_axes(runs_figure([a_run(tmp_path, [0.1])]))))
+
+
+def test_lines_to_compare_with(tmp_path: Path) -> None:
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.1], random=0.0125)]))
+    heights = {label: set(line_called(axes, label)[1]) for label in ("random actions", "solved", "known optimum")}
+    assert heights == {"random actions": {0.0125}, "solved": {0.7}, "known optimum": {0.74016}}
+    assert line_called(axes, "random actions")[2].get_linestyle() == ":"
+    assert {"random actions: 0.0125", "solved: 0.7", "known optimum: 0.7402"} <= set(legend_of(axes))
+
+
+def test_a_task_without_goal_or_warm_up_has_no_such_lines(tmp_path: Path) -> None:
+    task = replace(LAKE, solved=None, optimum=None)
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.1, 0.3], task=task, random=None)]))
+    assert legend_of(axes) == ["attempt that became the best", "best so far"]
+
+
+def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Path) -> None:
+    final = FinalScore(0.4, 0.5, (0.3, 0.5), 100)
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.2] * 11, final=final)]))
+    (bars,) = axes.containers
+    marker, _, (arms,) = bars.lines
+    assert marker.get_xdata()[0] > 11
+    assert marker.get_ydata()[0] == 0.4
+    assert arms.get_segments()[0][:, 1].tolist() == pytest.approx([0.3, 0.5])
+    assert "final score: 0.4 [0.3, 0.5]\n(95% interval, 100 fresh episodes)" in legend_of(axes)
+    assert "unfinished" not in axes.get_title()
+    assert max(axes.get_xticks()) == 10  # the final score is no third attempt
+
+
+def test_an_exact_final_score_says_so(tmp_path: Path) -> None:
+    final = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.74], final=final)]))
+    assert "final score: 0.74 (exact)" in legend_of(axes)
+
+
+def test_a_run_that_found_nothing_is_drawn(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [FAILED])
+    Logbook(folder).write_summary(Summary())
+    labels = legend_of(the_axes(runs_figure([folder])))
+    assert "failed attempt (1)" in labels
+    assert not any(label.startswith(("final", "best", "attempt")) for label in labels)
+
+
+@pytest.mark.parametrize(
+    ("x", "positions"),
+    [
+        ("attempt", [0, 1, 2]),
+        ("calls", [0, 2, 4]),
+        ("episodes", [20, 40, 60]),
+        ("env_steps", [0, 1000, 2000]),
+        ("tokens", [0, 110, 220]),
+        ("wall_seconds", [0, 1.5, 3]),
+    ],
+)
+def test_what_scores_are_drawn_over(tmp_path: Path, x: str, positions: list[float]) -> None:
+    axes = the_axes(runs_figure([a_run(tmp_path, [0.1, 0.2])], x=x))
+    assert line_called(axes, "best so far")[0] == positions
+    assert axes.get_xlabel() == X_AXES[x]
+
+
+def test_every_x_axis_is_tested() -> None:
+    (mark,) = test_what_scores_are_drawn_over.pytestmark  # type: ignore[attr-defined]
+    assert [case[0] for case in mark.args[1]] == list(X_AXES)
+
+
+# --- many runs -------------------------------------------------------------------------------------------------------
+
+
+def band_of(axes: Axes, index: int = 0) -> tuple[float, float]:
+    """The lowest and highest point of a band."""
+    heights = axes.collections[index].get_paths()[0].vertices[:, 1]
+    return float(heights.min()), float(heights.max())
+
+
+def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, [0.2, 0.4], seed=1), ended(tmp_path, [0.6, 0.6], seed=2)]
+    axes = the_axes(runs_figure(folders))
+    assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
+    x, y, line = line_called(axes, "mean of n = 2 runs")
+    assert (x, y) == ([0, 1, 2], pytest.approx([0.02, 0.4, 0.5]))
+    assert line.get_drawstyle() == "steps-post"
+    # A resample of two runs is one of them twice with probability 1/4 each: the outer 2.5% are the runs themselves.
+    assert band_of(axes) == pytest.approx((0.02, 0.6))
+    singles = [list(one.get_ydata()) for one in axes.get_lines() if one.get_linewidth() < 1]
+    assert singles == [[0.02, 0.2, 0.4], [0.02, 0.6, 0.6]]
+
+
+def test_from_four_runs_on_it_is_the_interquartile_mean(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, [best], seed=i) for i, best in enumerate([0.1, 0.2, 0.3, 0.9])]
+    axes = the_axes(runs_figure(folders))
+    assert line_called(axes, "interquartile mean of n = 4 runs, 95% band")[1] == pytest.approx([0.02, 0.25])
+    three = the_axes(runs_figure([*folders[:2], folders[3]]))
+    assert line_called(three, "mean of n = 3 runs, 95% band")[1] == pytest.approx([0.02, 0.4])
+
+
+def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
+    folders = [
+        *(ended(tmp_path, [0.1], seed=i) for i in range(2)),
+        *(ended(tmp_path, [0.2], seed=i, llm="openai:gpt-5-mini") for i in range(3)),
+        ended(tmp_path, [0.3], llm="openai:gpt-5-mini", policy="linear"),
+        ended(tmp_path, [0.4], llm="openai:gpt-5-mini", template="terse"),
+    ]
+    axes = the_axes(runs_figure(folders))
+    assert axes.get_title() == "frozenlake: best so far of 7 runs"
+    assert legend_of(axes)[3:7] == [
+        "builtin (no language model), table policy: mean of n = 2 runs, 95% band",
+        "openai:gpt-5-mini, table policy: mean of n = 3 runs, 95% band",
+        "openai:gpt-5-mini, linear policy: n = 1 run",
+        "openai:gpt-5-mini, table policy, template terse: n = 1 run",
+    ]
+    means = [line for line in axes.get_lines() if line.get_linewidth() > 2]
+    for looks in ("get_color", "get_linestyle", "get_marker"):
+        assert len({getattr(line, looks)() for line in means}) == 4
+    bands = [part for part in axes.collections if not isinstance(part, LineCollection)]
+    assert len(bands) == 2  # a single run has no band
+
+
+def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) -> None:
+    other = replace(LAKE, name="pond", solved=0.3, optimum=Optimum(0.5, "by hand"))
+    folders = [
+        ended(tmp_path, [0.1], seed=1),
+        ended(tmp_path, [0.2], seed=2, llm="manual"),
+        ended(tmp_path, [0.3], task=other, llm="manual"),
+    ]
+    lake, pond = runs_figure(folders).axes
+    assert lake.get_title().startswith("frozenlake: ")
+    assert pond.get_title() == "pond: manual, table policy"
+    assert "known optimum: 0.5" in legend_of(pond)
+    assert line_called(pond, "n = 1 run")[2].get_color() == line_called(lake, "manual")[2].get_color() == OKABE_ITO[1]
+
+
+def test_the_random_level_of_many_runs_is_their_mean(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, [0.1], seed=i, random=level) for i, level in enumerate((0.02, 0.04))]
+    assert set(line_called(the_axes(runs_figure(folders)), "random actions: 0.03")[1]) == {0.03}
+
+
+def test_a_folder_given_twice_counts_once(tmp_path: Path) -> None:
+    one, two = ended(tmp_path, [0.1], seed=1), ended(tmp_path, [0.2], seed=2)
+    again = one.parent / "." / ".." / one.parent.name / one.name
+    assert "mean of n = 2 runs, 95% band" in legend_of(the_axes(runs_figure([one, two, again])))
+
+
+def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
+    spender = ended(tmp_path, [0.1, 0.2], llm="openai:gpt-5-mini")
+    saver = ended(tmp_path, [0.3, 0.4])
+    log = saver / "attempts.jsonl"
+    records = [json.loads(line) | {"tokens_in": 0, "tokens_out": 0} for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    axes = the_axes(runs_figure([spender, saver], x="tokens"))
+    x, y, line = line_called(axes, "builtin")
+    assert (x, y) == ([0], [0.4])
+    assert line.get_markevery() == [0]
+    assert line.get_marker() not in ("", "None", None)
+
+
+def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path: Path) -> None:
+    finals = [FinalScore(0.5, 0.1, (0.4, 0.6), 100), FinalScore(0.7, 0.1, (0.6, 0.8), 100)]
+    folders = [a_run(tmp_path, [0.6], seed=i, final=final) for i, final in enumerate(finals)]
+    folders.append(a_run(tmp_path, [0.9], llm="manual", final=FinalScore(0.8, 0.1, (0.7, 0.9), 100)))
+    axes = the_axes(runs_figure(folders))
+    several, single = legend_of(axes)[-2:]
+    assert several.startswith("final score on seeds no search saw: 0.6 [")
+    assert several.endswith("], mean of 2 runs")
+    assert single == "final score on seeds no search saw: 0.8 [0.7, 0.9]"
+    marks = [container.lines[0] for container in axes.containers]
+    assert [list(mark.get_ydata()) for mark in marks] == [[pytest.approx(0.6)], [pytest.approx(0.8)]]
+    assert all(1 < mark.get_xdata()[0] < axes.get_xlim()[1] for mark in marks)
+    assert axes.get_ylabel() == "mean return of the best so far"
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    assert figure.get_supxlabel().startswith("Curves are scores on the seeds of each run's own search")
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_labels_of_panels_are_in_the_picture_and_keep_off_each_other(tmp_path: Path, groups: int) -> None:
+    final = FinalScore(0.5, 0.1, (0.4, 0.6), 100)
+    tasks = [LAKE, replace(LAKE, name="pond"), replace(LAKE, name="inverted-double-pendulum")]
+    folders = [
+        a_run(tmp_path, [0.1, 0.2], seed=1, task=task, llm="openai:gpt-5-mini", final=final, template=f"own-{i}")
+        for task in tasks
+        for i in range(groups)
+    ]
+    figure = runs_figure([*folders, a_run(tmp_path, [0.1], seed=2, task=LAKE, final=final)])
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    texts = [axes.yaxis.label for axes in figure.axes] + [axes.title for axes in figure.axes]
+    boxes = [text.get_window_extent(renderer) for text in texts]
+    boxes += [axes.get_legend().get_window_extent(renderer) for axes in figure.axes]
+    boxes.append(
+        next(text for text in figure.texts if text.get_text().startswith("Curves")).get_window_extent(renderer)
+    )
+    width, height = figure.bbox.size
+    for i, box in enumerate(boxes):
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0, i
+        assert not [j for j, other in enumerate(boxes[:i]) if box.overlaps(other)], i
+    for axes, box in zip(figure.axes, boxes, strict=False):
+        assert box.height <= axes.bbox.height
+
+
+def test_runs_that_ended_early_go_on_to_the_end_dashed(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, [0.2, 0.7], seed=1), ended(tmp_path, [0.1, 0.2, 0.3, 0.4], seed=2)]
+    folders.append(ended(tmp_path, [0.5] * 6, seed=1, llm="manual"))
+    axes = the_axes(runs_figure(folders))
+    dashed = [line for line in axes.get_lines() if line.get_drawstyle() == "default" and len(line.get_xdata()) == 2]
+    ways = {(*line.get_xdata(), *line.get_ydata()) for line in dashed if line.get_linestyle() == "--"}
+    assert {(2, 6, 0.7, 0.7), (4, 6, 0.4, 0.4), (4, 6, 0.55, 0.55)} <= {tuple(round(v, 6) for v in way) for way in ways}
+
+
+@pytest.mark.parametrize("panels", [1, 2])
+def test_no_legend_leaves_the_picture(tmp_path: Path, panels: int) -> None:
+    settings = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "normalise": True}
+    tasks = [LAKE, replace(LAKE, name="pond")][:panels]
+    folders = [
+        ended(tmp_path, [0.1, 0.2], seed=seed, task=task, llm="openai:gpt-5-mini", **settings)
+        for task in tasks
+        for seed in (1, 2)
+    ] + [ended(tmp_path, [0.1], task=task) for task in tasks]
+    figure = runs_figure(folders)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    width, height = figure.bbox.size
+    for axes in figure.axes:
+        box = axes.get_legend().get_window_extent(renderer)
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0
+
+
+def thin_lines(axes: Axes) -> list[Any]:
+    """The single runs behind a mean, and those that stand for themselves."""
+    return [line for line in axes.get_lines() if line.get_drawstyle() == "steps-post" and line.get_linewidth() < 2]
+
+
+def test_unfinished_runs_are_thin_lines_of_their_own_and_enter_no_mean(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, [400.0, 500.0], seed=i) for i in (1, 2)] + [a_run(tmp_path, [421.0], seed=3)]
+    axes = the_axes(runs_figure(folders))
+    x, y, mean = line_called(axes, "mean of n = 2 runs, 95% band; 1 unfinished, not averaged")
+    assert (x[-1], y[-1]) == (2, 500)
+    (open_end,) = [line for line in thin_lines(axes) if list(line.get_ydata()) == [0.02, 421.0]]
+    assert open_end.get_color() == mean.get_color()
+    assert open_end.get_marker() == "o"
+    assert open_end.get_markerfacecolor() == "white"
+    assert open_end.get_markevery() == [1]
+    assert "unfinished run" in legend_of(axes)
+    assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
+
+
+def test_a_group_of_unfinished_runs_has_no_mean_and_says_so(tmp_path: Path) -> None:
+    folders = [a_run(tmp_path, [0.1], seed=i, llm="manual") for i in range(3)] + [ended(tmp_path, [0.3])]
+    axes = the_axes(runs_figure(folders))
+    assert axes.get_title() == "frozenlake: best so far of 1 run and 3 unfinished"
+    assert legend_of(axes)[-4:-1] == [
+        "manual, table policy: 3 unfinished, not averaged",
+        "builtin (no language model), table policy: n = 1 run",
+        "unfinished run",
+    ]
+    assert len([line for line in thin_lines(axes) if line.get_linewidth() > 1]) == 3
+    assert not axes.collections
+
+
+def test_runs_that_found_no_policy_are_counted_in_words(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.4], [FAILED]))]
+    axes = the_axes(runs_figure(folders))
+    words = "mean of n = 2 runs, 95% band; 1 without a policy, at the level of random actions"
+    assert line_called(axes, words)[1] == pytest.approx([0.02, 0.21])
+
+
+def test_long_legends_go_on_in_another_line(tmp_path: Path) -> None:
+    folders = [*(ended(tmp_path, [0.1], seed=i, template="a-template-with-a-long-name") for i in range(2))]
+    folders += [a_run(tmp_path, [0.1], seed=3, template="a-template-with-a-long-name"), ended(tmp_path, [0.2])]
+    figure = runs_figure(folders)
+    figure.draw_without_rendering()
+    legend = the_axes(figure).get_legend()
+    assert legend is not None
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert any("\n" in text for text in legend_of(the_axes(figure)))
+
+
+def test_settings_that_differ_between_runs_keep_them_apart(tmp_path: Path) -> None:
+    runs = [ended(tmp_path / f"{n}-{seed}", [0.3], seed=seed, iterations=n) for n in (3, 9) for seed in (0, 1)]
+    labels = the_axes(runs_figure(runs)).get_legend_handles_labels()[1]
+    assert sum("iterations 3: mean of n = 2 runs" in label for label in labels) == 1
+    assert sum("iterations 9: mean of n = 2 runs" in label for label in labels) == 1
+
+
+def test_a_run_of_which_nothing_can_be_drawn_is_an_empty_picture(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [], random=None, task=replace(LAKE, solved=None, optimum=None))
+    axes = the_axes(runs_figure([folder]))
+    assert axes.get_legend() is None
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_strings_and_a_single_run_are_taken(tmp_path: Path) -> None:
+    run = a_run(tmp_path, [0.1])
+    for folders in (str(run), run, [str(run)], [run]):
+        assert plot_runs(folders, str(tmp_path / "a.png")) == tmp_path / "a.png"
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LogbookError, match=r"the folder .*missing does not exist; make it or write elsewhere"):
+        plot_runs(a_run(tmp_path, [0.1]), tmp_path / "missing" / "a.png")
+
+
+def test_an_unknown_x_names_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"`dollars`.*attempt, calls, episodes, env_steps, tokens, wall_seconds"):
+        plot_runs([a_run(tmp_path, [0.1])], tmp_path / "a.png", x="dollars")
+
+
+def test_nothing_to_plot(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run folders"):
+        plot_runs([], tmp_path / "a.png")
+    with pytest.raises(LogbookError, match="nowhere is not a run folder"):
+        plot_runs([tmp_path / "nowhere"], tmp_path / "a.png")
+    folder = Logbook.create(tmp_path, LAKE, RunConfig(task="frozenlake")).folder
+    with pytest.raises(LogbookError, match=f"{folder.name} has no attempts yet"):
+        plot_runs([folder], tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_runs_that_spent_nothing_of_x_say_what_they_spent(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [0.1])
+    log = folder / "attempts.jsonl"
+    records = [
+        json.loads(line) | {"tokens_in": 0, "tokens_out": 0, "calls": 0} for line in log.read_text().splitlines()
+    ]
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(
+        UsageError, match="spent no tokens; plot over one of attempt, episodes, env_steps, wall_seconds"
+    ):
+        plot_runs([folder], tmp_path / "a.png", x="tokens")

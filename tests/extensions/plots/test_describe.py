@@ -1,0 +1,70 @@
+"""Tasks in words: every shipped one, and one that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policygen.cli.describe import describe_task, list_tasks
+from policygen.errors import TaskError, UsageError
+from policygen.extensions.sweeps.suites import list_suites
+from policygen.files import list_resources
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def test_the_list_has_a_line_a_task_under_its_header() -> None:
+    header, *rows, empty, other = list_tasks().partition("\n\nsuites")[0].splitlines()
+    assert header.split() == ["task", "environment", "policy", "cells", "solved"]
+    assert [row.split()[0] for row in rows] == sorted(list_resources("envs", ".toml"))
+    (lake,) = [row.split() for row in rows if row.startswith("frozenlake ")]
+    assert lake == ["frozenlake", "FrozenLake-v1", "table", "16", "0.7"]
+    assert (empty, other) == ("", "Any Gymnasium id works too: policygen run Blackjack-v1")
+
+
+def test_a_task_that_cannot_be_read_keeps_no_other_from_being_listed() -> None:
+    Path("envs").mkdir()
+    Path("envs/broken.toml").write_text("gym_id = 3")
+    rows = list_tasks().splitlines()
+    (broken,) = [row for row in rows if row.startswith("broken ")]
+    assert "gym_id" in broken
+    assert any(row.startswith("cartpole ") for row in rows)
+
+
+def test_a_description_has_every_quantity_action_and_sentence() -> None:
+    text = describe_task("mountaincar")
+    assert text.startswith("mountaincar: MountainCar-v0\n")
+    for part in ("observation velocity", "feature energy = ", "action action: left, none, right", "linear outputs: "):
+        assert part in text
+    assert "assumed: " not in text
+    assert "assumed: " in describe_task("MountainCar-v0")
+    with pytest.raises(TaskError, match="did you mean mountaincar"):
+        describe_task("mountaincat")
+
+
+def test_the_list_ends_with_a_line_a_suite() -> None:
+    Path("envs/suites").mkdir(parents=True)
+    Path("envs/suites/broken.toml").write_text("tasks = 3")
+    heading, *lines = list_tasks().partition("\n\nsuites")[2].splitlines()
+    assert heading == ", for policygen sweep:"
+    assert [line.partition(":")[0] for line in lines] == sorted(list_suites())
+    assert "quick: cartpole, frozenlake, nim" in lines
+    assert any(line.startswith("broken: suite broken.toml: the key `name` is missing") for line in lines)
+
+
+def test_a_suite_is_described_with_its_protocol_and_the_published_columns() -> None:
+    text = describe_task("props15")
+    assert text.startswith("props15: a suite of 15 tasks\n")
+    assert "max_episodes = 8000" in text
+    assert "published, ProPS+ (ProPS, project page: " in text
+    assert "frozenlake 0.57 ± 0.17" in text
+
+
+def test_a_setting_that_no_run_would_take_is_refused_with_its_file_key_and_value(tmp_path: Path) -> None:
+    path = tmp_path / "pole.toml"
+    path.write_text('name = "pole"\ngym_id = "CartPole-v1"\n[run]\npolicy = "lniear"\n')
+    with pytest.raises(
+        UsageError, match=r"pole\.toml: task pole, \[run\]: `policy = 'lniear'`: `policy`: input should"
+    ):
+        describe_task(str(path))

@@ -1,0 +1,71 @@
+"""What a sweep shows: a table with progress and time left, lines elsewhere, and what to do next."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from policygen.extensions.sweeps.conduct import open_sweep
+from policygen.extensions.sweeps.executor import broken_off
+from policygen.extensions.sweeps.plan import SweepPlan, product_of
+from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, way_on
+from policygen.extensions.sweeps.worker import CellResult, Note, Progress
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def drawn(terminal: SweepTerminal) -> list[str]:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(terminal._table())
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]  # type: ignore[attr-defined]
+
+
+def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = open_sweep(Path("swept"), SweepPlan(products=(product_of(["nim", "cartpole"], [], [], [1, 2]),)))
+    terminal = SweepTerminal(sweep, live=False)
+    sweep.running["cartpole-builtin-s1"] = Progress("cartpole-builtin-s1", 3, 20, 412.25)
+    sweep.skipped["nim-builtin-s1"] = 0.5
+    sweep.outcomes["nim-builtin-s2"] = finished = CellResult("nim-builtin-s2", "finished", "", 1.0, 75.0)
+    rows = drawn(terminal)
+    assert rows[1].split() == ["nim,", "builtin", "2/2", "0.75"]
+    assert rows[2].split() == ["cartpole,", "builtin", "0/2", "seed", "1:", "3/20,", "412.2"]
+    assert rows[3].split()[:2] == ["all", "2/4"]
+    assert "left" in rows[3]
+    terminal(finished)
+    terminal(Note("cartpole-builtin-s1", "waiting 2 s \x1b[31m"))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("   2/4  nim-builtin-s2: 1  (1 min 15 s), about ")
+    assert second == "cartpole-builtin-s1: waiting 2 s \\x1b[31m"
+    terminal(broken_off("cartpole-builtin-s1", None))
+    assert " s)" not in capsys.readouterr().out  # nobody measured how long it took
+    sweep.release()
+
+
+def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None:
+    plan = SweepPlan(products=(product_of(["nim"], ["manual:chats here"], [], [1]),), settings=("iterations=1",))
+    sweep = open_sweep(Path("a sweep"), plan, again=("base_url=http://here:1/v1?a&b", "jobs=2"))
+    sweep.cache, sweep.track, sweep.place = Path("an swers"), ("mlflow",), "--workers 3"
+    assert way_on(sweep) == (
+        "policygen resume 'a sweep' --base-url 'http://here:1/v1?a&b' --set jobs=2 --trust --cache 'an swers' "
+        "--track mlflow --workers 3"
+    )
+    sweep.release()
+
+
+def test_the_last_words_name_what_failed_and_the_way_on() -> None:
+    sweep = open_sweep(Path("swept"), SweepPlan(products=(product_of(["nim"], [], [], [1, 2, 3]),)))
+    sweep.outcomes["nim-builtin-s1"] = CellResult("nim-builtin-s1", "finished", "", 1.0)
+    sweep.outcomes["nim-builtin-s2"] = CellResult("nim-builtin-s2", "failed", "no server answers")
+    assert not sweep.whole
+    assert closing_words(sweep) == [
+        "1 of 3 runs finished, 1 failed, 1 are not finished",
+        "failed: nim-builtin-s2: no server answers",
+        "go on with: policygen resume swept",
+    ]
+    for seed in (2, 3):
+        sweep.outcomes[f"nim-builtin-s{seed}"] = CellResult(f"nim-builtin-s{seed}", "finished", "", 1.0)
+    assert closing_words(sweep) == ["3 of 3 runs finished", "compare them with: policygen compare swept"]
+    sweep.release()

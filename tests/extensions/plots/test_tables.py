@@ -1,0 +1,151 @@
+"""Tables of runs: which rows there are, what is averaged, and that each format is the one its suffix says."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn import FAILED, LAKE, a_run, ended
+
+from policygen.episodes.score import Score, score_of_returns
+from policygen.errors import LogbookError, UsageError
+from policygen.extensions.plots.tables import as_markdown, comparison, write_table
+from policygen.runs.records import score_record
+
+
+def finished(out: Path, seed: int, mean: float, **settings: Any) -> Path:
+    """A finished run whose final score has this mean."""
+    score: Score = score_of_returns(np.array([mean - 1, mean, mean + 1]), (1, 2, 3), "copies")
+    folder = a_run(out / str(seed) / str(sorted(settings.items())), [mean], seed=seed, **settings)
+    summary = {"task": "frozenlake", "llm": settings.get("llm", "builtin"), "policy_kind": "table", "seed": seed}
+    spent = {"attempts": 1, "llm_calls": 0, "episodes": 40}
+    (folder / "summary.json").write_text(json.dumps({**summary, **spent, "final": score_record(score)}))
+    return folder
+
+
+def rows_of(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def test_runs_come_by_seed_and_then_their_mean_with_an_interval_over_runs(tmp_path: Path) -> None:
+    rows = rows_of(
+        as_markdown(comparison([finished(tmp_path, seed, mean) for seed, mean in ((2, 5.0), (0, 1.0), (1, 3.0))]))
+    )
+    assert [(row[3], row[7]) for row in rows[:3]] == [("0", "1.0"), ("1", "3.0"), ("2", "5.0")]
+    assert rows[3][0] == "**frozenlake**"
+    assert rows[3][3] == "mean of 3 runs"
+    assert rows[3][7:9] == ["**3.0**", "1.0 to 5.0 over runs"]
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"ablate": "knowledge"}, "table, ablate knowledge"),
+        ({"refine": "coordinate:300"}, "table, refine coordinate:300"),
+        ({"template": "mine", "example": "old/run"}, "table, template mine, example old/run"),
+        ({"grid": "fixed"}, "table, grid fixed"),
+    ],
+)
+def test_runs_with_other_settings_are_told_apart_and_never_averaged(
+    tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    folders = [finished(tmp_path, seed, 1.0) for seed in (0, 1)] + [finished(tmp_path, 0, 9.0, **settings)]
+    rows = rows_of(as_markdown(comparison(folders)))
+    assert sorted(row[2] for row in rows) == ["table"] * 3 + [words]
+    assert rows[-1][3:8:4] == ["mean of 2 runs", "**1.0**"]
+
+
+def test_budgets_and_processes_do_not_tell_runs_apart(tmp_path: Path) -> None:
+    folders = [finished(tmp_path, 0, 1.0, jobs=1), finished(tmp_path, 1, 3.0, max_calls=7)]
+    assert rows_of(as_markdown(comparison(folders)))[-1][3] == "mean of 2 runs"
+
+
+def test_unfinished_runs_have_a_row_and_enter_no_mean(tmp_path: Path) -> None:
+    folders = [a_run(tmp_path, [0.9], seed=1), finished(tmp_path, 0, 1.0), finished(tmp_path, 2, 3.0)]
+    rows = rows_of(as_markdown(comparison(folders)))
+    assert [(row[3], row[7]) for row in rows] == [
+        ("0", "1.0"),
+        ("1", "unfinished"),
+        ("2", "3.0"),
+        ("mean of 2 runs, 1 unfinished left out", "**2.0**"),
+    ]
+    with pytest.raises(LogbookError, match="is not a finished run; finish it with: policygen resume"):
+        comparison(folders[:1])
+
+
+def test_runs_without_a_policy_are_counted_in_words(tmp_path: Path) -> None:
+    folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.25], [FAILED], [0.75]))]
+    rows = rows_of(as_markdown(comparison(folders)))
+    assert [row[7] for row in rows] == ["0.2500", "no policy", "0.7500", "**0.5000**"]
+    assert rows[-1][3] == "mean of 2 runs, 1 without a policy left out"
+
+
+def test_a_folder_given_twice_counts_once(tmp_path: Path) -> None:
+    run = ended(tmp_path, [0.5])
+    assert len(comparison([run, run.parent / "." / run.name])) == 1
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+AWKWARD = replace(LAKE, name="my_lake & <co> 50%")
+
+
+@pytest.fixture
+def awkward(tmp_path: Path) -> list[Path]:
+    """Two finished runs and an unfinished one, whose names need escaping."""
+    settings: dict[str, Any] = {"task": AWKWARD, "llm": "compatible:a|b_*c*"}
+    runs = [ended(tmp_path, [score], seed=seed, **settings) for seed, score in enumerate((0.25, 0.75))]
+    return [*runs, a_run(tmp_path, [0.9], seed=2, **settings)]
+
+
+def test_latex_is_latex_with_its_special_characters_escaped(awkward: list[Path], tmp_path: Path) -> None:
+    text = write_table(awkward, str(tmp_path / "runs.tex")).read_text()
+    body = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
+    assert len(body) == 1 + 3 + 1
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 9 for line in body)
+    assert not re.search(r"(?<!\\)[_%#$]", "\n".join(body))
+    assert body[1].startswith(r"my\_lake \& <co> 50\% & compatible:a|b\_*c* & table & 0 &")
+    assert r"\bfseries 0.5000" in body[-1]
+    assert "|" not in text.replace("a|b", "")
+
+
+def test_csv_is_numbers_that_a_program_reads(awkward: list[Path], tmp_path: Path) -> None:
+    path = write_table(awkward, tmp_path / "runs.csv")
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["what"] for row in rows] == ["run", "run", "unfinished run", "mean of 2 runs, 1 unfinished left out"]
+    assert [row["final_score"] for row in rows] == ["0.25", "0.75", "", "0.5"]
+    assert {row["task"] for row in rows} == {AWKWARD.name}
+    assert [row["seed"] for row in rows] == ["0", "1", "2", ""]
+
+
+def test_html_is_a_page_with_its_special_characters_escaped(awkward: list[Path], tmp_path: Path) -> None:
+    path = write_table(awkward, tmp_path / "runs.HTML")
+    text = path.read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert html.escape(AWKWARD.name) in text
+    assert "<co>" not in text
+    assert text.count("<tr>") == 1 + 3 + 1
+    assert write_table(awkward, path).read_text() == text
+
+
+def test_markdown_cells_hold_no_bare_bars(awkward: list[Path], tmp_path: Path) -> None:
+    lines = write_table(awkward, tmp_path / "runs.md").read_text().splitlines()
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {11}
+    assert r"| my_lake & \<co> 50% | compatible:a\|b_\*c\* | table | 0 |" in lines[2]
+
+
+@pytest.mark.parametrize("name", ["runs.xlsx", "runs"])
+def test_another_suffix_names_the_known_ones(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot write runs.*: end the name in \.md, \.csv, \.tex, \.html"):
+        write_table([tmp_path / "nowhere"], tmp_path / name)
+    assert not (tmp_path / name).exists()

@@ -1,0 +1,147 @@
+"""The action in a model's answer: names, numbers, the last one stated, and what is wrong with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support import ARM, PAIR
+
+from policygen.extensions.seats.decisions import as_action, neutral, read_decision
+from policygen.extensions.seats.driving_prompts import form_of
+from policygen.llm.messages import Reply
+from policygen.tasks.load import load_task
+from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.task import Task
+
+LAKE = load_task("frozenlake")
+NUMBERED = Task("numbered", "N-v0", (Observation("x"),), (Actuator("action", ("0", "1", "2")),), "discrete", 9)
+TORQUE = Task(
+    "torque", "T-v0", (Observation("x"),), (Actuator("torque", (), -2.0, 2.0, (("off", 0.0),)),), "box", max_steps=9
+)
+
+
+def said(text: str, task: Task = LAKE) -> tuple[float, ...] | None:
+    return read_decision(Reply(text, "m"), task).action
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("right", 2),
+        ("2", 2),
+        ("**Right**.", 2),
+        ("Action: 2", 2),
+        ("Action: RIGHT", 2),
+        ("**Action:** `right` (away from the hole)", 2),
+        ("action = right", 2),
+        ("Action:\nright", 2),
+        ('{"action": "right"}', 2),
+        ('{"reason": "left is a hole", "action": 2}', 2),
+        ("Action: right (2)", 2),
+        ("Action: right, since left leads into the hole", 2),
+        ("Action: left\nNo, that is a hole.\nAction: right", 2),
+        ("Going left is bad, so I go right.", 2),
+        ("The action is right.", 2),
+        ("I choose number 2.", 2),
+        ("1. left is a hole\n2. go up\nright", 2),
+        ("2. right", 2),
+        ("Reaction: left\nright", 2),
+    ],
+)
+def test_the_last_action_stated_counts(text: str, action: int) -> None:
+    assert said(text) == (action,)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is empty"),
+        ("I would rather not say.", "it ends with `I would rather not say.`, and the action is one of left, down"),
+        ("Action: 4", "it says `4`, expected one of left, down, right, up, or its number 0 to 3"),
+        ("Action: -1", "it says `-1`, expected"),
+        ("Action: lift", "did you mean left?"),
+        ("Action: left | down | right | up", "it says `left | down | right | up`"),
+        ("Action: left or right", "it says `left or right`"),
+        ("Action: 2nd", "it says `2nd`"),
+        ("left\nAction: 17", "it says `17`"),
+        ("Between 1 and 3.", "it ends with `Between 1 and 3.`"),
+    ],
+)
+def test_what_is_no_action_is_a_problem_in_words(text: str, problem: str) -> None:
+    decision = read_decision(Reply(text, "m"), LAKE)
+    assert decision.action is None
+    assert problem in decision.problem
+
+
+def test_a_reply_that_was_cut_off_is_no_answer_whatever_it_says() -> None:
+    assert (
+        read_decision(Reply("Action: left", "m", truncated=True), LAKE).problem == "it was cut off by its length limit"
+    )
+
+
+def test_labels_that_are_numbers_are_not_found_in_the_middle_of_others() -> None:
+    assert said("The value is 0.12, so 1 it is", NUMBERED) is None
+    assert said("The value is 0.12.\nAction: 1", NUMBERED) == (1,)
+    assert said("I take 1", NUMBERED) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("Action: -0.5", (-0.5,)),
+        ("Action: \N{MINUS SIGN}0.5 Nm", (-0.5,)),
+        ("torque: 1.5", (1.5,)),
+        ("off", (0.0,)),
+        ("1e-1", (0.1,)),
+        ("Better to push with 0.7", (0.7,)),
+        ("Action: 2.5", None),
+        ("Action: nan", None),
+        ("Action: 1e999", None),
+    ],
+)
+def test_numbers_lie_in_the_range_and_are_never_clipped(text: str, action: tuple[float, ...] | None) -> None:
+    assert said(text, TORQUE) == action
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("Action: high, 1", (1, 1)),
+        ("Action: [1, 1]", (1, 1)),
+        ("Action: gear=high, horn=1", (1, 1)),
+        ("gear: low\nthen better\ngear: high\nhorn: 1", (1, 1)),
+        ('{"gear": "high", "horn": 1}', (1, 1)),
+        ("high 1", (1, 1)),
+        ("Action: high", None),
+        ("Action: high, 2", None),
+        ("high, 1, 1", None),
+    ],
+)
+def test_several_actuators_are_told_in_order_or_by_name(text: str, action: tuple[float, ...] | None) -> None:
+    assert said(text, PAIR) == action
+
+
+def test_levels_and_numbers_of_a_box_go_together() -> None:
+    assert said("Action: left, -1.5", ARM) == (-1.0, -1.5)
+    assert said("Action: off, 0.75", ARM) is None
+
+
+def test_actions_have_the_environments_own_form() -> None:
+    assert type(as_action(LAKE, (2.0,))) is int
+    assert as_action(PAIR, (1.0, 0.0)).dtype == np.int64
+    assert as_action(ARM, (-1.0, 0.5)).dtype == np.float32
+    assert neutral(LAKE) == (0.0,)
+    assert neutral(ARM) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("task", [LAKE, NUMBERED, TORQUE, PAIR, ARM])
+def test_the_form_that_a_model_is_shown_is_told_apart_or_an_action(task: Task) -> None:
+    decision = read_decision(Reply(f"Action: {form_of(task)}", "m"), task)
+    assert (decision.action is None) == (len(task.actuators) == 1)
+
+
+def test_long_hostile_answers_are_read_in_no_time() -> None:
+    for text in ("action " * 200_000, "Action:" * 200_000, "left|" * 200_000, "9" * 1_000_000, "`" * 1_000_000):
+        read_decision(Reply(text, "m"), LAKE)
+        read_decision(Reply(text, "m"), TORQUE)
+        read_decision(Reply(text, "m"), PAIR)

@@ -1,0 +1,409 @@
+"""A model at the wheel: what it is asked, what its answers become, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from chat_server import ChatServer, Scripted
+from support import LEANING, PAIR, Line, Said, files_with, lines_of, transcript_of
+
+import policygen
+from policygen.episodes.score import episode_seeds
+from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
+from policygen.extensions.seats.asker import Asker
+from policygen.extensions.seats.drive import Drive, DriveResult, DriveSettings
+from policygen.extensions.seats.driving_prompts import Questions, ShownQuantity, Situation, Step
+from policygen.extensions.worlds.adventure import COMMANDS
+from policygen.llm.messages import Message, Prompt
+from policygen.policies.policy import Policy
+from policygen.runs.config import RunConfig, effective_config
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+RIGHT = "I go on.\nAction: right"
+QUICK = DriveSettings(episodes=2, concurrency=1, table_episodes=4)
+
+
+def driven(
+    server: ChatServer, task: str | Task = "frozenlake", plan: DriveSettings = QUICK, out: str = "out", **options: Any
+) -> Drive:
+    loaded = task if isinstance(task, Task) else load_task(task)
+    settings = {"llm": "compatible:m", "base_url": server.openai_url, **options}
+    config = effective_config(loaded, loaded.name, options=settings)
+    return Drive(loaded, config, plan, Path(out))
+
+
+def read(out: str = "out") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(out, "drive.json").read_text())
+    return found
+
+
+def asked(server: ChatServer) -> list[str]:
+    """What the model was asked last in each request."""
+    return [one.body["messages"][-1]["content"] for one in server.chats]
+
+
+# --- asking and answering --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DriveResult, ChatServer]:
+    """Two episodes on the ice with one answer that says nothing, and one that keeps to it."""
+    folder = tmp_path_factory.mktemp("drive") / "out"
+    with ChatServer([RIGHT, "Hm.", "Hm?", "no idea", "Action: down", *[RIGHT] * 12]) as server:
+        loaded = load_task("frozenlake")
+        options = {"llm": "compatible:m", "base_url": server.openai_url, "price_in": 1.0, "price_out": 2.0}
+        config = effective_config(loaded, "frozenlake", options=options)
+        outcome = Drive(loaded, config, QUICK, folder).carry_out()
+    return folder, outcome, server
+
+
+def test_every_situation_is_asked_once_and_what_it_says_is_played(lake: tuple[Path, DriveResult, ChatServer]) -> None:
+    _, outcome, server = lake
+    now = [text for text in asked(server) if text.startswith("Now:")]
+    assert len(now) == len(set(now)) == outcome.counts.asked
+    assert now[0] == "Now:\n- row: 0\n- column: 0\n\nWhich action?\n"
+    assert outcome.counts.steps == outcome.counts.asked + outcome.counts.hits
+    assert (outcome.episodes, outcome.finished, outcome.stopped) == (2, True, "")
+
+
+def test_an_answer_without_an_action_gets_one_repair_and_then_falls_back_and_is_counted(
+    lake: tuple[Path, DriveResult, ChatServer],
+) -> None:
+    _, outcome, server = lake
+    assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
+    assert outcome.requests == outcome.llm_calls == outcome.counts.asked + outcome.counts.repairs
+    repair = server.chats[2].body["messages"]
+    assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
+    assert repair[2]["content"] == "Hm."
+    assert "it ends with `Hm.`, and the action is one of left, down, right, up." in repair[3]["content"]
+    # What the model did not choose is no decision of the table.
+    chosen = {tuple(one["bins"].values()): one["chosen"] for one in outcome.decisions}
+    counts = outcome.counts
+    assert sum(sum(times.values()) for times in chosen.values()) == counts.steps - counts.fallback_uses
+    assert len(chosen) == counts.asked - counts.fallbacks
+
+
+def test_decisions_become_a_table_that_is_a_policy_like_any_other(lake: tuple[Path, DriveResult, ChatServer]) -> None:
+    folder, outcome, _ = lake
+    policy = Policy.load(folder / "best.json")
+    assert policy.act_one([0]) == 2
+    assert outcome.most_chosen == "right"
+    assert outcome.table is not None
+    assert policygen.score(policy).mean == outcome.table["mean"]
+    assert outcome.table["exact"]
+    assert outcome.cells == 16 > outcome.cells_seen
+    assert read(str(folder))["decisions"][0]["bins"] == {"row": 0, "column": 0}
+
+
+def test_what_it_cost_is_told_for_each_episode(lake: tuple[Path, DriveResult, ChatServer]) -> None:
+    _, outcome, _ = lake
+    assert outcome.tokens_per_episode == outcome.requests * 2100 / 2
+    assert outcome.usd_per_episode == pytest.approx(outcome.requests * 2200e-6 / 2)
+    assert outcome.decision_seconds > 0 < outcome.answer_seconds
+
+
+def test_requests_are_on_record_before_they_are_sent(lake: tuple[Path, DriveResult, ChatServer]) -> None:
+    folder, outcome, _ = lake
+    lines = lines_of(folder / "transcript.jsonl")
+    assert sum("sent" in line for line in lines) == outcome.requests == len(transcript_of(folder))
+    assert "sent" in lines[0]
+    assert lines[0]["sent"] == {"attempt": 1, "request": 0}
+
+
+def test_a_drive_is_replayed_from_its_transcript_by_what_was_asked(lake: tuple[Path, DriveResult, ChatServer]) -> None:
+    folder, outcome, server = lake
+    again = driven(server, llm=f"replay:{folder}").carry_out()
+    assert (again.returns, again.decisions, again.table) == (outcome.returns, outcome.decisions, outcome.table)
+    assert (again.llm_calls, again.usd, again.is_language_model) == (outcome.llm_calls, 0.0, True)
+    with pytest.raises(ProviderError, match="holds no answer to this question"):
+        driven(server, "taxi", llm=f"replay:{folder}", out="other").carry_out()
+
+
+@pytest.mark.parametrize(("recorded", "task"), [("driving-taxi", "taxi"), ("driving-cartpole", "cartpole-coarse.toml")])
+def test_published_drives_were_asked_what_is_asked_today(recorded: str, task: str) -> None:
+    folder = Path(__file__).parents[3] / "results" / "transcripts" / recorded
+    loaded = load_task(str(folder / task) if task.endswith(".toml") else task)
+    config = effective_config(loaded, loaded.name, options={"llm": f"replay:{folder}", "seed": 100})
+    outcome = Drive(loaded, config, replace(QUICK, episodes=1), Path("again")).carry_out()
+    assert outcome.finished
+    assert outcome.counts.repairs == outcome.counts.fallbacks == 0
+
+
+def test_the_steps_before_belong_to_the_situation() -> None:
+    with ChatServer(["Action: down", "Action: right"] * 30) as server:
+        outcome = driven(server, "frozenlake", DriveSettings(1, memory=1, concurrency=1, table_episodes=2)).carry_out()
+    questions = asked(server)
+    assert questions[0].startswith("The episode begins.\n\nNow:\n- row: 0\n- column: 0\n")
+    assert questions[1].startswith("The last step:\n- row 0, column 0: you chose down, reward 0\n\nNow:\n")
+    assert len(set(questions)) == len(questions) == outcome.counts.asked
+
+
+def test_continuous_observations_are_shown_as_bins_with_units() -> None:
+    with ChatServer(["left"] * 40) as server:
+        outcome = driven(server, "cartpole", DriveSettings(2, concurrency=1, table_episodes=2)).carry_out()
+    assert "- angle [rad]: 0 to 0.02 (bin 3)\n" in "".join(asked(server))
+    assert "- angle: 0 = below -0.06" in server.chats[0].body["messages"][0]["content"]
+    assert outcome.returns == (10.0, 10.0) or max(outcome.returns) < 12  # always left
+    assert Policy.load("out/best.json").to_text().splitlines()[-1].split("|")[-2].strip() == "left"
+
+
+def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
+    car = replace(load_task("mountaincar-continuous"), grid=None)
+    with ChatServer(["Action: 0.5"] * 60) as server:
+        outcome = driven(server, car, DriveSettings(1, concurrency=1), max_calls=5).carry_out()
+    assert "Now:\n- position: -0.5" in asked(server)[0]
+    assert "bin" not in asked(server)[0]
+    assert outcome.table is None
+    assert not Path("out/best.json").exists()
+    assert outcome.requests == 5 == outcome.counts.asked
+    assert outcome.stopped == "all 5 calls (--max-calls) are used"
+    assert outcome.episodes == 0
+
+
+# --- side by side ----------------------------------------------------------------------------------------------------
+
+
+class Together(ChatServer):
+    """Keeps the most requests that were under way at a time, and lets the first of each round wait for another."""
+
+    most = now = 0
+
+    def _next(self) -> Scripted:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            several = len(self.chats) > 1
+        if several:
+            threading.Event().wait(0.05)
+        with self._lock:
+            self.now -= 1
+        return super()._next()
+
+
+def test_questions_of_episodes_side_by_side_go_out_together() -> None:
+    prompts = [Prompt((Message("user", f"{i}"),)) for i in range(9)]
+    with Together([f"{i}" for i in range(9)]) as server:
+        config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url)
+        asker = asker_of(config, concurrency=4)
+        replies = asker.together(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
+    assert len(replies) == 9
+    assert 1 < server.most <= 4
+    assert asker.ledger.calls == 9
+    assert (asker.ledger.tokens_in, asker.ledger.tokens_out) == (9 * 2000, 9 * 100)
+
+
+def asker_of(config: RunConfig, **options: Any) -> Asker:
+    from policygen.llm import connect
+    from policygen.runs.request_log import llm_options
+
+    return Asker(connect(config.llm, llm_options(config)), config, **options)
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_calls": 4}, {"max_tokens": 9_000}, {"max_usd": 0.01, "price_in": 1.0, "price_out": 1.0}]
+)
+def test_budgets_hold_for_requests_side_by_side(limit: dict[str, Any]) -> None:
+    prompts = [Prompt((Message("user", "word " * 1600),))] * 12
+    with ChatServer(["left"] * 12) as server:
+        config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, max_output_tokens=500, **limit)
+        asker = asker_of(config, concurrency=6)
+        with pytest.raises(BudgetExhausted):
+            asker.together(lambda prompt: asker.ask(1, 0, prompt), prompts)
+    assert len(server.chats) == asker.ledger.calls == 4
+    assert asker.ledger.tokens_in == 4 * 2000, "nothing is held any more"
+
+
+def test_what_a_model_does_not_take_is_found_out_once_and_a_rate_limit_holds_all_back() -> None:
+    prompts = [Prompt((Message("user", f"{i}"),)) for i in range(4)]
+    script = [
+        Scripted(status=400, parameter="temperature", error="Unsupported parameter: 'temperature'"),
+        "first",
+        *[Scripted(status=429, retry_after=7)] * 3,
+        *["left"] * 3,
+    ]
+    slept: list[float] = []
+    with ChatServer(script) as server:
+        config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, temperature=0.5)
+        asker = asker_of(config, concurrency=3, sleep=slept.append)
+        with pytest.warns(UserWarning, match="does not take a temperature"):
+            replies = asker.together(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
+    assert replies == ["first", "left", "left", "left"]
+    assert [("temperature" in one.body) for one in server.chats] == [True] + [False] * 7
+    assert slept.count(7.0) == 3
+    assert asker.ledger.calls == 8
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None:
+    refusal = Scripted(status=401, error="wrong key", code="invalid_api_key")
+    with ChatServer([RIGHT, RIGHT, refusal, *[RIGHT] * 14]) as server:
+        with pytest.raises(ProviderError):
+            driven(server).carry_out()
+        assert (read()["finished"], read()["stopped"]) == (False, "interrupted")
+        assert Policy.load("out/best.json").act_one([0]) == 2
+        outcome = driven(server).carry_out()
+        again = driven(server, plan=DriveSettings(3, concurrency=1, table_episodes=2)).carry_out()
+    assert outcome.finished
+    assert (outcome.cached, outcome.requests) == (2, outcome.counts.asked - 2)
+    assert again.cached >= outcome.counts.asked
+    assert again.returns[:2] == outcome.returns
+
+
+def test_a_budget_ends_the_drive_and_what_was_decided_is_a_table() -> None:
+    with ChatServer([RIGHT] * 3) as server:
+        outcome = driven(server, max_calls=2).carry_out()
+    assert len(server.chats) == 2
+    assert outcome.stopped == "all 2 calls (--max-calls) are used"
+    assert outcome.table is not None
+    assert outcome.finished
+
+
+def test_another_drive_or_other_files_are_not_written_over() -> None:
+    with ChatServer([RIGHT] * 30) as server:
+        driven(server, max_calls=1).carry_out()
+        with pytest.raises(UsageError, match="holds a drive whose seed is 0, not 7; choose another --out"):
+            driven(server, seed=7)
+    Path("mine").mkdir()
+    Path("mine/notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="mine holds other files; choose another --out"):
+        driven(server, out="mine")
+
+
+@pytest.mark.parametrize(
+    ("llm", "sentence"),
+    [
+        ("builtin", "builtin proposes policies and decides no single step; let a policy found before drive"),
+        ("policy:", "write which policy drives"),
+        ("policy:lean.json", "is a policy for cartpole: it observes or does something else than frozenlake"),
+        ("replay:results/x", r"there is no results/x"),
+        ("openai:a + gemini:b", "KEY"),
+    ],
+)
+def test_who_cannot_drive_is_refused_before_anything_is_played(llm: str, sentence: str) -> None:
+    policygen.parse(LEANING, "cartpole").save("lean.json")
+    loaded = load_task("frozenlake")
+    with pytest.raises(policygen.PolicygenError, match=sentence):
+        Drive(loaded, effective_config(loaded, "frozenlake", options={"llm": llm}), QUICK, Path("out"))
+    assert not Path("out").exists()
+
+
+def test_a_price_that_is_not_known_holds_no_limit() -> None:
+    with ChatServer() as server, pytest.raises(UsageError, match="--max-usd cannot be held because the price"):
+        driven(server, max_usd=1.0)
+
+
+def test_a_broken_or_endless_template_is_a_sentence() -> None:
+    Path("mine.j2").write_text("{{ nothing.at.all }}")
+    with ChatServer() as server, pytest.raises(TemplateError, match=r"mine\.j2"):
+        driven(server, plan=DriveSettings(1, template="mine.j2")).carry_out()
+    with pytest.raises(TemplateError, match="the prompt has about"):
+        Questions(load_task("taxi"), most=500 // 5)
+
+
+def test_what_several_actuators_are_asked_for_is_told_in_order() -> None:
+    questions = Questions(PAIR, memory=1)
+    speed = ShownQuantity("total", "", "0 and above", 1, labelled=True)
+    prompt = questions.prompt(Situation((speed,), (Step((speed,), "high, 0", -1.5),)))
+    assert "gear, horn, in this order" in prompt.messages[0].content
+    assert prompt.messages[0].content.endswith("Action: low, 0\n")
+    assert "- total 0 and above: you chose high, 0, reward -1.5\n" in prompt.messages[1].content
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_found_before_stands_in_without_a_key_and_is_called_none(line: Line) -> None:
+    policygen.parse("| row | column | action |\n|---|---|---|\n| * | 3 | down |\n| * | * | right |", "frozenlake").save(
+        "best.json"
+    )
+    said = line("drive", "frozenlake", "--llm", "policy:best.json", "--episodes", 3, "--out", "here")
+    assert said.code == 0, said.err
+    assert "at the wheel: policy:best.json, which is no language model" in said.out
+    assert "requests, none to a language model" in said.out
+    assert read("here")["llm_calls"] == 0
+    assert line("eval", "here").out.startswith("frozenlake: ")
+    assert "# table policy for frozenlake" in line("show", "here").out
+
+
+def test_the_command_tells_what_it_took_and_keeps_no_key(
+    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "token-abcdefgh12345678WXYZ"
+    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", key)
+    with ChatServer([RIGHT] * 14) as server:
+        arguments = ("--llm", "compatible:m", "--base-url", server.openai_url, "--episodes", 2, "--out", "here")
+        done = line("drive", "frozenlake", *arguments)
+    assert done.code == 0, done.err
+    assert "frozenlake (FrozenLake-v1), 2 episodes, at the wheel: compatible:m" in done.out
+    assert "shown: bins of row, column (16 cells); up to 4 questions at a time" in done.out
+    assert "tokens and cost unknown an episode" in done.out
+    assert "table of what was chosen: " in done.out
+    assert server.chats[0].headers["authorization"] == f"Bearer {key}"
+    assert files_with(tmp_path, key) == []
+
+
+def test_mistakes_are_one_sentence(line: Line) -> None:
+    def refused(*arguments: object) -> Said:
+        said = line("drive", *arguments)
+        assert said.code == 2
+        return said
+
+    assert (
+        "--set episodes: makes no difference here"
+        in refused("frozenlake", "--llm", "policy:x", "--set", "episodes=3").err
+    )
+    assert "Missing option '--llm'" in refused("frozenlake").err
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def guide(text: str) -> str:
+    """What solves the adventure, by what was read."""
+    ways = dict(re.findall(r"(\w+): (hall|kitchen|library|cave)", text))
+    wanted = "kitchen" if "Carried: lamp" not in text else "cave" if "lamp, key" in text else "library"
+    ways = {room: f"go {way.lower()}" for way, room in ways.items()}
+    for sign, command in (
+        ("A lamp", "take lamp"),
+        ("A key", "take key"),
+        ("locked", "open chest"),
+        ("open", "take crown"),
+    ):
+        if f"{sign} lies here" in text or f"{sign} chest" in text or f"stands {sign} here" in text:
+            return command
+    return ways.get(wanted) or ways["hall"]
+
+
+def answers_on(seeds: Sequence[int]) -> Iterator[str]:
+    """What the guide says of episodes one after the other."""
+    env = gym.make("policygen/Adventure-v0")
+    for seed in seeds:
+        text, done = env.reset(seed=seed)[0], False
+        while not done:
+            yield f"Action: {guide(text)}"
+            text, _, done, _, _ = env.step(COMMANDS.index(guide(text)))
+
+
+def test_texts_are_shown_as_they_are_read_and_what_was_done_becomes_a_table_of_what_they_contain() -> None:
+    script = list(answers_on(episode_seeds(0, "driving", 1)))
+    with ChatServer(script) as server:
+        outcome = driven(server, "adventure", DriveSettings(episodes=1, concurrency=1, table_episodes=2)).carry_out()
+        first = asked(server)[0]
+    assert first.startswith('Now:\ntext:\n"""\nYou are in the hall. North: ')
+    assert first.endswith('.\nCarried: nothing. Score: 0 of 50.\n"""\n\nWhich action?\n')
+    assert outcome.returns == (41.0,)
+    assert outcome.counts.asked == outcome.cells_seen == len(script) == 9
+    assert "contains(" in Path("out", "best.json").read_text()

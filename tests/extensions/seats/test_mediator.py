@@ -1,0 +1,271 @@
+"""A model on call: what it is asked, what its plans become, who asks it when, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import ChatServer, Scripted
+from support import LEANING, Line, lines_of
+
+import policygen
+from policygen.errors import PolicyError, ProviderError, TaskError, UsageError
+from policygen.extensions.seats.mediate import Mediation, MediationResult, MediationSettings, MediatorRow
+from policygen.extensions.seats.mediating_table import aim, page
+from policygen.extensions.seats.mediator import MEDIATORS, mediator_of
+from policygen.extensions.seats.on_call import TASK, named_mediators, rooms_of, task_of_room
+from policygen.extensions.seats.plans import read_plan
+from policygen.extensions.worlds.locked.planner import Report
+from policygen.extensions.worlds.locked.room_episode import Signs
+from policygen.llm.messages import Reply
+from policygen.policies.policy import Policy
+from policygen.runs.config import effective_config
+from policygen.tasks.load import load_task
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def mediation(llm: str, names: tuple[str, ...] = ("always",), out: str = "out", **options: Any) -> Mediation:
+    task = load_task(TASK)
+    plan = MediationSettings(
+        ("SimpleDoorKey",), lambda room: [MEDIATORS[name] for name in names], options.pop("episodes", 3), 1
+    )
+    return Mediation(task, effective_config(task, TASK, options={"llm": llm, **options}), plan, Path(out))
+
+
+# --- reading plans ---------------------------------------------------------------------------------------------------
+
+PLAIN = Report(("key", "box", "door"))
+COLOURS = Report(("blue key", "red key", "red door"), "grey key")
+
+
+def room_of(report: Report) -> str:
+    return "ColoredDoorKey" if any(" " in name for name in report.seen) else "KeyInBox"
+
+
+@pytest.mark.parametrize(
+    ("text", "report", "plan"),
+    [
+        ("Plan: explore", Report(()), "explore"),
+        ("The key first.\n\n**Plan:** go to key, pick up key, explore", PLAIN, "go to key, pick up key, explore"),
+        ("plan: explore\nNo: rather\nPlan: Go to the box; open the box.", PLAIN, "go to box, open box"),
+        ("Plan:\n1. go to key\n2. pick up the key\n\nThat is all.", PLAIN, "go to key, pick up key"),
+        ("Plan: {go to door, toggle door}", PLAIN, "go to door, open door"),
+        ("`go to key` and then `pick key up`", PLAIN, "go to key, pick up key"),
+        ("Plan: walk to the red key -> take it: red key -> go to door -> unlock red door", COLOURS, ""),
+        ("Plan: go to the red key -> grab the red key -> go to door -> unlock the red door", COLOURS, ""),
+        ("Plan: drop grey key, go to blue key", COLOURS, "drop, go to blue key"),
+        ("Plan: go to red key", PLAIN, "go to key"),  # colours are not told where they make no difference
+        ("Plan: explore, go to key, pick up key", Report(("box",)), "explore, go to key, pick up key"),
+        (
+            "Plan: go to box; open it: box; pick up the key",
+            Report(("box",)),
+            "go to box, open box, explore, go to key, pick up key",
+        ),
+        (
+            "Plan: explore; pick up the red key; open the red door",
+            Report(("grey key",)),
+            "explore, go to red key, pick up red key, explore, go to red door, open red door",
+        ),
+        # Whoever says where to go need not say that what is not in sight is looked for first.
+        (
+            "Plan: go to key, pick up key, open door",
+            Report(()),
+            "explore, go to key, pick up key, explore, go to door, open door",
+        ),
+        (
+            "Plan: pick up key, explore, go to door, open door",
+            Report(("door",), "key"),
+            "explore, go to door, open door",
+        ),
+    ],
+)
+def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: Report, plan: str) -> None:
+    said = read_plan(Reply(text, "m", 1, 1, 0.0), report, room_of(report))
+    expected = plan or "go to red key, pick up red key, go to red door, open red door"
+    read = ", ".join(map(str, said.plan or ()))
+    assert (read, said.problem) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "report", "problem"),
+    [
+        ("", PLAIN, "it is empty"),
+        ("Plan:", PLAIN, "there is no option"),
+        ("I would look around.", PLAIN, "`I would look around` is no option; options are explore, go to THING"),
+        ("Plan: pick up key", Report((), "key"), "there is no option that is left to do; key is in hand already"),
+        ("Plan: go to key", COLOURS, "does not say which: blue key or red key"),
+        ("Plan: explore, open box", COLOURS, "`open box` names what this room does not have; it has key and door"),
+        ("Plan: open it", PLAIN, "`open it` names no key, box or door"),
+        ("Plan: " + "explore, " * 13, PLAIN, "it has 13 options, and 12 are the most"),
+    ],
+)
+def test_what_is_no_plan_is_said(text: str, report: Report, problem: str) -> None:
+    said = read_plan(Reply(text, "m", 1, 1, 0.0), report, room_of(report))
+    assert said.plan is None
+    assert problem in said.problem
+    cut = read_plan(Reply(text, "m", 1, 1, 0.0, truncated=True), report, room_of(report))
+    assert cut.problem == "it was cut off by its length limit"
+
+
+# --- asking a model --------------------------------------------------------------------------------------------------
+
+
+def answered(server: ChatServer, **options: Any) -> MediationResult:
+    return mediation("compatible:m", base_url=server.openai_url, **options).carry_out()
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MediationResult, ChatServer]:
+    """Three episodes in which a model always explores, one answer is repaired, and one is no plan even then."""
+    folder = tmp_path_factory.mktemp("on call") / "out"
+    with ChatServer(["Hm.", "Plan: explore", "Hm.", "Hm?", *["Plan: explore"] * 20]) as server:
+        options = {"base_url": server.openai_url, "price_in": 1.0, "price_out": 2.0, "episodes": 3}
+        outcome = mediation("compatible:m", ("always", "hard-coded"), str(folder), **options).carry_out()
+    return folder, outcome, server
+
+
+def test_the_same_report_is_asked_about_once_whoever_asks_again(
+    asked: tuple[Path, MediationResult, ChatServer],
+) -> None:
+    folder, outcome, server = asked
+    reports = [one.body["messages"][1]["content"] for one in server.chats if len(one.body["messages"]) == 2]
+    assert len(reports) == len(set(reports)) == outcome.counts.asked
+    assert reports[0] == "Seen so far: nothing but walls and floor.\nIn hand: nothing.\n\nWhat is the plan?\n"
+    assert sum(sum(row.questions) for row in outcome.rows) > 10 * outcome.counts.asked
+    assert [json.loads((folder / "mediate.json").read_text())[key] for key in ("asked", "finished")] == [
+        outcome.counts.asked,
+        True,
+    ]
+    assert sum("sent" in line for line in lines_of(folder / "transcript.jsonl")) == outcome.requests
+
+
+def test_an_answer_without_a_plan_gets_one_repair_and_then_the_robot_explores(
+    asked: tuple[Path, MediationResult, ChatServer],
+) -> None:
+    _, outcome, server = asked
+    assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
+    assert outcome.counts.fallback_uses >= 1
+    assert outcome.requests == outcome.counts.asked + outcome.counts.repairs
+    repair = server.chats[1].body["messages"]
+    assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
+    assert "`Hm` is no option; options are explore" in repair[3]["content"]
+    assert outcome.usd == pytest.approx(outcome.requests * 2200e-6)
+
+
+def test_a_failing_server_loses_no_answer_and_a_budget_is_held() -> None:
+    refusal = Scripted(status=401, error="wrong key", code="invalid_api_key")
+    with ChatServer(["Plan: explore", refusal, *["Plan: explore"] * 9]) as server:
+        with pytest.raises(ProviderError):
+            answered(server, episodes=8)
+        begun = json.loads(Path("out/mediate.json").read_text())
+        assert (begun["finished"], begun["stopped"]) == (False, "interrupted")
+        outcome = answered(server, episodes=8, max_calls=1)
+        assert (outcome.cached, outcome.requests) == (1, 1)
+        assert outcome.stopped == "all 1 calls (--max-calls) are used"
+        assert outcome.rows == ()
+        assert answered(server, episodes=8).cached == 2
+        with pytest.raises(UsageError, match="holds a mediation whose seed is 0, not 7; choose another --out"):
+            answered(server, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("llm", "sentence"),
+    [
+        ("builtin", "builtin proposes policies and plans nothing"),
+        ("replay:results/x", "replay"),
+        ("nobody:m", "nobody"),
+    ],
+)
+def test_who_cannot_plan_is_refused_before_anything_is_played(llm: str, sentence: str) -> None:
+    with pytest.raises(policygen.PolicygenError, match=sentence):
+        mediation(llm)
+    assert not Path("out").exists()
+
+
+def test_without_the_package_a_sentence_says_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "policygen.extensions.worlds.locked.doors", raising=False)
+    monkeypatch.setitem(sys.modules, "minigrid", None)
+    monkeypatch.setitem(sys.modules, "minigrid.core.constants", None)
+    with pytest.raises(TaskError, match=r"policygen\[minigrid\]"):
+        mediation("planner")
+
+
+# --- when to ask -----------------------------------------------------------------------------------------------------
+
+
+def test_mediators_ask_when_their_names_say() -> None:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    going, over = Signs(1, 0, 3), Signs(0, 1, 3)
+    asks = {name: [mediator.asks(signs, rng) for signs in (going, over)] for name, mediator in MEDIATORS.items()}
+    del asks["random"]
+    assert asks == {"always": [True, True], "never": [False, False], "hard-coded": [False, True]}
+    tosses = [MEDIATORS["random"].asks(going, rng) for _ in range(200)]
+    assert 70 < sum(tosses) < 130
+    assert MEDIATORS["random"].asks(over, rng)
+
+
+def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> None:
+    # What is learned, the notebook on it shows.
+    table = "| new | ended | action |\n|---|---|---|\n| 0 | 0 | continue |\n| * | * | ask |"
+    policygen.parse(table, task_of_room("SimpleDoorKey")).save("mine.json")
+    names = [word for name in ("always", "hard-coded", "mine.json") for word in ("--mediator", name)]
+    command = ("mediate", "simple-door-key", "--llm", "planner", *names, "--episodes", 30, "-o", "on_call.md")
+    said = line(*command, "--out", "here")
+    assert said.code == 0, said.err
+    assert "on call: planner: rules, no language model; 30 episodes" in said.out
+    found = json.loads(Path("here/mediate.json").read_text())
+    assert found["llm_calls"] == 0
+    always, hard_coded, mine = found["rows"]
+    assert sum(mine["opened"]) == sum(always["opened"]) == 30 > sum(hard_coded["opened"])
+    assert 30 < sum(hard_coded["questions"]) < sum(mine["questions"]) < sum(always["questions"]) / 5
+    text = Path("on_call.md").read_text()
+    assert text.count("\n| SimpleDoorKey | ") == 3
+    assert "| 1.00, 0.768, 25.8, 25.78 |" in text
+    assert "is no language model" in text
+    again = " ".join(map(str, command)).replace(" --mediator", " --seed 0 --mediator", 1)
+    assert f"policygen {again}\n" in text
+
+
+def test_every_question_costs_while_it_learns() -> None:
+    task = task_of_room("KeyInBox", 0.2)
+    assert dict(task.kwargs) == {"room": "KeyInBox", "cost": 0.2}
+    silent, asking = (
+        policygen.parse(f"| new | action |\n|---|---|\n| * | {word} |", task) for word in ("continue", "ask")
+    )
+    assert policygen.score(silent, episodes=3).mean > policygen.score(asking, episodes=3).mean
+
+
+def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
+    assert rooms_of(["key-in-box", "policygen/ColoredDoorKey-v0", "KeyInBox"]) == ("KeyInBox", "ColoredDoorKey")
+    assert len(rooms_of([])) == 4
+    with pytest.raises(UsageError, match="there is no room hall; there are SimpleDoorKey"):
+        rooms_of(["hall"])
+    with pytest.raises(
+        UsageError, match="--mediator often is neither one of always, never, random, hard-coded, learned"
+    ):
+        named_mediators(["often"])
+    policygen.parse(LEANING, "cartpole").save("lean.json")
+    with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; a mediator is one for when-to-ask"):
+        mediator_of(Policy.load(Path("lean.json")), load_task(TASK), "lean.json")
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_what_was_missed() -> None:
+    rows = (
+        MediatorRow("KeyInBox", "always", (True, True), (0.9, 0.9), (9, 9), (9, 9)),
+        MediatorRow("KeyInBox", "learned", (True, False), (0.9, 0.0), (9, 100), (2, 2)),
+    )
+    outcome = MediationResult(
+        llm="planner", is_language_model=False, seed=0, episodes=2, rows=rows, tables=(("KeyInBox", "a table"),)
+    )
+    missed = "KeyInBox: missed; learned opens 1 of 2 doors, 1 fewer than always, with 22% of its questions"
+    assert aim(outcome, "KeyInBox") == missed
+    assert f"- {missed}." in page(outcome, "again")

@@ -1,0 +1,223 @@
+"""Sweeps as jobs: submitit's own processes in the place of Slurm's here, and real Slurm where there is one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attacks import LONG
+from chat_server import ChatServer, Scripted
+from searched import made
+from support import ALWAYS_RIGHT, Line, environment, files_with, outcome, sentences
+
+from policygen.errors import UsageError
+from policygen.extensions.cluster import on_slurm
+from policygen.extensions.cluster.on_slurm import OnSlurm
+from policygen.extensions.sweeps.conduct import Sweep, conduct, open_sweep
+from policygen.extensions.sweeps.plan import Limits, SweepPlan, product_of
+from policygen.extensions.sweeps.shared_budget import spent_so_far
+from policygen.extensions.sweeps.worker import Event, Progress
+from policygen.search.resume import resume
+from policygen.search.run import carry_out
+
+pytest.importorskip("submitit", reason="submitit is not installed")
+pytestmark = pytest.mark.usefixtures("workplace")
+SETTINGS = {"iterations": 16, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
+CANARY = "sk-canary-0123456789"
+
+
+def there_is_slurm() -> bool:
+    """Whether jobs can be submitted here, and a controller answers."""
+    if shutil.which("sbatch") is None:
+        return False
+    return subprocess.run(["squeue"], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are over in a second want to be looked at more often than those of a cluster."""
+    monkeypatch.setattr(on_slurm, "SECONDS_TO_WAIT", 0.05)
+    monkeypatch.setattr(on_slurm, "SECONDS_BETWEEN_LOOKS", 1.0)
+    monkeypatch.setattr(on_slurm, "SECONDS_TO_ARRIVE", 2.0)
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+
+
+def opened(seeds: tuple[int, ...], *settings: str, name: str = "cartpole", llm: str = "builtin", **more: Any) -> Sweep:
+    words = tuple(f"{name}={value}" for name, value in SETTINGS.items())
+    limits = more.pop("limits", Limits())
+    plan = SweepPlan(products=(product_of([name], [llm], [], seeds),), settings=(*words, *settings), limits=limits)
+    return open_sweep(Path("swept"), plan, **more)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds a job's process: Linux")
+def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere() -> None:
+    longer = {**SETTINGS, "iterations": 60}
+    sweep = opened((100,), "iterations=60")
+    crew = OnSlurm(sweep.folder, cluster="local")
+    lost: list[str] = []
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, Progress) or event.attempt < 2:
+            return
+        (job,) = crew._cells
+        if not lost:
+            lost.append(job.job_id)
+            children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text()
+            os.kill(int(children), signal.SIGKILL)
+        elif job.job_id not in lost:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(sweep, tell, crew)
+    sweep.release()
+    assert lost
+    assert not list(Path("swept").glob("slurm-*"))
+    ((key, one),) = sweep.outcomes.items()
+    if one.state == "interrupted":  # a run of seconds may be over before the interruption reaches it
+        carry_out(resume(Path("swept") / key))
+    assert outcome(Path("swept") / key) == outcome(made("cartpole", "alone", seed=100, **longer))
+
+
+@pytest.mark.skipif(not LONG, reason="the account is that of other sweeps: POLICYGEN_ATTACK=long")
+def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", CANARY)
+    with ChatServer([Scripted(status=401)] + [Scripted(ALWAYS_RIGHT)] * 5) as server:
+        address = f"base_url={server.openai_url}"
+        model = {"name": "frozenlake", "llm": "compatible:m", "again": (address,)}
+        sweep = opened((100, 101), limits=Limits(max_calls=3), **model)
+        conduct(sweep, crew=OnSlurm(sweep.folder, cluster="local"))
+        sweep.release()
+        assert len(server.chats) == 3
+        assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
+    assert sorted(one.state for one in sweep.outcomes.values()) == ["failed", "out of budget"]
+    assert sum(entry[0] for entry in spent_so_far(Path("swept")).values()) == 3
+    assert files_with(Path("swept"), CANARY) == []
+    (logs,) = Path("swept").glob("slurm-*")
+    assert [path.suffix for path in logs.iterdir()] == [".out"]  # of the one that failed
+
+
+# --- Slurm itself ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not there_is_slurm(), reason="there is no Slurm here")
+def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_nothing(line: Line) -> None:
+    asked = tuple(os.environ.get("POLICYGEN_SLURM", "").split())  # partition=P account=A, where a cluster wants them
+    seeds = (100, 101, 102)
+    sweep = opened(seeds)
+    crew = OnSlurm(sweep.folder, asked)
+    fates = {
+        "cartpole-builtin-s100": ["scancel", "--signal=ABRT"],
+        "cartpole-builtin-s101": ["scancel"],
+    }
+    if LONG:  # Slurm lets a job wait for two minutes first
+        fates["cartpole-builtin-s102"] = ["scontrol", "requeue"]
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Progress) and event.attempt >= 2 and event.key in fates:
+            job = next(job for job, order in crew._cells.items() if order.cell.key == event.key)
+            subprocess.run([*fates.pop(event.key), job.job_id], check=True)
+
+    conduct(sweep, tell, crew)
+    sweep.release()
+    assert not fates
+    states = {key: one.state for key, one in sweep.outcomes.items()}
+    assert states == {
+        "cartpole-builtin-s100": "finished",
+        "cartpole-builtin-s101": "interrupted",
+        "cartpole-builtin-s102": "finished",
+    }
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Progress):
+            raise KeyboardInterrupt
+
+    again = open_sweep(Path("swept"))
+    with pytest.raises(KeyboardInterrupt):
+        conduct(again, interrupt, OnSlurm(again.folder, asked))
+    again.release()
+    running = subprocess.run(["squeue", "--noheader", "--me"], capture_output=True, text=True, check=True)
+    assert running.stdout == ""
+    words = [word for text in asked for word in ("--slurm", text)]
+    done = line("resume", "swept", "--on", "slurm", *words)
+    assert done.code == 0, done.err
+    for seed in seeds:
+        alone = made("cartpole", "alone", seed=seed, **SETTINGS)
+        assert outcome(Path("swept") / f"cartpole-builtin-s{seed}") == outcome(alone)
+    assert not list(Path("swept").glob("slurm-*"))
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def stand_in(path: Path, does: str) -> None:
+    path.write_text(f"#!/bin/sh\n{does}\n")
+    path.chmod(0o755)
+
+
+def test_a_job_whose_python_lacks_what_it_needs_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sweep = opened((100,))
+    (tmp_path / "policygen").mkdir()
+    (tmp_path / "policygen" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    conduct(sweep, crew=OnSlurm(sweep.folder, cluster="local"))
+    sweep.release()
+    (one,) = sweep.outcomes.values()
+    assert one.state == "failed"
+    assert one.sentence.startswith(
+        "ModuleNotFoundError: No module named 'policygen.extensions.sweeps'; what it printed is in"
+    )
+    assert Path(one.sentence.rpartition(" ")[2]).exists()
+
+
+def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("swept")
+    folder.mkdir()
+    for option, sentence in (
+        ("time:4", "--slurm time:4: write NAME=VALUE, an option of sbatch by its long name"),
+        ("comment=two\nlines", "write NAME=VALUE"),
+        ("job-name=mine", "--slurm job-name: that is policygen's to say"),
+        ("cpus-per-task=many", "--slurm cpus-per-task=many: write how many"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            OnSlurm(folder, [option], cluster="local")
+    assert not list(folder.iterdir())
+    monkeypatch.setenv("PATH", str(folder))
+    done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
+    assert done.code == 2
+    assert sentences(done.err) == [
+        "Error: --on slurm: there is no `sbatch` here; run the command on a machine that submits to Slurm"
+    ]
+    for name, does in (
+        ("sbatch", "echo sbatch: error: invalid partition specified: x >&2; exit 1"),
+        ("squeue", "exit"),
+    ):
+        stand_in(folder / name, does)
+    for name in ("scancel", "srun"):
+        stand_in(folder / name, "exit")
+    done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm", "--slurm", "partition=x")
+    assert done.code == 1
+    assert sentences(done.err) == [
+        "Error: --on slurm: invalid partition specified: x (ask otherwise by --slurm, or for fewer by --workers)"
+    ]
+    assert not list((folder / "a").glob("slurm-*"))
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
+    assert done.code == 2
+    assert sentences(done.err) == ['Error: --on slurm needs submitit: pip install "policygen[slurm]"']
+    done = line("sweep", "nim", "--out", folder / "b", "--slurm", "time=1:00")
+    assert sentences(done.err) == ["Error: --slurm time=1:00: add --on slurm"]
+    assert not (folder / "b").exists()
+
+
+def test_a_folder_whose_name_would_end_a_comment_of_the_jobs_script_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "x\ntouch marker\n#"
+    folder.mkdir()
+    with pytest.raises(UsageError, match="holds a control character; choose another name"):
+        OnSlurm(folder, cluster="local")
+    assert not list(folder.iterdir())

@@ -1,0 +1,161 @@
+"""What a sweep is to run: seeds, cells, keys, and the manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policygen.errors import LogbookError, UsageError
+from policygen.extensions.sweeps.plan import (
+    Limits,
+    SweepPlan,
+    cell_folders,
+    cells_of,
+    extended,
+    is_sweep,
+    product_of,
+    protocols,
+    read_plan,
+    read_seeds,
+    write_plan,
+)
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("3", (0, 1, 2)),
+        ("100..103", (100, 101, 102, 103)),
+        ("100..100", (100,)),
+        ("7,", (7,)),
+        ("5, 3,5", (5, 3)),
+        ("1,10..12", (1, 10, 11, 12)),
+    ],
+)
+def test_seeds_are_a_number_a_range_or_a_list(text: str, seeds: tuple[int, ...]) -> None:
+    assert read_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "0", "many", "-1", "3..1", "1;2", "1..", "0..99999999", "1000000", ",", "1.5"])
+def test_other_seeds_are_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--seeds [^\n]*$"):
+        read_seeds(text)
+
+
+def test_cells_are_the_product_with_all_tasks_under_the_first_seed_first() -> None:
+    product = product_of(["nim", "quick", "nim"], ["builtin", "openai:gpt-5-mini"], ["improve", "mine"], [4, 9])
+    cells = cells_of(SweepPlan(products=(product,)))
+    assert len(cells) == 3 * 2 * 2 * 2
+    assert [cell.entry.task for cell in cells[:3]] == ["nim", "cartpole", "frozenlake"]
+    assert cells[0].entry.suite == ""  # named by itself first
+    assert cells[1].entry.suite == "quick"
+    assert {cell.seed for cell in cells[:12]} == {4}
+    assert cells[0].key == "nim-builtin-improve-s4"
+    assert cells[-1].key == "frozenlake-openai-gpt-5-mini-mine-s9"
+
+
+def test_a_task_of_a_suite_is_run_under_its_protocol() -> None:
+    whole = SweepPlan(products=(product_of(["props15"], [], [], [100]),))
+    some = SweepPlan(products=(product_of(["props15:cartpole", "props15:maze"], [], [], [101]),))
+    assert [cell.key for cell in cells_of(some)] == ["cartpole-builtin-s101", "maze-builtin-s101"]
+    assert cells_of(some)[0].entry in whole.products[0].tasks
+    assert len(cells_of(extended(whole, some, Path("x")))) == 17
+    with pytest.raises(
+        UsageError, match="props15:taxi: suite props15 has no task `taxi`; it has mountaincar-continuous"
+    ):
+        product_of(["props15:taxi"], [], [], [1])
+    assert product_of(["module:My-v0"], [], [], [1]).tasks[0].task == "module:My-v0"
+
+
+def test_what_a_suite_brings_is_said_without_what_the_user_replaces() -> None:
+    products = tuple(product_of([name], [], [], [1]) for name in ("quick", "props15", "nim"))
+    assert protocols(SweepPlan(products=products, settings=("iterations=2",))) == [
+        "suite quick: episodes 10, final_episodes 20",
+        "suite props15: episodes 20, final_episodes 100, max_episodes 8000; max_steps and policy task by task "
+        "(policygen tasks props15)",
+    ]
+
+
+def test_keys_name_folders_and_differ_wherever_cells_do() -> None:
+    llms = ["compatible:a/b", "compatible:a-b", "compatible:a_b", "compatible:a:b", "replay:../x", "replay:x"]
+    cells = cells_of(SweepPlan(products=(product_of(["mod:My-v0", "My-v0"], llms, ["t.j2", "a/t.j2"], [1]),)))
+    keys = [cell.key for cell in cells]
+    assert len(set(keys)) == len(cells) == 24
+    assert all(Path(key).name == key and not key.startswith(".") for key in keys)
+
+
+def plan(*names: str, settings: tuple[str, ...] = (), seeds: str = "2", limits: Limits | None = None) -> SweepPlan:
+    return SweepPlan(
+        products=(product_of(names, [], [], read_seeds(seeds)),), settings=settings, limits=limits or Limits()
+    )
+
+
+def test_a_manifest_comes_back_as_it_was_written() -> None:
+    folder = Path("sweep")
+    folder.mkdir()
+    asked = plan("props15", settings=("refine=auto",), limits=Limits(max_usd=2.5))
+    assert not is_sweep(folder)
+    write_plan(folder, asked)
+    assert is_sweep(folder)
+    assert read_plan(folder) == asked
+    first = cells_of(asked)[0]
+    assert (first.entry.run["max_episodes"], first.entry.max_steps) == (8000, 999)
+    (folder / first.key).mkdir()
+    (folder / first.key / "config.toml").write_text("")
+    assert cell_folders(folder) == [folder / first.key]
+
+
+def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
+    first = plan("nim", seeds="2", limits=Limits(max_calls=5, max_usd=1))
+    more = extended(first, plan("nim", "taxi", seeds="1..3", limits=Limits(max_usd=3)), Path("x"))
+    assert [cell.key for cell in cells_of(more)] == [
+        *("nim-builtin-s0", "nim-builtin-s1", "taxi-builtin-s1"),
+        *("nim-builtin-s2", "taxi-builtin-s2", "nim-builtin-s3", "taxi-builtin-s3"),
+    ]
+    assert more.limits == Limits(max_calls=5, max_usd=3)
+    assert extended(first, first, Path("x")) == first
+    with pytest.raises(UsageError, match=r"x is a sweep with other settings \(none\); choose another --out"):
+        extended(first, plan("nim", settings=("refine=cma",)), Path("x"))
+    with pytest.raises(UsageError, match="nim is in the sweep already, as it is run by itself, and not as suite quick"):
+        cells_of(extended(first, plan("quick", seeds="1"), Path("x")))
+
+
+GOOD = """settings = []
+[[products]]
+llms = ["builtin"]
+templates = [""]
+seeds = [1]
+[[products.tasks]]
+task = "nim"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("products = [", "is damaged"),
+        ("products = []", "is damaged: `products`"),
+        ('format = "policygen-sweep/7"', "written by a later version"),
+        ("seeds = 3", "is damaged: .*unknown key `seeds`"),
+        (GOOD.replace("[]", '["base_url=http://far.example"]'), "its settings name a server"),
+        (GOOD + 'run = { base_url = "http://far.example" }', "a suite does not state base_url"),
+    ],
+)
+def test_a_damaged_manifest_is_one_sentence(text: str, sentence: str) -> None:
+    Path("sweep.toml").write_text(text)
+    with pytest.raises(LogbookError, match=sentence) as caught:
+        read_plan(Path())
+    assert "\n" not in str(caught.value)
+
+
+def test_the_manifest_that_the_damaged_ones_are_made_of_is_whole() -> None:
+    Path("sweep.toml").write_text(GOOD)
+    assert [cell.key for cell in cells_of(read_plan(Path()))] == ["nim-builtin-s1"]
+
+
+def test_a_folder_without_one_is_no_sweep() -> None:
+    with pytest.raises(LogbookError, match=r"nowhere is not a sweep's folder \(it has no sweep.toml\)"):
+        read_plan(Path("nowhere"))

@@ -1,0 +1,127 @@
+"""Suites: those that are shipped, and one sentence for every mistake in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policygen.errors import UsageError
+from policygen.extensions.sweeps.suites import find_suite, list_suites, load_suite, suite_from_file
+from policygen.files import PACKAGE, list_resources
+from policygen.tasks.load import load_task
+
+pytestmark = pytest.mark.usefixtures("workplace")
+SHIPPED = ("classic", "finite", "locomotion", "props15", "quick")
+
+
+def test_the_shipped_suites_are_found_and_named_unlike_tasks() -> None:
+    assert tuple(sorted(list_suites())) == SHIPPED
+    assert not set(list_suites()) & set(list_resources("envs", ".toml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_suite_names_shipped_tasks_and_the_source_of_every_column(name: str) -> None:
+    suite = load_suite(name)
+    assert suite.about
+    assert set(suite.tasks) <= set(list_resources("envs", ".toml"))
+    assert all(len(column.source) > 20 for column in suite.published)
+    for task in suite.tasks:
+        assert (PACKAGE.parent / "envs" / f"{task}.toml").is_file()
+
+
+def test_the_fifteen_tasks_have_all_published_figures() -> None:
+    suite = load_suite("props15")
+    assert len(suite.tasks) == 15
+    columns = {column.name: column.scores for column in suite.published}
+    for column in suite.published:  # how many runs is said where the source says it
+        assert (column.runs == 10) is ("10 runs" in column.source), column.name
+    assert all(set(columns[name]) == set(suite.tasks) for name in ("ProPS", "ProPS+"))
+    best = {task: max(scores[task][0] for scores in columns.values() if task in scores) for task in suite.tasks}
+    assert best["hopper"] == 716.90
+    assert best["reacher"] == -7.32
+    assert best["mountaincar-continuous"] == 89.16
+    assert columns["ProPS"]["frozenlake"] == (0.57, 0.17)
+    assert columns["TRPO"]["pong"] == (1.36, None)
+    # Each task is stated with the ProPS columns and two of the baselines.
+    assert all(sum(task in scores for scores in columns.values()) == 4 for task in suite.tasks)
+
+
+def test_its_step_limits_are_those_of_the_task_files() -> None:
+    suite = load_suite("props15")
+    for task in ("cartpole", "frozenlake", "cliffwalking", "maze", "pong", "navigation"):
+        assert load_task(task).max_steps == suite.max_steps[task]
+
+
+GOOD = """
+name = "mine"
+tasks = ["cartpole", "nim"]
+[run]
+episodes = 5
+[max_steps]
+cartpole = 100
+[policy]
+cartpole = "linear"
+[[published]]
+name = "they"
+source = "a paper"
+[published.scores]
+cartpole = [400, 12.5]
+"""
+
+
+def written(text: str) -> Path:
+    path = Path("envs/suites/mine.toml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
+    path = written(GOOD)
+    suite = load_suite("mine")
+    assert suite == suite_from_file(path)
+    assert (suite.tasks, suite.run, suite.max_steps) == (("cartpole", "nim"), {"episodes": 5}, {"cartpole": 100})
+    assert suite.published[0].scores == {"cartpole": (400.0, 12.5)}
+    assert find_suite("cartpole") is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('name = "mine"', 'name = "yours"', "`name` is `yours`; a suite is called as its file, `mine`"),
+        ('name = "mine"', "", "the key `name` is missing"),
+        ('["cartpole", "nim"]', "[]", "`tasks`"),
+        ('["cartpole", "nim"]', '["nim", "cartpole", "nim"]', "`tasks` names nim twice"),
+        ("episodes = 5", 'base_url = "http://x"', "`run.base_url`: a suite may state .* is the user's"),
+        ("episodes = 5", "episodes = 1", "`run`: `episodes`"),
+        ("episodes = 5", 'refine = "magic"', "`run`: --refine magic: methods are"),
+        ("cartpole = 100", "cartpole = 0", "`max_steps.cartpole` is 0; an episode has at least one step"),
+        ("cartpole = 100", "taxi = 100", "`max_steps` names taxi, which is none of its tasks: cartpole, nim"),
+        ("cartpole = [400, 12.5]", "taxi = 1", "`published.they.scores` names taxi, which is none of its tasks"),
+        ("cartpole = [400, 12.5]", "cartpole = [1, 2, 3]", r"write a mean, or \[mean, standard deviation\]"),
+        ("cartpole = [400, 12.5]", "cartpole = [1, -2]", "`published.0.scores.cartpole.std`"),
+        ("cartpole = [400, 12.5]", "cartpole = nan", "`published.0.scores.cartpole.mean`"),
+        ('source = "a paper"', "", "the key `published.0.source` is missing"),
+        ('= "linear"', '= "tree"', "`policy.cartpole`"),
+        ('cartpole = "linear"', 'taxi = "linear"', "`policy` names taxi, which is none of its tasks: cartpole, nim"),
+        ("[max_steps]", "[limits]", "unknown key `limits`"),
+        ("[max_steps]", "[max_steps", "is not valid TOML"),
+    ],
+)
+def test_a_mistake_is_one_sentence(old: str, new: str, sentence: str) -> None:
+    assert old in GOOD
+    with pytest.raises(UsageError, match=sentence) as caught:
+        suite_from_file(written(GOOD.replace(old, new)))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("suite mine.toml")
+
+
+def test_two_columns_of_one_name_and_a_suite_that_is_not_there() -> None:
+    column = GOOD[GOOD.index("[[published]]") :]
+    with pytest.raises(UsageError, match="two published columns are called they"):
+        suite_from_file(written(GOOD + column))
+    with pytest.raises(UsageError, match="there is no suite `prop15`; did you mean props15"):
+        load_suite("prop15")
+    with pytest.raises(UsageError, match="there are classic, finite"):
+        load_suite("zzz")

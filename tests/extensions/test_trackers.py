@@ -1,0 +1,224 @@
+"""Trackers write every attempt once, read back from what the real packages wrote; one that fails stops no run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import struct
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with, the_run
+
+import policygen
+from policygen.errors import UsageError
+from policygen.extensions.sweeps.conduct import open_sweep
+from policygen.extensions.sweeps.progress import way_on
+from policygen.extensions.trackers import TRACKERS, trackers
+from policygen.runs.listeners import Listener
+from policygen.search.resume import resume
+from policygen.search.run import carry_out
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4, "stop_at": 2.0, "repairs": 0}
+REPLIES = [ALWAYS_DOWN, NO_POLICY, BEST_LAKE]
+
+
+def tensorboard(folder: Path) -> dict[int, dict[str, list[Any]]]:
+    """Steps, their tags, and all values of each, from the event files."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for path in sorted((folder / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            event, data = Event.FromString(data[12 : 12 + length]), data[16 + length :]
+            for value in event.summary.value:
+                text = value.tensor.string_val
+                said = text[0].decode().replace("\n    ", "\n").removeprefix("    ") if text else value.simple_value
+                found[event.step][value.tag.removesuffix("/text_summary")].append(said)
+    return found
+
+
+def mlflow(folder: Path) -> dict[int, dict[str, list[Any]]]:
+    from mlflow import MlflowClient
+
+    with contextlib.chdir(folder.parent):  # whatever it is called
+        client = MlflowClient(tracking_uri="sqlite:///mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("policygen").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["task"] == "frozenlake"
+    assert run.info.run_name == folder.name
+    found: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for name in run.data.metrics:
+        for metric in client.get_metric_history(run.info.run_id, name):
+            found[3 if name == "final/score" else metric.step][name].append(metric.value)
+    for path in (folder.parent / "mlartifacts").rglob("*.txt"):
+        found[int(path.parent.name)][path.stem].append(path.read_text())
+    return found
+
+
+def wandb(folder: Path) -> dict[int, dict[str, list[Any]]]:
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    names = set()
+    for path in sorted(folder.rglob("*.wandb")):
+        for data in records(path.read_bytes()):
+            record = Record.FromString(data)
+            names |= {record.run.display_name} - {""}
+            items = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+            for name, value in items.items():
+                found[items["attempt"]][name].append(value)
+            for item in record.summary.update:
+                if "final/score" in (item.key, *item.nested_key):
+                    found[3]["final/score"] = [json.loads(item.value_json)]
+    assert names == {folder.name}
+    return found
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of a log in LevelDB's format, blocks of 32 KB after a header of 7 bytes."""
+    at, part = 7, b""
+    while at + 7 <= len(data):
+        if 2**15 - at % 2**15 < 7:
+            at += 2**15 - at % 2**15
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        part += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            yield part
+            part = b""
+
+
+ODD = "50% of a #1? %20 & ü"  # a folder whose name no address can hold as it is
+READERS = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(TRACKERS[name].package)
+    key = "sk-abcdefgh12345678WXYZ"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    replies = [f"{text}\nThe key is {key}." for text in REPLIES]
+
+    def stop(attempt: policygen.Attempt) -> None:
+        if attempt.number == 1:
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        policygen.run(
+            "frozenlake",
+            llm=Written(replies),
+            iterations=3,
+            listeners=trackers([name]),
+            on_attempt=stop,
+            out=ODD,
+            **QUICK,
+        )
+    folder = next(path.parent for path in Path(ODD).glob("*/config.toml"))
+    again = Written(replies[1:])
+    begun = resume(folder, again)
+    summary = carry_out(begun, trackers([name, name]))
+    found = READERS[name](folder)
+    attempts = begun.search.attempts
+    assert [step for step in sorted(found) if "score/accepted" in found[step]] == [0, 1, 2, 3]
+    for attempt in attempts:
+        values = found[attempt.number]
+        assert all(len(value) == 1 for value in values.values()), values
+        assert values["score/accepted"] == [attempt.accepted]
+        assert values["cost/calls"] == [attempt.number]
+        assert values["cost/tokens"] == [2100 * attempt.number]
+        assert values["cost/episodes"] == [attempt.episodes]
+        assert "cost/usd" not in values or attempt.number == 0  # not known
+        assert attempt.verdict in values["verdict"][0]
+        if attempt.score is not None:
+            assert values["score/attempt"] == [pytest.approx(attempt.score.mean)]
+        if attempt.policy is not None:
+            assert values["score/best"] == [pytest.approx(attempt.reported_best)]
+            assert values["policy"][0].strip() == attempt.policy.to_text(whole=True).strip()
+        if attempt.number:
+            assert "## Task" in values["prompt"][0]
+            assert "--- user ---" in values["prompt"][0]
+    assert "policy" not in found[2]
+    assert found[3]["final/score"] == [pytest.approx(summary.final.mean)]
+    assert files_with(Path(ODD), key) == []
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [ODD]
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_a_tracker_that_fails_is_one_sentence_and_the_run_is_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(TRACKERS[name].package)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://nowhere")
+
+    class InTheWay(Listener):
+        def started(self, run: Any) -> None:
+            (run.folder / name).symlink_to(Path.cwd())
+
+    with pytest.warns(UserWarning, match="failed, and the run goes on without it") as said:
+        result = policygen.run(
+            "frozenlake", llm=Written(REPLIES), iterations=3, listeners=[InTheWay(), *trackers([name])], **QUICK
+        )
+    sentences = [str(one.message) for one in said if one.category is UserWarning]
+    assert len(sentences) == 1
+    assert "\n" not in sentences[0]
+    assert result.final is not None
+    assert len(list(Path.cwd().iterdir())) == 1
+
+
+def test_a_tracker_that_is_not_installed_is_a_sentence_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UsageError, match=r'--track wandb needs an extra: pip install "policygen\[wandb\]"'):
+        trackers(["wandb"])
+
+
+@pytest.mark.parametrize(
+    "damage", ["{", "[]", '{"attempts": "x", "known": "a"}', '{"attempts": 0, "known": "../../elsewhere"}', "[" * 9999]
+)
+def test_what_an_earlier_process_left_is_believed_only_where_it_can_be(damage: str) -> None:
+    with pytest.raises(KeyError):
+        policygen.run(
+            "frozenlake", llm=Written(REPLIES), iterations=1, on_attempt=lambda attempt: {}[attempt.number], **QUICK
+        )
+    folder = the_run(Path("results"))
+    (folder / "track-tensorboard.json").write_text(damage)
+    carry_out(resume(folder, Written(REPLIES)), trackers(["tensorboard"]))
+    assert sorted(tensorboard(folder)) == [0, 1]
+
+
+def test_trackers_are_chosen_on_the_command_line(tmp_path: Path, line: Line) -> None:
+    arguments = ("run", "frozenlake", "--iterations", 1, "--episodes", 4, "--set", "stop_at=2")
+    done = line(*arguments, "--track", "tensorboard")
+    assert done.code == 0, done.err
+    assert sorted(tensorboard(the_run(tmp_path / "results"))) == [0, 1]
+
+
+def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    done = line("run", "frozenlake", "--llm", "manual", "--episodes", 4, "--track", "tensorboard")
+    assert done.code == 1
+    assert done.err.endswith(f"go on with: policygen resume {the_run(Path('results'))} --track tensorboard\n")
+
+
+def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
+    quick = ("--set", "iterations=1", "--set", "episodes=4", "--set", "final_episodes=4", "--set", "stop_at=2")
+    tracked = ("--track", "tensorboard")
+    done = line("sweep", "frozenlake", "--seeds", "5,6", *quick, "--out", "swept", *tracked, "--workers", 2)
+    assert done.code == 0, done.err
+    runs = [path.parent for path in Path("swept").glob("*/config.toml")]
+    assert [sorted(tensorboard(folder)) for folder in runs] == [[0, 1]] * 2
+    sweep = open_sweep(Path("swept"))
+    sweep.track = ("tensorboard",)
+    assert way_on(sweep) == "policygen resume swept --track tensorboard"
+    sweep.release()
+    assert line("resume", "swept", *tracked).code == 0

@@ -1,0 +1,87 @@
+"""The text adventure: its maps, its shortest solution, and a table of `contains` that finds it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import gymnasium as gym
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from policygen.episodes.evaluate import evaluate
+from policygen.extensions.worlds.adventure import COMMANDS, SHORTEST
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy, from_record
+from policygen.tasks.load import load_task
+
+TABLE = """
+| place | lamp | key | opened | way | command |
+|---|---|---|---|---|---|
+| 1 | 0 | * | * | * | take_lamp |
+| 2 | * | 0 | * | * | take_key |
+| 3 | 1 | * | 1 | * | take crown |
+| 3 | 1 | 1 | 0 | * | open_chest |
+| * | * | * | * | 0 | go_north |
+| * | * | * | * | 1 | go_east |
+| * | * | * | * | 2 | go_south |
+| * | * | * | * | 3 | go_west |
+"""
+
+
+@pytest.fixture(scope="module")
+def table() -> Policy:
+    policy = parse(TABLE, load_task("adventure"), kind="table").policy
+    assert policy is not None
+    return policy
+
+
+def test_gymnasium_finds_nothing_to_criticise():
+    env = gym.make("policygen/Adventure-v0", render_mode="ansi")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+    env.reset(seed=0)
+    env.step(COMMANDS.index("take crown"))
+    assert env.render().startswith("There is no crown to take.\nYou are in the hall. North: ")
+
+
+def test_the_map_depends_on_the_seed_alone_and_there_are_many():
+    env = gym.make("policygen/Adventure-v0")
+    maps = [env.reset(seed=seed)[0] for seed in range(150)]
+    assert maps == [env.reset(seed=seed)[0] for seed in range(150)]
+    assert len(set(maps)) == 24
+
+
+def test_no_solution_is_shorter_than_the_one_that_is_documented():
+    env = gym.make("policygen/Adventure-v0", max_episode_steps=-1).unwrapped
+    here, seen, steps = [env], {env.reset(seed=3)[0]}, 0
+    while here:
+        steps += 1
+        after = []
+        for one in here:
+            for action in range(len(COMMANDS)):
+                other = copy.deepcopy(one)
+                text, _, won, _, _ = other.step(action)
+                if won:
+                    assert steps == SHORTEST
+                    return
+                if text not in seen:
+                    seen.add(text)
+                    after.append(other)
+        here = after
+    pytest.fail("there is no solution")
+
+
+def test_what_the_text_says_is_enough_for_the_best_table(table):
+    task = load_task("adventure")
+    score = evaluate(table, range(100, 130))
+    assert score.mean == task.optimum.value == task.solved == 41
+    again = from_record(table.to_record())
+    assert again == table
+    env = gym.make("policygen/Adventure-v0")
+    text, _ = env.reset(seed=7)
+    action = table.controller()(text)
+    assert action == table.predict(text)[0] == table.predict([text])[0][0]
+    with pytest.raises(Exception, match="is a text of at most 240 bytes"):
+        table.controller()(["no", "text"])

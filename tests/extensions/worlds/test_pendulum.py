@@ -1,0 +1,115 @@
+"""The pendulum under an unknown load: Gymnasium's pendulum but for the load and the noise."""
+
+from __future__ import annotations
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from played import policy_for
+
+from policygen.episodes.score import episode_seeds, paired_gain, sampled_score
+from policygen.episodes.simulator import Simulator
+from policygen.extensions import worlds
+
+assert worlds
+ID = "policygen/PendulumTorque-v0"
+# The best that CMA-ES found for these terms in 40 generations; and an estimate of the load from what torques did.
+TUNED = "torque = -35*near_sin - 12.5*near_rate + 4.2*pump + 0.2*swing"
+REMEMBERING = """
+let expected = prev(speed, rate) + 0.05*(15*prev(sin, sin) + 3*prev(torque) + 3*prev(load))
+let speed = expected + 0.3*(rate - expected)
+let load = clip(prev(load) + 0.2*(rate - expected), -2, 2)
+let lifting = clip(-speed*energy, -20, 20) + 0.5*sign(speed)
+torque = -10*near_sin - 3*near*speed + (1 - near)*lifting - near*load
+"""
+
+
+def made(**arguments):
+    return gym.make(ID, disable_env_checker=True, **arguments)
+
+
+def test_gymnasium_finds_nothing_to_criticise():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error")
+        # As of Gymnasium's own pendulum: it would rather have actions between -1 and 1.
+        warnings.filterwarnings("ignore", message=".*symmetric and normalized.*")
+        check_env(made().unwrapped, skip_render_check=True)
+
+
+def test_without_load_and_noise_it_is_gymnasiums_pendulum_to_the_last_bit():
+    ours, theirs = made(most_load=0.0, noise=0.0), gym.make("Pendulum-v1", disable_env_checker=True)
+    assert np.array_equal(ours.reset(seed=3)[0], theirs.reset(seed=3)[0])
+    for push in np.random.default_rng(0).uniform(-3, 3, (200, 1)):  # in double precision, as the load makes ours
+        mine, yours = ours.step(push), theirs.step(push)
+        assert np.array_equal(mine[0], yours[0])
+        assert mine[1:] == (float(yours[1]), *yours[2:])
+
+
+def test_the_load_is_the_torque_that_keeps_the_rod_from_resting_upright():
+    env = made(noise=0.0).unwrapped
+    loads = []
+    for seed in range(60):
+        env.reset(seed=seed)
+        load = env.state[2]
+        env.state[:2] = 0.0
+        env.step(np.array([-load]))
+        assert np.allclose(env.state, [0.0, 0.0, load])  # held for ever, whatever the load
+        env.step(np.array([0.0]))
+        assert env.state[1] == pytest.approx(3 * load * 0.05)
+        loads.append(load)
+    assert -1.5 < min(loads) < -1.2
+    assert 1.2 < max(loads) < 1.5
+
+
+def test_an_episode_depends_on_its_seed_alone():
+    env = made()
+    episodes = []
+    for seed in (5, 6, 5):
+        rows = [env.reset(seed=seed)[0]]
+        rows += [env.step(np.array([np.sin(step)], np.float32))[0] for step in range(50)]
+        episodes.append(np.array(rows))
+    assert np.array_equal(episodes[0], episodes[2])
+    assert not np.array_equal(episodes[0], episodes[1])
+
+
+def test_readings_have_the_noise_that_is_asked_for():
+    env = made(most_load=0.0, noise=0.2)
+    env.reset(seed=0)
+    errors = []
+    for _ in range(400):
+        seen, *_ = env.unwrapped.step(np.zeros(1))
+        angle, rate, _ = env.unwrapped.state
+        errors.append(seen - [np.cos(angle), np.sin(angle), rate])
+    assert np.std(errors, axis=0) == pytest.approx(0.2, rel=0.15)
+    assert np.mean(errors, axis=0) == pytest.approx(0.0, abs=0.05)
+
+
+def test_misuse_is_refused():
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        made().unwrapped.step(np.zeros(1))
+    with pytest.raises(ValueError, match=r"most_load is 2; the motor holds loads from 0 to less than 2"):
+        made(most_load=2.0)
+    with pytest.raises(ValueError, match="noise is -1"):
+        made(noise=-1)
+    with pytest.raises(gym.error.UnsupportedMode, match="no render mode"):
+        made().unwrapped.__class__(render_mode="film")
+
+
+def test_every_number_is_documented():
+    text = type(made().unwrapped).__doc__
+    for title in ("Action Space", "Observation Space", "Reward", "Starting State", "Episode End", "Arguments"):
+        assert f"## {title}" in text
+    assert all(f"| {number}    |" in text for number in range(3))
+
+
+def test_a_policy_that_estimates_the_load_beats_a_tuned_one_without_memory():
+    tuned, remembering = (policy_for("pendulum-torque", text) for text in (TUNED, REMEMBERING))
+    with Simulator(tuned.task) as simulator:
+        seeds = episode_seeds(0, "load", 100)
+        without, better = (sampled_score(simulator.play(policy, seeds), "vector") for policy in (tuned, remembering))
+    gain, p = paired_gain(better, without)
+    assert gain > 40
+    assert p < 1e-5

@@ -1,0 +1,223 @@
+"""The embedded search: honest about what it is, fluent in the policy language, and good enough to compare with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from searched import searched
+from support import Line, Written, attempts_of, fenced, transcript_of
+
+import policygen
+from policygen.errors import ProviderError, UsageError
+from policygen.llm.messages import Message, Prompt
+from policygen.policies.parse import parse
+from policygen.policies.table import TablePolicy
+from policygen.prompts.render import render_prompt
+from policygen.proposers.builtin import Builtin
+from policygen.proposers.memory import rate_of
+from policygen.search.refine.tunable import Tunable
+from policygen.search.resume import load_run
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def test_cartpole_is_solved_within_twenty_iterations() -> None:
+    result = policygen.run("cartpole", iterations=20, seed=0)
+    assert result.final is not None
+    assert result.final.mean >= 475
+    assert result.summary.solved is True
+    assert result.summary.attempts <= 20
+
+
+def test_the_frozen_lake_is_solved_within_twenty_iterations() -> None:
+    result = policygen.run("frozenlake", iterations=20, seed=0)
+    assert result.final is not None
+    assert result.final.exact
+    assert result.final.mean >= 0.70
+
+
+def test_linear_policies_improve() -> None:
+    result = policygen.run("cartpole", policy="linear", iterations=20, seed=2)
+    assert result.policy is not None
+    assert result.policy.kind == "linear"
+    assert result.final is not None
+    assert result.final.mean >= 195
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        ("cartpole", "table"),
+        ("cartpole", "linear"),
+        ("frozenlake", "table"),
+        ("frozenlake", "linear"),
+        ("frozenlake-deterministic", "table"),
+        ("Acrobot-v1", "table"),
+        ("Pendulum-v1", "linear"),
+        ("Pendulum-v1", "table"),
+        ("Blackjack-v1", "table"),
+    ],
+)
+def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -> None:
+    result = policygen.run(task, policy=kind, iterations=4, episodes=4, warmup_episodes=4, final_episodes=4)
+    assert result.summary.failed_attempts == 0
+    assert result.summary.repairs == 0
+    read = load_run(result.folder)
+    for line, attempt in zip(transcript_of(result.folder), read.search.attempts[1:], strict=True):
+        parsed = parse(line["reply"]["text"], read.task, read.config.policy)
+        assert parsed.problems == ()
+        assert parsed.coverage == 1.0
+        assert attempt.policy is not None
+        assert attempt.policy.kind == kind
+
+
+def test_it_starts_without_any_episode() -> None:
+    for kind in ("table", "linear"):
+        result = policygen.run("cartpole", policy=kind, iterations=1, warmup_episodes=0, final_episodes=4)
+        assert result.summary.failed_attempts == 0
+
+
+def test_it_never_says_that_it_is_a_language_model() -> None:
+    assert Builtin().is_language_model is False
+    result = policygen.run("frozenlake", iterations=3)
+    assert result.summary.is_language_model is False
+    assert result.summary.llm_calls == 0
+    assert result.summary.usd == 0.0
+    for line in transcript_of(result.folder):
+        assert line["reply"]["model"] == "builtin"
+        assert "model, " not in line["reply"]["text"].lower()
+        assert "language" not in line["reply"]["text"].lower()
+
+
+def test_the_command_line_says_what_it_is(line: Line) -> None:
+    done = line("run", "frozenlake", "--iterations", 1)
+    assert "proposals from builtin (search without a language model)" in done.out
+    assert "calls" not in done.out
+    doctor = line("doctor", "--llm", "builtin")
+    assert doctor.out.strip().endswith("it is not a language model")
+
+
+def test_it_refuses_a_prompt_that_does_not_come_from_a_run() -> None:
+    with pytest.raises(ProviderError, match=r"^builtin is a search, not a language model"):
+        Builtin().complete(Prompt((Message("user", "hello"),)), 100)
+
+
+def test_it_does_not_try_the_same_table_twice_on_what_it_knows() -> None:
+    result = policygen.run("cartpole", iterations=10, seed=4)
+    tables = [str(a["policy"]) for a in attempts_of(result.folder)[1:]]
+    assert len(set(tables)) == len(tables)
+
+
+SHORT: dict[str, Any] = {
+    **{"policy": "linear", "iterations": 5, "seed": 1},
+    **{"episodes": 4, "warmup_episodes": 4, "final_episodes": 4},
+}
+
+
+@pytest.mark.parametrize("refine", ["none", "cma:80"])
+def test_with_memory_its_policies_weigh_a_clock_and_integrals(refine: str) -> None:
+    result = policygen.run("cartpole", memory=True, refine=refine, **SHORT)
+    assert result.summary.failed_attempts == 0
+    policies = [attempt.policy for attempt in load_run(result.folder).search.attempts[1:]]
+    for policy in policies:
+        assert policy is not None
+        assert {"clock", "sum_angle", "sum_spin"} <= set(policy.remembers)
+    texts = [policy.to_text() for policy in policies if policy is not None]
+    weights = texts[-1].splitlines()[-1]
+    assert all(f"*{name}" in weights for name in ("n_angle", "clock_sin1", "clock_cos2", "sum_position"))
+    clocks = {text.split("let clock = ")[1].splitlines()[0] for text in texts}
+    assert len(clocks) > 1  # the rate is searched, too
+
+
+def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_be_tuned_on() -> None:
+    result = policygen.run("cartpole", **{**SHORT, "refine": "cma:60", "iterations": 4})
+    first, second, *repeated = result.attempts[1:]
+    assert first.digests[0] == second.digests[0]
+    assert first.digests[1] != second.digests[1]  # tuned from the same start on other draws
+    assert first.score is not None
+    assert second.score is not None
+    tuned = (first if first.score.mean >= second.score.mean else second).digests[1]
+    for attempt in repeated:
+        assert attempt.kind == "proposal"
+        assert attempt.refinement
+        assert attempt.digests[0] == tuned
+        tuned = attempt.digests[1]
+
+
+def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_one_that_goes_on() -> None:
+    stalling: dict[str, Any] = {"policy": "linear", "refine": "cma:60", "episodes": 4, "final_episodes": 4, "seed": 1}
+    whole = policygen.run("mountaincar", jobs=1, iterations=9, **stalling)
+    exchanged = [attempt for attempt in whole.attempts if "two labels exchanged" in attempt.idea]
+    assert exchanged
+    best = next(one for one in reversed(whole.attempts) if one.accepted and one.number < exchanged[0].number).policy
+    assert isinstance(best, policygen.LinearPolicy)
+    for attempt in exchanged:
+        proposed = attempt.proposed or attempt.policy
+        assert isinstance(proposed, policygen.LinearPolicy)
+        theirs, ours = ([str(node) for _, node in one.equations] for one in (proposed, best))
+        assert theirs != ours
+        assert sorted(theirs) == sorted(ours)
+    part = policygen.run("mountaincar", jobs=1, iterations=exchanged[0].number - 1, **stalling)
+    gone_on = policygen.resume(part.folder, iterations=9)
+    assert [attempt.digests for attempt in gone_on.attempts] == [attempt.digests for attempt in whole.attempts]
+
+
+def test_it_begins_anew_with_what_it_began_with_though_the_episodes_that_scaled_it_are_gone() -> None:
+    result = policygen.run("cartpole", **{**SHORT, "policy": "linear", "refine": "cma:60", "warmup_episodes": 0})
+    first, second = result.attempts[1:3]
+    assert first.digests[0] == second.digests[0]
+
+
+def test_tuning_moves_the_rate_of_the_clock_by_its_own_size() -> None:
+    result = policygen.run("cartpole", memory=True, **{**SHORT, "iterations": 1})
+    assert result.policy is not None
+    tunable = Tunable(result.policy, floor=2.5)
+    features = [place for place in tunable.places if place.startswith("let ")]
+    assert features == ["let clock"]
+    rate = rate_of(result.policy)
+    moved = tunable.at(np.full(tunable.size, 0.1))
+    assert rate_of(moved) == pytest.approx(1.1 * rate, rel=1e-3)
+
+
+def test_without_memory_it_answers_as_if_there_were_none() -> None:
+    result = policygen.run("cartpole", **SHORT)
+    assert result.policy is not None
+    assert not result.policy.remembers
+    names = [name for name, _ in result.policy.lets]
+    assert names == ["n_angle", "n_position", "n_spin", "n_velocity"]
+
+
+def test_names_that_memory_needs_must_be_free(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "envs" / "cartpole.toml").read_text()
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "clocked.toml").write_text(
+        text.replace('name = "cartpole"', 'name = "clocked"').replace('"spin"', '"clock"').replace("spin", "clock")
+    )
+    with pytest.raises(
+        UsageError, match=r"^--memory defines `clock`, which task clocked has already; rename it there$"
+    ):
+        policygen.run(str(tmp_path / "envs" / "clocked.toml"), memory=True, **SHORT)
+
+
+def test_more_quantities_than_an_equation_may_have_are_refused_beforehand(tmp_path: Path) -> None:
+    seen = "".join(f'[[observations]]\nname = "seen{i}"\n' for i in range(4))
+    (tmp_path / "few.toml").write_text(f'name = "few"\ngym_id = "CartPole-v1"\n{seen}')
+    lets = "[features]\n" + "".join(f'much_of_{i} = "{i + 1}*seen0"\n' for i in range(98))
+    inputs = ", ".join(f'"much_of_{i}"' for i in range(98))
+    (tmp_path / "many.toml").write_text(f'name = "many"\ngym_id = "CartPole-v1"\ninputs = [{inputs}]\n{seen}{lets}')
+    assert policygen.run(str(tmp_path / "few.toml"), policy="linear", iterations=1, episodes=2).policy is not None
+    with pytest.raises(UsageError, match="builtin would weigh 98 quantities in each equation, more than can be read"):
+        policygen.run(str(tmp_path / "many.toml"), policy="linear", iterations=1, episodes=2)
+
+
+def test_a_table_over_features_of_its_own_is_planned_on() -> None:
+    reply = fenced("let lean = angle + 0.3*spin", "bins lean: 0", "| lean | action |", "| 0 | left |", "| * | right |")
+    context, config = searched("cartpole", "table", Written([reply]), iterations=1)
+    answer = Builtin().complete(render_prompt(context, config), 1_000)
+    policy = parse(answer.text, context.task, "table", context.incumbent).policy
+    assert isinstance(policy, TablePolicy)
+    assert policy.grid.names == ("lean",)
+    assert [name for name, _ in policy.lets] == ["lean"]

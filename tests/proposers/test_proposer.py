@@ -1,0 +1,263 @@
+"""Asking for a policy: repairs while they can help, every request charged and recorded, no budget exceeded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Written, lake
+
+import policygen
+from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
+from policygen.llm.base import Diagnosis
+from policygen.llm.messages import Message, Prompt, Reply
+from policygen.prompts.render import render_prompt
+from policygen.proposers.proposer import CUT_OFF, LanguageModel, Proposal
+from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
+from policygen.runs.config import RunConfig
+from policygen.runs.request_log import Exchange, FailedExchange, RequestLog
+from policygen.runs.state import Context
+from policygen.search.loop import new_search
+
+TASK = policygen.load_task("frozenlake")
+BLANK = Prompt((Message("user", "x" * 4000),))  # 1,000 tokens by the estimate
+
+
+def config(**more: Any) -> RunConfig:
+    return RunConfig(task="frozenlake", llm="written:by-hand", **more)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A provider, and what its run has asked it."""
+
+    provider: Any
+    request_log: RequestLog
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.request_log.ledger
+
+
+def propose(asked: Asked, number: int, prompt: Prompt, context: Context, config: RunConfig) -> Proposal:
+    model = LanguageModel(asked.provider, config, sleep=lambda seconds: None)
+    return model.propose(prompt, replace(context, number=number), asked.request_log)
+
+
+def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig, list[Any]]:
+    chosen = config(**more)
+    context = new_search(TASK, chosen).context(1, chosen)
+    seen: list[Any] = []
+    request_log = RequestLog(Ledger(chosen), on_exchange=seen.append)
+    return Asked(provider, request_log), context, render_prompt(context, chosen), chosen, seen
+
+
+class Said(Written):
+    """Says whole replies, or raises what is an exception."""
+
+    def __init__(self, *replies: Reply | Exception | str) -> None:
+        super().__init__(())
+        self.replies = list(replies)
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        self.prompts.append(prompt)
+        one = self.replies[len(self.prompts) - 1]
+        if isinstance(one, Exception):
+            raise one
+        return Reply(one, self.model, 1000, 50) if isinstance(one, str) else one
+
+
+# --- repairs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_good_reply_needs_one_request() -> None:
+    asked, context, prompt, chosen, seen = start(Said(ALWAYS_DOWN))
+    proposal = propose(asked, 1, prompt, context, chosen)
+    assert proposal.parsed.policy is not None
+    assert [e.request for e in proposal.exchanges] == [0]
+    assert list(proposal.exchanges) == seen
+    assert proposal.turns == (prompt.messages[-1], Message("assistant", ALWAYS_DOWN))
+
+
+@pytest.mark.parametrize("repairs", [0, 1, 3])
+def test_as_many_repairs_as_allowed_are_asked_for(repairs: int) -> None:
+    asked, context, prompt, chosen, seen = start(Said(*[NO_POLICY] * 9), repairs=repairs)
+    proposal = propose(asked, 1, prompt, context, chosen)
+    assert proposal.parsed.policy is None
+    assert proposal.parsed.problems
+    assert len(proposal.exchanges) == len(seen) == asked.ledger.calls == repairs + 1
+
+
+def test_every_repair_continues_the_same_conversation() -> None:
+    provider = Said(MALFORMED_LAKE, NO_POLICY, ALWAYS_DOWN)
+    asked, context, prompt, chosen, _ = start(provider)
+    proposal = propose(asked, 1, prompt, context, chosen)
+    assert proposal.parsed.policy is not None
+    assert [len(p.messages) for p in provider.prompts] == [2, 4, 6]
+    for earlier, later in zip(provider.prompts, provider.prompts[1:], strict=False):
+        assert later.messages[: len(earlier.messages)] == earlier.messages
+    assert all(p.context is context for p in provider.prompts)
+
+
+def test_a_cut_off_reply_is_repaired_and_told_to_be_shorter() -> None:
+    cut = Reply(BEST_LAKE, "by-hand", truncated=True)
+    asked, context, prompt, chosen, seen = start(Said(cut, cut))
+    proposal = propose(asked, 1, prompt, context, chosen.model_copy(update={"repairs": 1}))
+    assert proposal.parsed.policy is None
+    assert proposal.parsed.problems[0] == CUT_OFF
+    assert str(CUT_OFF) in seen[1].prompt.messages[-1].content
+
+
+def test_a_repair_that_cannot_be_afforded_leaves_a_failed_attempt_and_the_reason() -> None:
+    asked, context, prompt, chosen, _ = start(Said(NO_POLICY, BEST_LAKE), max_calls=1)
+    proposal = propose(asked, 1, prompt, context, chosen)
+    assert proposal.parsed.policy is None
+    assert proposal.stopped == "all 1 calls (--max-calls) are used"
+
+
+def test_a_fixed_grid_is_said_to_be_fixed() -> None:
+    own = "```\nbins row: 0.5\n" + lake("| * | * | down |").split("```\n")[1]
+    for grid, stands in (("free", True), ("fixed", False)):
+        asked, context, prompt, chosen, _ = start(Said(own), repairs=0, grid=grid)
+        proposal = propose(asked, 1, prompt, context, chosen)
+        assert (proposal.parsed.policy is not None) is stands
+
+
+# --- what is charged and recorded ------------------------------------------------------------------------------------
+
+
+def test_retries_are_charged_to_the_exchange_they_led_to() -> None:
+    busy = TransientProviderError("busy", 0)
+    asked, context, prompt, chosen, seen = start(Said(busy, busy, ALWAYS_DOWN))
+    (exchange,) = propose(asked, 1, prompt, context, chosen).exchanges
+    assert exchange.requests == asked.ledger.calls == 3
+    assert (exchange.tokens_in, exchange.tokens_out) == (1000, 50)
+    assert seen == [exchange]
+
+
+@pytest.mark.parametrize("fault", [ProviderError("no"), KeyboardInterrupt()])
+def test_a_request_that_was_never_answered_is_recorded_before_the_error_goes_on(fault: BaseException) -> None:
+    class Failing(Said):
+        def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+            raise fault
+
+    asked, context, prompt, chosen, seen = start(Failing())
+    with pytest.raises(type(fault)):
+        propose(asked, 3, prompt, context, chosen)
+    assert seen == [FailedExchange(3, 0, prompt, 1, str(fault) or "interrupted")]
+
+
+def test_recorded_replies_are_used_before_the_provider_is_asked() -> None:
+    chosen = config()
+    context = new_search(TASK, chosen).context(1, chosen)
+    prompt = render_prompt(context, chosen)
+    recorded = [
+        FailedExchange(1, 0, prompt, 2, "refused"),
+        Exchange(1, 0, prompt, Reply(MALFORMED_LAKE, "by-hand", 10, 5), 1),
+    ]
+    provider, seen = Said(ALWAYS_DOWN), []
+    ledger = Ledger(chosen)
+    asked = Asked(provider, RequestLog(ledger, recorded=recorded, on_exchange=seen.append))
+    proposal = propose(asked, 1, prompt, context, chosen)
+    assert proposal.parsed.policy is not None
+    assert [e.requests for e in proposal.exchanges] == [3, 1]
+    assert ledger.calls == 4
+    assert len(provider.prompts) == len(seen) == 1
+
+
+def test_a_failure_of_an_interrupted_run_counts_for_the_attempt_and_stands_once_in_the_log() -> None:
+    chosen = config()
+    context = new_search(TASK, chosen).context(1, chosen)
+    prompt = render_prompt(context, chosen)
+    seen: list[Any] = []
+    recorded = [FailedExchange(1, 0, prompt, 2, "refused")]
+    request_log = RequestLog(Ledger(chosen), recorded=recorded, on_exchange=seen.append)
+    asked = Asked(Said(ALWAYS_DOWN), request_log)
+    (exchange,) = propose(asked, 1, prompt, context, chosen).exchanges
+    assert exchange.requests == 3
+    assert [e.requests for e in seen] == [1]
+
+
+# --- budgets, whatever happens ---------------------------------------------------------------------------------------
+
+
+class Greedy(Written):
+    """Bills as much as an honest server may: the margin on the prompt, and every token it was allowed."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__(())
+        self.events = iter(events)
+        self.asked: list[int] = []
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        event = next(self.events, "good")
+        self.asked.append(max_output_tokens)
+        if event == "busy":
+            raise TransientProviderError("busy", 0)
+        tokens_in = int(prompt.estimated_tokens * ESTIMATE_MARGIN)
+        text = {"good": ALWAYS_RIGHT, "bad": MALFORMED_LAKE, "none": "", "cut": ALWAYS_DOWN}[event]
+        usd = (3.0 * tokens_in + 7.0 * max_output_tokens) / 1e6
+        return Reply(text, self.model, tokens_in, max_output_tokens, usd, truncated=event == "cut")
+
+    def diagnose(self) -> Diagnosis:
+        return Diagnosis(True, ())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    events=st.lists(st.sampled_from(["good", "bad", "none", "cut", "busy"]), max_size=12),
+    max_calls=st.none() | st.integers(0, 6),
+    max_tokens=st.none() | st.integers(1, 30_000),
+    max_usd=st.none() | st.floats(0, 0.2),
+    repairs=st.integers(0, 3),
+)
+def test_no_budget_is_exceeded(
+    events: list[str], max_calls: int | None, max_tokens: int | None, max_usd: float | None, repairs: int
+) -> None:
+    provider = Greedy(events)
+    asked, context, prompt, chosen, seen = start(
+        provider,
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        max_usd=max_usd,
+        repairs=repairs,
+        price_in=3.0,
+        price_out=7.0,
+        max_output_tokens=3000,
+    )
+    ledger = asked.ledger
+    try:
+        for number in range(1, 5):
+            propose(asked, number, prompt, context, chosen)
+    except BudgetExhausted as error:
+        assert str(error).count("--max-") == 1  # noqa: PT017
+    except ProviderError:
+        assert events.count("busy") >= 6
+    assert ledger.calls == len(provider.asked) == sum(e.requests for e in seen)
+    assert max_calls is None or ledger.calls <= max_calls
+    assert max_tokens is None or ledger.tokens_in + ledger.tokens_out <= max_tokens
+    assert ledger.usd is not None
+    assert max_usd is None or ledger.usd <= max_usd
+    assert all(allowed >= 256 for allowed in provider.asked)
+
+
+def test_the_reply_may_have_what_the_budget_leaves() -> None:
+    ledger = Ledger(config(max_tokens=3000))
+    assert ledger.reply_allowance(BLANK) == 3000 - round(1000 * ESTIMATE_MARGIN)
+    ledger.charge_reply(BLANK, Reply("", "m", 1000, 100))
+    assert ledger.reply_allowance(BLANK) == 3000 - 1100 - ledger.expected_tokens(BLANK)
+    with pytest.raises(BudgetExhausted, match="--max-tokens"):
+        Ledger(config(max_tokens=1000)).reply_allowance(BLANK)
+
+
+def test_an_unknown_price_stays_unknown() -> None:
+    ledger = Ledger(config())
+    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=0.5))
+    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=None))
+    ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=0.5))
+    assert ledger.usd is None
+    with pytest.raises(BudgetExhausted, match="price is unknown"):
+        replace(ledger, config=config(max_usd=9)).check_cost(0.1)
