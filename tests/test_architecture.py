@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -13,10 +17,17 @@ import policygen
 
 PACKAGE = Path(policygen.__file__).parent
 
-# From the ground up: a room imports only from rooms before it.
-ROOMS = """
-errors outgoing files quantities llm tasks policies episodes runs prompts roles search sweeps reports api cli __main__
-""".split()  # noqa: SIM905
+# From the ground up: a room imports only from rooms before it. The kernel ends before `extensions`, whose rooms have an
+# order of their own; `api` and `cli` hand out both, and import extensions only when one is asked for.
+KERNEL = [
+    *("errors", "outgoing", "files", "quantities", "llm", "tasks", "policies", "episodes"),
+    *("runs", "prompts", "proposers", "search", "progress"),
+]
+EXTENSIONS = [
+    *("worlds", "trackers", "export", "simplify", "sweeps", "cluster"),
+    *("plots", "film", "compare", "seats", "page", "live"),
+]
+ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]
 
 
 def name_of(path: Path) -> str:
@@ -62,7 +73,8 @@ def imported(path: Path) -> set[str]:
 
 def test_every_module_stands_in_a_room():
     strange = {room_of(name) for name in MODULES} - {""} - set(ROOMS)
-    assert not strange, f"give {', '.join(sorted(strange))} a place in ROOMS"
+    strange |= {extension_of(name) for name in MODULES} - {"", *EXTENSIONS}
+    assert not strange, f"give {', '.join(sorted(strange))} a place in ROOMS or EXTENSIONS"
     assert len(ROOMS) == len(set(ROOMS))
 
 
@@ -81,6 +93,56 @@ def test_a_room_imports_only_from_rooms_below_it(name):
     below = set(ROOMS[: ROOMS.index(room_of(name)) + 1])
     above = {other for other in imported(MODULES[name]) if room_of(other) not in below}
     assert not above, f"{name} imports {', '.join(sorted(above))} from a room above its own: move the value down"
+
+
+def extension_of(module: str) -> str:
+    room, _, rest = module.partition(".")
+    return rest.partition(".")[0] if room == "extensions" else ""
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if extension_of(name)])
+def test_an_extension_imports_only_from_extensions_before_it(name):
+    before = {"", *EXTENSIONS[: EXTENSIONS.index(extension_of(name)) + 1]}
+    above = {other for other in imported(MODULES[name]) if extension_of(other) not in before}
+    assert not above, f"{name} imports {', '.join(sorted(above))}"
+
+
+def test_the_library_and_the_commands_import_extensions_only_when_one_is_asked_for():
+    early = {}
+    for name in MODULES:
+        if room_of(name) in ("", "api", "cli"):
+            tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+            top = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+            early[name] = [node.module for node in top if (node.module or "").startswith("policygen.extensions")]
+    assert {name: modules for name, modules in early.items() if modules} == {}
+
+
+def test_the_kernel_searches_scores_and_resumes_without_any_extension(tmp_path):
+    kernel = tmp_path / "kernel"
+    shutil.copytree(PACKAGE, kernel / "policygen", ignore=shutil.ignore_patterns("extensions", "__pycache__"))
+    for folder in ("envs", "templates"):
+        shutil.copytree(PACKAGE.parent / folder, kernel / folder)
+    path = os.pathsep.join([str(kernel), *filter(None, sys.path[1:])])
+
+    def python(*words: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    modules = ", ".join(f"policygen.{name}" for name in MODULES if room_of(name) in (*KERNEL, "api", "cli"))
+    whereabouts = python("-c", f"import {modules}; print(policygen.__file__)")
+    assert whereabouts.startswith(str(kernel))
+    assert "sweep" not in python("-m", "policygen", "--help")
+    said = python("-m", "policygen", "run", "cartpole", "--iterations", "2", "--out", "runs")
+    assert "final score" in said
+    (run,) = (tmp_path / "runs").iterdir()
+    assert not (run / "learning_curve.png").exists()
+    python("-m", "policygen", "resume", str(run), "--iterations", "3")
+    for words in (["show", str(run)], ["eval", str(run)], ["prompt", str(run)], ["tasks"], ["tasks", "cartpole"]):
+        assert python("-m", "policygen", *words)
 
 
 def too_many_parameters(path: Path) -> list[str]:

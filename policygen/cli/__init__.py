@@ -28,6 +28,7 @@ from policygen.cli.options import (
     budget_options,
     code_of,
     fail,
+    installed,
     run_settings,
     say,
     trust_option,
@@ -48,15 +49,28 @@ GROUPS = {
 }
 
 
+# The room that a command needs, where it is not the kernel's own.
+NEEDS = {
+    **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "plot": "plots", "compare": "compare", "film": "film"},
+    **{"report": "page", "serve": "live", "export": "export", "simplify": "simplify"},
+}
+
+
 class GroupedCommands(click.Group):
-    """`--help` lists the commands under headings, in the order of `GROUPS`."""
+    """The commands whose rooms are installed; `--help` lists them under headings, in the order of `GROUPS`."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command, or None where there is none or its room is missing."""
+        return super().get_command(context, name) if name not in NEEDS or installed(NEEDS[name]) else None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section per heading."""
         for heading, names in GROUPS.items():
-            rows = [(name, self.commands[name].get_short_help_str(80)) for name in names]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+            found = [(name, self.get_command(context, name)) for name in names]
+            rows = [(name, command.get_short_help_str(80)) for name, command in found if command is not None]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
 
 def main() -> None:
@@ -117,15 +131,17 @@ for _command in (
 @trust_option
 def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
     """Print a policy as text, and a map of it. RUN may be `latest`."""
-    from policygen.extensions.plots.maps import policy_map
     from policygen.runs.reading import read_policy
     from policygen.tasks.trust import trusted
 
     policy = read_policy(source, task_name, trust=trust)
     policy = replace(policy, task=trusted(policy.task)) if trust else policy
     say(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
-    drawn = policy_map(policy)
-    say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
+    if installed("plots"):
+        from policygen.extensions.plots.maps import policy_map
+
+        drawn = policy_map(policy)
+        say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
         from policygen.extensions.plots.played import unplayed
         from policygen.extensions.plots.portraits import plot_policy

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from policygen.errors import TaskError, UsageError
-from policygen.extensions.sweeps.suites import find_suite, list_suites, load_suite
+from policygen.cli.options import installed
+from policygen.errors import TaskError
 from policygen.files import find_resource, list_resources
 from policygen.runs.config import effective_config
 from policygen.search.optimum import with_optimum
@@ -27,29 +27,11 @@ def list_tasks() -> str:
     full = [row for row in rows if row[2]]
     widths = [max(len(row[i]) for row in full) for i in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1", "", "suites, for policygen sweep:"]
-    return "\n".join([*lines, *map(_suite_line, sorted(list_suites()))])
+    lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1"]
+    if installed("sweeps"):
+        from policygen.extensions.sweeps.suites import list_suites, suite_line
 
-
-def _suite_line(name: str) -> str:
-    try:
-        suite = load_suite(name)
-        published = f"; published: {', '.join(column.name for column in suite.published)}" if suite.published else ""
-        return f"{name}: {', '.join(suite.tasks)}{published}"
-    except UsageError as error:
-        return f"{name}: {error}"
-
-
-def describe_suite(name: str) -> str:
-    """All that a suite says, in plain text."""
-    suite = load_suite(name)
-    lines = [f"{suite.name}: a suite of {len(suite.tasks)} tasks", "", suite.about, ""]
-    lines.append(f"tasks: {', '.join(suite.tasks)}")
-    lines += [f"{key} = {value}" for key, value in suite.run.items()]
-    lines += [f"at most {steps} steps an episode: {task}" for task, steps in suite.max_steps.items()]
-    for column in suite.published:
-        scores = [f"{task} {m:g}{f' ± {std:g}' if std is not None else ''}" for task, (m, std) in column.scores.items()]
-        lines.append(f"published, {column.name} ({column.source}): {', '.join(scores)}")
+        lines += ["", "suites, for policygen sweep:", *map(suite_line, sorted(list_suites()))]
     return "\n".join(lines)
 
 
@@ -60,8 +42,11 @@ def draft_task(name: str, *, trust: bool = False) -> str:
 
 def describe_task(name: str, *, trust: bool = False) -> str:
     """All that a task or suite says, in plain text."""
-    if find_suite(name) is not None and find_resource("envs", name, ".toml") is None:
-        return describe_suite(name)
+    if installed("sweeps") and find_resource("envs", name, ".toml") is None:
+        from policygen.extensions.sweeps.suites import describe_suite, find_suite
+
+        if find_suite(name) is not None:
+            return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
     effective_config(task, name, options={"unseeded": True})  # settings in its [run] that no run would take
     lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]

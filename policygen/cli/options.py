@@ -6,6 +6,7 @@ import functools
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,14 @@ from policygen.outgoing import shown
 
 if TYPE_CHECKING:
     from policygen.runs.config import RunConfig
+
+
+def installed(room: str) -> bool:
+    """Whether a room of `policygen.extensions` is there; a kernel by itself has none of them."""
+    try:
+        return find_spec(f"policygen.extensions.{room}") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def say(text: object, *, err: bool = False) -> None:

@@ -21,6 +21,7 @@ from policygen.cli.options import (
     budget_options,
     code_of,
     fail,
+    installed,
     place_options,
     run_settings,
     say,
@@ -73,7 +74,6 @@ def run(
     **options: Any,
 ) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
-    from policygen.extensions.trackers import trackers
     from policygen.llm import reads_prompts
     from policygen.llm.cache import Cache
     from policygen.runs.config import effective_config, step_timeout_of
@@ -83,7 +83,7 @@ def run(
     limit = step_timeout_of(config_file, assignments, {})
     loaded = load_task(task, trust=trust, step_timeout=limit)
     config = effective_config(loaded, task, file=config_file, assignments=assignments, options=options)
-    told, answers = trackers(track), Cache(cache) if cache is not None else None
+    told, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
     begun.cache = answers
     kind, chosen = f"{config.policy} policy", begun.config
@@ -130,31 +130,52 @@ def resume(
     With a larger budget a finished run goes on, too, as if it had been asked for at first. Of a sweep --max-calls,
     --max-tokens and --max-usd are what all its runs may spend together, the others what each run may.
     """
-    from policygen.extensions.plots.missing import make_missing
-    from policygen.extensions.sweeps.plan import is_sweep
-    from policygen.extensions.trackers import trackers
     from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
     from policygen.search.resume import resume as resume_run
 
     llms: tuple[str, ...] = budgets.pop("llms")
     assignments += (f"base_url={base_url}",) if base_url else ()
-    if is_sweep(run_folder):
+    if _is_sweep(run_folder):
         shared = Shared(cache, track)
         resume_sweep(run_folder, assignments, budgets, place=place, trust=trust, shared=shared, llms=llms)
         return
     place.check_unused()
     assignments += (f"llm={joined_specs(llms)}",) if llms else ()
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
-    if not assignments and (made := make_missing(run_folder)):
+    if not assignments and (made := _made_whole(run_folder)):
         say(f"the run was finished but for {', '.join(made)}; now it is whole")
         return
-    told, answers = trackers(track), Cache(cache) if cache is not None else None
+    told, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
     begun.cache = answers
     say(f"going on after attempt {len(begun.search.attempts) - 1}")
     say_own_templates(begun.config)
     _carry_out(begun, told)
+
+
+def _trackers(names: tuple[str, ...]) -> Sequence[Tracker]:
+    if not names:
+        return ()
+    from policygen.extensions.trackers import trackers
+
+    return trackers(names)
+
+
+def _is_sweep(folder: Path) -> bool:
+    if not installed("sweeps"):
+        return False
+    from policygen.extensions.sweeps.plan import is_sweep
+
+    return is_sweep(folder)
+
+
+def _made_whole(folder: Path) -> list[str]:
+    if not installed("plots"):
+        return []
+    from policygen.extensions.plots.missing import make_missing
+
+    return make_missing(folder)
 
 
 def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:

@@ -188,3 +188,26 @@ def _check(stated: _SuiteFile, path: Path) -> None:
     names = [entry.name for entry in stated.published]
     if len(set(names)) < len(names):
         raise UsageError(f"{where}: two published columns are called {max(names, key=names.count)}")
+
+
+def suite_line(name: str) -> str:
+    """A suite on one line: its tasks, and who published scores for them."""
+    try:
+        suite = load_suite(name)
+        published = f"; published: {', '.join(column.name for column in suite.published)}" if suite.published else ""
+        return f"{name}: {', '.join(suite.tasks)}{published}"
+    except UsageError as error:
+        return f"{name}: {error}"
+
+
+def describe_suite(name: str) -> str:
+    """All that a suite says, in plain text."""
+    suite = load_suite(name)
+    lines = [f"{suite.name}: a suite of {len(suite.tasks)} tasks", "", suite.about, ""]
+    lines.append(f"tasks: {', '.join(suite.tasks)}")
+    lines += [f"{key} = {value}" for key, value in suite.run.items()]
+    lines += [f"at most {steps} steps an episode: {task}" for task, steps in suite.max_steps.items()]
+    for column in suite.published:
+        scores = [f"{task} {m:g}{f' ± {std:g}' if std is not None else ''}" for task, (m, std) in column.scores.items()]
+        lines.append(f"published, {column.name} ({column.source}): {', '.join(scores)}")
+    return "\n".join(lines)
