@@ -22,7 +22,7 @@ EXTRAS = {
     for name, lines in PROJECT["optional-dependencies"].items()
     if name != "dev"
 }
-OPTIONAL = {"anthropic", "minigrid", "starlette"}
+OPTIONAL = {"anthropic", "minigrid", "starlette", "uvicorn"}
 """Packages imported at the top of modules that are loaded only when they are asked for."""
 
 

@@ -1,4 +1,4 @@
-"""What potentials are worth to a learner and objectives to tuning; `python -m policygen.extensions.plots.shaping` measures."""
+"""What potentials are worth to a learner and objectives to tuning."""
 
 from __future__ import annotations
 

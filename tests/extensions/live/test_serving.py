@@ -259,7 +259,7 @@ def test_a_single_run_is_served_as_well_and_mistakes_are_one_sentence(a_run: Pat
 
 def test_a_folder_whose_name_is_no_text_spoils_no_page(a_run: Path, tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/caf\xe9"
-    shutil.copytree(os.fsencode(a_run), folder)
+    shutil.copytree(os.fsdecode(os.fsencode(a_run)), os.fsdecode(folder))
     shutil.copytree(a_run, tmp_path / "other")
     with started(tmp_path) as server:
         listed = server.ask("/")
