@@ -22,6 +22,7 @@ EXTRAS = {
     for name, lines in PROJECT["optional-dependencies"].items()
     if name != "dev"
 }
+INSTALLED = metadata.packages_distributions()
 OPTIONAL = {"anthropic", "minigrid", "starlette", "uvicorn"}
 """Packages imported at the top of modules that are loaded only when they are asked for."""
 
@@ -42,7 +43,7 @@ def distributions(name: str) -> set[str]:
     """The distributions that may hold an imported package; a package that is not installed is called as imported."""
     if name == "google.genai":
         return {"google-genai"}
-    return {canonicalize_name(found) for found in metadata.packages_distributions().get(name, [name])}
+    return {canonicalize_name(found) for found in INSTALLED.get(name, [name])}
 
 
 def declared(requirements: list[Requirement]) -> set[str]:

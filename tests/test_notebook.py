@@ -92,7 +92,7 @@ def test_the_guide_on_tuning(tmp_path: Path) -> None:
 def test_the_guide_on_templates(tmp_path: Path) -> None:
     notebook = executed(NOTEBOOKS / "templates.ipynb", tmp_path / "notebooks")
     assert "Attempts so far" in texts(notebook, "preview")
-    assert "template short ---" in texts(notebook, "own")
+    assert "template short; not shipped: templates/short.j2" in texts(notebook, "own")
     assert "spin has 6 bins, from below -0.6 to 0.6 and above" in texts(notebook, "own")
     assert texts(notebook, "mistakes").startswith("Error: templates/wrong.j2, line 2: ")
     assert "| step | angle | spin | action |" in texts(notebook, "filters")

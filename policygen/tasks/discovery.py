@@ -35,7 +35,7 @@ from policygen.tasks.phrases import MOST_PHRASES, Phrases, telling_phrases
 from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug, texts_of
 from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
-from policygen.tasks.trial import UNSEEDED, ignores_seed
+from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed
 from policygen.tasks.user_env import NAMESPACE, UserEnv, can_travel, given, limit_of
 from policygen.tasks.vocabulary import named_actuators, named_observations
 
@@ -114,7 +114,7 @@ def task_from_gym(
         elif limit is None:
             assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
         assumed.extend(remarks)
-        unseeded = ignores_seed(env, found, width, step_timeout)
+        unseeded = ignores_seed(env, found, width, step_timeout, steps=MANY_STEPS)
         assumed += [UNSEEDED] if unseeded else []
         words = Phrases()
         if texts:

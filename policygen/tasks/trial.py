@@ -20,18 +20,29 @@ from policygen.tasks.spaces import Observation, flatten, layout_of
 from policygen.tasks.task import Task
 
 UNSEEDED = "episodes do not follow their seeds: no two policies are compared on the same ones"
-_STEPS, _SECONDS = 100, 0.5  # of one episode, whichever is over first
+MANY_STEPS = 100  # of an environment that nobody has described
+_FEW_STEPS = 2
+_SECONDS = 0.5  # of one episode
 _ALIKE = 1e-5  # relative: a simulator that is used again may differ in the last bits (Box2D)
 _FAR = 0.1  # beyond the declared box, as a share of its width
 
 
-def ignores_seed(env: gym.Env[Any, Any], observations: Sequence[Observation], width: int, step_timeout: float) -> bool:
+def ignores_seed(
+    env: gym.Env[Any, Any],
+    observations: Sequence[Observation],
+    width: int,
+    step_timeout: float,
+    *,
+    steps: int = _FEW_STEPS,
+) -> bool:
     """Whether two episodes with one seed and the same actions differ.
 
     Gymnasium's environments and ours are not played: their own tests do this.
 
     Args:
         width: how many numbers a flattened observation has.
+        steps: of each episode, at most. Few suffice to see most environments that draw from elsewhere, and leave a
+            described environment that fails later to the search, which records the failure and goes on.
 
     Raises:
         EnvironmentFault: it fails, does not answer, or observes or rewards what is no number.
@@ -41,7 +52,7 @@ def ignores_seed(env: gym.Env[Any, Any], observations: Sequence[Observation], wi
     """
     if origin(env).startswith(("('gymnasium.", "('policygen.")) and not (env.spec and env.spec.additional_wrappers):
         return False
-    first = _episode(env, width, _STEPS, step_timeout)
+    first = _episode(env, width, steps, step_timeout, most_seconds=_SECONDS)
     again = _episode(env, width, len(first) - 1, step_timeout)
     _check_box(np.array(first), observations)
     return len(first) != len(again) or not np.allclose(first, again, rtol=_ALIKE, atol=_ALIKE)
@@ -77,7 +88,9 @@ def refuse_unseeded(task: Task, *, accepted: bool) -> None:
         )
 
 
-def _episode(env: gym.Env[Any, Any], width: int, steps: int, step_timeout: float) -> list[npt.NDArray[np.float64]]:
+def _episode(
+    env: gym.Env[Any, Any], width: int, steps: int, step_timeout: float, *, most_seconds: float = math.inf
+) -> list[npt.NDArray[np.float64]]:
     """The observations of an episode, each with the reward before it."""
     layout, rows = layout_of(env.observation_space), list[npt.NDArray[np.float64]]()
     begun, doing = time.monotonic(), "reset"
@@ -97,7 +110,7 @@ def _episode(env: gym.Env[Any, Any], width: int, steps: int, step_timeout: float
             env.action_space.seed(0)
             keep(env.reset(seed=0)[0], 0.0)
             doing = "step"
-            while len(rows) <= steps and (steps < _STEPS or time.monotonic() - begun < _SECONDS):
+            while len(rows) <= steps and time.monotonic() - begun < most_seconds:
                 observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
                 keep(observation, number_of(reward))
                 if terminated or truncated:

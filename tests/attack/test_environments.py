@@ -120,7 +120,7 @@ def test_an_environment_that_fails_under_every_proposal_is_not_paid_for_to_the_e
     assert len(provider.prompts) == 5
     # The user mends it, or does not: the run goes on where it was.
     with pytest.raises(EnvironmentFault):
-        carry_out(resume(the_run(tmp_path), Written([ONES] * 20)))
+        carry_out(resume(the_run(tmp_path), Written([ONES] * 20), trust=True))
     assert len(attempts_of(the_run(tmp_path))) == 1 + 4 + 4
 
 

@@ -198,7 +198,7 @@ def test_bounds_that_an_action_does_not_have_are_assumed_and_can_be_stated(regis
     assert "action0 goes from -1 to 1, because the environment gives it no bounds; state its `low`" in str(task.assumed)
     path = tmp_path / "own.toml"
     path.write_text(draft_of(task).replace("high = 3.0", "high = 50.0"))
-    stated = load_task(str(path))
+    stated = load_task(str(path), trust=True)
     assert [(a.low, a.high) for a in stated.actuators] == [(-1, 1), (2, 50)]
     assert stated.assumed == ()
 

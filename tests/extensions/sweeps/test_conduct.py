@@ -388,13 +388,13 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
     (suites / "imports.toml").write_text("name = 'imports'\ntasks = ['stranger:Thing-v0']\n")
     (suites / "sends.toml").write_text(f"name = 'sends'\ntasks = ['frozenlake']\n[run]\n{address}\n")
     for suite, llm, refusal in (
-        ("imports", "builtin", "suite imports names the module `untrusted`"),
+        ("imports", "builtin", "suite imports names the module `stranger`"),
         ("sends", "openai:gpt-5-mini", r"`run.base_url`: a suite may state"),
     ):
         with pytest.raises(UsageError, match=refusal):
             open_sweep(Path(suite), SweepPlan(products=(product_of([suite], [llm], [], [0]),)))
     manifests = {
-        "names the module `untrusted`": SweepPlan(products=(product_of(["stranger:Thing-v0"], [], [], [0]),)),
+        "names the module `stranger`": SweepPlan(products=(product_of(["stranger:Thing-v0"], [], [], [0]),)),
         "would write prompts into elsewhere": SweepPlan(
             products=(product_of(["frozenlake"], ["manual:elsewhere"], [], [0]),)
         ),
