@@ -32,8 +32,8 @@ class ForeignRun:
     Attributes:
         score: its meaning is in `words`.
         env_id: id of the environment, if the file names it.
-        episodes, calls, level: the curve: amounts spent, and the score at each, shape (points,). `episodes` or `calls` is
-            empty if the file does not count it.
+        episodes, calls, level: the curve, shape (points,): amounts spent and the score at each. `episodes` or `calls`
+            is empty if the file does not count it.
     """
 
     score: float

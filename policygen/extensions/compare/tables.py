@@ -79,7 +79,7 @@ def report_of(field: Field) -> Report:
             notes.append(f"No mean over all tasks, because runs of some tasks are missing: {', '.join(lacking)}.")
     if field.published:
         notes.append(
-            "Published means are tested with Welch's t-test if their spread and number of runs are known, else as exact."
+            "Published means are tested with Welch's t-test if their spread and runs are known, else as exact values."
         )
     return Report(tuple(sections), tuple(notes), verdict(field, pairs))
 

@@ -138,9 +138,7 @@ def _against_published(field: Field, contender: str) -> str:
     def those(standing: str) -> list[str]:
         return [task for task, one in found.items() if one == standing]
 
-    words = [
-        f"{contender} is significantly above all published columns on {len(those('above'))} of {len(found)} tasks"
-    ]
+    words = [f"{contender} is significantly above all published columns on {len(those('above'))} of {len(found)} tasks"]
     for standing, said in (
         ("highest", "highest, but not significantly, on"),
         ("level", "level with the best on"),

@@ -218,9 +218,7 @@ def _scores(task: Task, attempts: Sequence[Attempt], best: Attempt | None, final
         chosen = attempts[-1].best_mean
         if not best.score.exact and chosen is not None:
             count = attempts[-1].best_episodes
-            facts.append(
-                Fact("search score", f"{number(chosen)} over {count} episodes; selection biases it upwards")
-            )
+            facts.append(Fact("search score", f"{number(chosen)} over {count} episodes; selection biases it upwards"))
         fresh = attempts[-1].validated_mean
         if fresh is not None:
             count = attempts[-1].validated_episodes
