@@ -30,8 +30,8 @@ def reported(view: View, *, colours: bool) -> Report:
 def planned(report: Report, room: str) -> Plan:
     """Return the plan by the rules of the published examples.
 
-    A key that fits the door is fetched and used; without a key a box is opened; without either the robot explores. If no
-    door is known yet, any key is picked up; one that does not fit is exchanged later.
+    A key that fits the door is fetched and used; without a key a box is opened; without either the robot explores. If
+    no door is known yet, any key is picked up; one that does not fit is exchanged later.
 
     Args:
         room: one of `ROOM_NAMES`; the rules differ in when they continue to explore with a key in hand.
