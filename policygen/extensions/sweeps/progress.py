@@ -160,9 +160,9 @@ def closing_words(sweep: Sweep) -> list[str]:
         limits = sweep.plan.limits.model_dump(exclude_none=True)
         options = {f"--{name.replace('_', '-')}": max(1, 2 * value) for name, value in limits.items()}
         used = [f"{option} {value}" for option, value in options.items() if option in reason or not reason]
-        lines.append(f"{reason or 'the budget is used up'}; continue with more: {' '.join([way_on(sweep), *used])}")
+        lines.append(f"{reason or 'the budget is used up'}; go on with more: {' '.join([way_on(sweep), *used])}")
     elif open_ones or failed:
-        lines.append(f"continue with: {way_on(sweep)}")
+        lines.append(f"go on with: {way_on(sweep)}")
     if sweep.whole:
         lines.append(f"compare them with: policygen compare {shlex.quote(str(sweep.folder))}")
     return lines
