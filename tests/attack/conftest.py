@@ -75,12 +75,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 _ROW = re.compile(r"\| (.+) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+) s \|")
 _HEAD = """# Attacks
 
-Each row is an attack of `tests/attack`: the requirement, the numbers of tries and of successes, and the longest wall time of
-a try on a busy machine. Made with `make attack` on {machine}.
+Each row is an attack of `tests/attack`: the requirement, the numbers of tries and of successes, and the longest wall
+time of a try on a busy machine. Made with `make attack` on {machine}.
 
 - *Damage*: run folders with cut or flipped bytes, exchanged values, missing files or links; then a command.
 - *Mutated replies*: thirteen good replies with one to five mutations; accepted ones must act validly and read back.
-- *Mutated task files* and *hostile files*: exchanged values in shipped tasks; deep nesting, long numbers, large sizes, NaN.
+- *Mutated task files* and *hostile files*: exchanged values; deep nesting, long numbers, large sizes, NaN.
 - *Killed runs*: SIGKILL or SIGINT at random moments, resumed, and compared with an undisturbed run.
 - *Faulty environments*: exceptions, exits, wrong shapes, NaN, hangs, crashes, in this process and in workers.
 - *Names and links*: hostile names; links, pipes and folders in place of each file of a run.

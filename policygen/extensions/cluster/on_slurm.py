@@ -150,7 +150,7 @@ class OnSlurm:
         except (self._submitit.core.utils.FailedJobError, OSError) as error:
             if not self._cells:
                 raise ClusterError(
-                    f"--on slurm: {_shortened(error)} (change the request with --slurm, or its size with --workers)"
+                    f"--on slurm: {_shortened(error)} (change the request by --slurm, or its size by --workers)"
                 ) from None
             self._given, self._held = orders, time.monotonic()
             return

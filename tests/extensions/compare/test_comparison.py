@@ -446,8 +446,8 @@ def test_above_a_published_column_is_what_a_test_says_and_else_it_is_the_highest
         results("few", "A", [100, 100]), results("lower", "A", [95, 97]), published=published,
     )  # fmt: skip
     assert verdict(field, []) == (
-        "A is significantly above all published columns on 1 of 4 tasks, highest, but not significantly, on 2 (noisy, few), "
-        "below the best on 1 (lower)."
+        "A is significantly above all published columns on 1 of 4 tasks, highest, but not significantly, on 2 "
+        "(noisy, few), below the best on 1 (lower)."
     )
     scores = report_of(field).sections[0]
     assert scores.bold == {(0, 1)}

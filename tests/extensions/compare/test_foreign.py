@@ -91,7 +91,7 @@ def test_what_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"cannot read nowhere\.csv: No such file"):
         read_foreign(Path("nowhere.csv"))
     Path("empty").mkdir()
-    with pytest.raises(UsageError, match=r"neither a run, nor a sweep, nor a folder with a monitor\.csv"):
+    with pytest.raises(UsageError, match=r"not a run, a sweep or a folder with a monitor\.csv"):
         read_foreign(Path("empty"))
 
 

@@ -203,7 +203,7 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm", "--slurm", "partition=x")
     assert done.code == 1
     assert sentences(done.err) == [
-        "Error: --on slurm: invalid partition specified: x (change the request with --slurm, or its size with --workers)"
+        "Error: --on slurm: invalid partition specified: x (change the request by --slurm, or its size by --workers)"
     ]
     assert not list((folder / "a").glob("slurm-*"))
     monkeypatch.setitem(sys.modules, "submitit", None)
