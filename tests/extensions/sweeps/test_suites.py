@@ -93,7 +93,7 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
         ('name = "mine"', "", "the key `name` is missing"),
         ('["cartpole", "nim"]', "[]", "`tasks`"),
         ('["cartpole", "nim"]', '["nim", "cartpole", "nim"]', "`tasks` names nim twice"),
-        ("episodes = 5", 'base_url = "http://x"', "`run.base_url`: a suite may state .* is the user's"),
+        ("episodes = 5", 'base_url = "http://x"', "`run.base_url`: a suite may state only policy"),
         ("episodes = 5", "episodes = 1", "`run`: `episodes`"),
         ("episodes = 5", 'refine = "magic"', "`run`: --refine magic: methods are"),
         ("cartpole = 100", "cartpole = 0", "`max_steps.cartpole` is 0; it must be at least 1"),
