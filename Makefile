@@ -64,8 +64,8 @@ first-runs: $(CORE)
 	$(BIN)/policygen plot $(FIRST)/frozenlake/* -o results/benchmarks/first_runs_frozenlake.png
 	$(BIN)/policygen plot $(FIRST)/*/* -o $(FIRST)/both.png --table $(FIRST)/table.md
 	{ echo '# First runs'; echo; \
-	  echo 'Proposals come from `builtin`, which is plain search and not a language model. 20 iterations at most, 20 episodes per'; \
-	  echo 'score while searching, 20 episodes of random actions before; final scores on 100 fresh seeds, or exact. Made with'; \
+	  echo 'Proposals come from `builtin`, which is plain search and not a language model. At most 20 iterations, with 20'; \
+	  echo 'episodes per score and 20 episodes of random actions at the start. Final scores are over 100 fresh seeds, or exact. Made with'; \
 	  echo '`make first-runs`.'; echo; cat $(FIRST)/table.md; } > results/benchmarks/first_runs.md
 
 # The published table of results/benchmarks/refined_runs.md: one proposal of builtin each, tuned by CMA-ES within 8,000
@@ -81,9 +81,9 @@ refined-runs: $(DEV)
 	$(BIN)/policygen plot $(REFINED)/*/* -o $(REFINED)/all.png --table $(REFINED)/table.md
 	{ echo '# Tuned without a language model'; echo; \
 	  echo 'Proposals come from `builtin`, which is plain search and not a language model: one linear map over standardised'; \
-	  echo 'quantities, tuned by CMA-ES within 8,000 episodes in all. Final scores on 100 fresh seeds. Knowledge is given in the'; \
-	  echo 'task files of mountaincar (energy, the shape of the hill), pendulum (energy, when the rod is near upright), reacher'; \
-	  echo '(the Jacobian) and the double pendulum (which six of its nine observations matter); the others read all of theirs.'; \
+	  echo 'quantities, tuned by CMA-ES within 8,000 episodes per run. Final scores are over 100 fresh seeds. The task files contain'; \
+	  echo 'knowledge for mountaincar (energy, the shape of the hill), pendulum (energy, when the rod is near upright), reacher'; \
+	  echo '(the Jacobian) and the double pendulum (which six of its nine observations matter); the other policies read all observations.'; \
 	  echo 'Made with `make refined-runs`.'; echo; \
 	  cat $(REFINED)/table.md; } > results/benchmarks/refined_runs.md
 
@@ -112,8 +112,8 @@ tuned-structures: $(DEV)
 	$(BIN)/policygen plot $(STRUCTURES)/hopper/* $(STRUCTURES)/bipedalwalker/* -o $(STRUCTURES)/all.png \
 		--table $(STRUCTURES)/table.md
 	{ echo '# A given structure, tuned'; echo; \
-	  echo 'One reply of a chat model to a rendered prompt each (results/structures), its constants tuned by CMA-ES within 8,000'; \
-	  echo 'episodes in all, two seeds. Final scores on 100 fresh seeds. Made with `make tuned-structures`.'; echo; \
+	  echo 'Each task has one reply of a chat model to a rendered prompt (results/structures). CMA-ES tunes its constants within 8,000'; \
+	  echo 'episodes per run, two seeds. Final scores are over 100 fresh seeds. Made with `make tuned-structures`.'; echo; \
 	  cat $(STRUCTURES)/table.md; } > results/benchmarks/tuned_structures.md
 
 format: $(DEV)

@@ -1,1 +1,1 @@
-"""What is built on the kernel: each room reads runs through the kernel's public names, and can be deleted."""
+"""Extensions of the kernel: each room uses public names of the kernel, and can be deleted."""

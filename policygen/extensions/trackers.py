@@ -1,6 +1,6 @@
-"""Trackers as listeners: the curve, policy text, prompt and cost of every attempt in TensorBoard, W&B or MLflow.
+"""Trackers: listeners that write curve, policy, prompt and cost of every attempt to TensorBoard, W&B or MLflow.
 
-What they write stays on this machine unless their own variables (`WANDB_MODE`, `MLFLOW_TRACKING_URI`) say otherwise.
+They write to this machine unless their own variables (`WANDB_MODE`, `MLFLOW_TRACKING_URI`) say otherwise.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _STATE = 2**16  # bytes
 
 @dataclass(frozen=True, slots=True)
 class LoggedAttempt:
-    """What a tracker is told of an attempt.
+    """The data of an attempt that a tracker gets.
 
     Attributes:
-        numbers: by name; scores of the attempt and of the best so far, and what the run has spent by then.
-        texts: by name; `policy`, `prompt` and `verdict`, those that there are.
+        numbers: by name: scores of the attempt and of the best so far, and costs so far.
+        texts: by name: `policy`, `prompt` and `verdict`, if they exist.
     """
 
     number: int
@@ -48,22 +48,22 @@ class LoggedAttempt:
 
 
 class Sink(Protocol):
-    """Where a tracker writes."""
+    """The output of a tracker."""
 
     def write(self, entry: LoggedAttempt) -> None:
         """Add an attempt."""
         ...
 
     def close(self, last: Mapping[str, float]) -> None:
-        """Write the final numbers, if there are any, and let go."""
+        """Write the final numbers, if any, and close the output."""
         ...
 
 
 class Tracker(Listener, ABC):
-    """Writes every attempt of a run once, those of an interrupted run that it was not there for as well.
+    """Writes every attempt of a run once, including those that an earlier process did not write.
 
     Raises:
-        UsageError: its package is not installed.
+        UsageError: the package is not installed.
     """
 
     name = ""
@@ -83,10 +83,10 @@ class Tracker(Listener, ABC):
 
     @abstractmethod
     def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
-        """Where to write, and what finds it again; `known` is that of an interrupted run, or empty."""
+        """Open the output; return it and its identifier. `known` is the identifier in an interrupted run, or empty."""
 
     def started(self, run: Watched) -> None:
-        """Open what is written to, and write the attempts that it lacks."""
+        """Open the output, and write the attempts that it lacks."""
         self._state = run.folder / f"track-{self.name}.json"
         self._totals = _Totals()
         count, known = _state_in(self._state)
@@ -100,7 +100,7 @@ class Tracker(Listener, ABC):
             self._write(attempt, attempt.number >= count)
 
     def exchanged(self, exchange: Exchange | FailedExchange) -> None:
-        """Keep the prompt until its attempt is scored; repairs follow from it."""
+        """Keep the prompt until its attempt is scored; repairs do not replace it."""
         if exchange.request == 0 and exchange.prompt.messages:
             said = (f"--- {message.role} ---\n{message.content}" for message in exchange.prompt.messages)
             self._prompts[exchange.attempt] = "\n".join(said)
@@ -128,13 +128,13 @@ class Tracker(Listener, ABC):
             self._final = {"final/score": summary.final.mean}
 
     def ended(self) -> None:
-        """Let go of what is open."""
+        """Close the output."""
         if self._sink is not None:
             self._sink.close(self._final)
 
 
 class _Totals:
-    """The numbers of the attempts in order, with what the run has spent by then."""
+    """Computes the numbers of the attempts, in order, with the costs so far."""
 
     def __init__(self) -> None:
         self._calls = self._tokens = 0
@@ -160,7 +160,7 @@ class _Totals:
 
 
 def _state_in(path: Path) -> tuple[int, str]:
-    """How many attempts an earlier process has written, and where."""
+    """Return how many attempts an earlier process has written, and the identifier of its output."""
     with suppress(FileNotFoundError, LogbookError, ValueError, KeyError, TypeError, RecursionError):
         state = json.loads(read_plain(path, _STATE))
         count, known = state["attempts"], state["known"]
@@ -192,7 +192,7 @@ class TensorBoard(Tracker):
     package = "tensorboardX"
 
     def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
-        # Its names say the second, in which another process may have begun.
+        # File names have a resolution of a second, in which another process may have started.
         suffix = f".{secrets.token_hex(4)}"
         writer = self._module.SummaryWriter(str(_folder_in(run, self.name)), filename_suffix=suffix)
         return _Events(writer, _settings(run), known), "events"
@@ -206,7 +206,7 @@ class _Events:
             writer.add_text("settings", _block(json.dumps(settings, indent=1)), 0)
 
     def write(self, entry: LoggedAttempt) -> None:
-        """Scalars and texts, with the attempt's number as step."""
+        """Write scalars and texts, with the attempt's number as step."""
         for name, value in entry.numbers.items():
             self._writer.add_scalar(name, value, entry.number)
         for name, text in entry.texts.items():
@@ -215,14 +215,14 @@ class _Events:
         self._writer.flush()
 
     def close(self, last: Mapping[str, float]) -> None:
-        """The final score as a scalar of the last step."""
+        """Write the final score as a scalar of the last step."""
         for name, value in last.items():
             self._writer.add_scalar(name, value, self._last)
         self._writer.close()
 
 
 def _block(text: str) -> str:
-    """Text that TensorBoard, which reads Markdown, shows as it is."""
+    """Quote text for TensorBoard, which renders Markdown."""
     return "".join(f"    {line}\n" for line in text.split("\n"))
 
 
@@ -230,7 +230,7 @@ def _block(text: str) -> str:
 
 
 class WandB(Tracker):
-    """An offline run in the run's folder `wandb`, for `wandb sync` to send; WANDB_MODE=online sends it at once."""
+    """An offline run in the run's folder `wandb`, to send with `wandb sync`; WANDB_MODE=online sends it at once."""
 
     name = "wandb"
     package = "wandb"
@@ -247,7 +247,7 @@ class WandB(Tracker):
             name=run.folder.name,
             id=own,
             resume="allow",
-            dir=str(_folder_in(run, self.name).parent),  # it makes a folder `wandb` there
+            dir=str(_folder_in(run, self.name).parent),  # W&B creates a folder `wandb` there
             mode=os.environ.get("WANDB_MODE", "offline"),
             config=_settings(run),
             settings=wandb.Settings(
@@ -262,11 +262,11 @@ class _WandBRun:
         self._run = run
 
     def write(self, entry: LoggedAttempt) -> None:
-        """Numbers and texts of one step."""
+        """Write numbers and texts of one step."""
         self._run.log({"attempt": entry.number, **entry.numbers, **entry.texts})
 
     def close(self, last: Mapping[str, float]) -> None:
-        """The final score in the run's summary."""
+        """Write the final score to the run's summary."""
         self._run.summary.update(dict(last))
         self._run.finish()
 
@@ -290,7 +290,7 @@ class MLflow(Tracker):
     def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
         beside = run.folder.absolute().parent
         stated = os.environ.get("MLFLOW_TRACKING_URI")
-        # The runs of a sweep begin at the same time, and share a store.
+        # The runs of a sweep start at the same time and share a store.
         with FileLock(beside / "mlflow.db.lock") if not stated else nullcontext():
             client = self._module.MlflowClient(tracking_uri=stated or _store(beside / "mlflow.db"))
             experiment = client.get_experiment_by_name(_PROJECT)
@@ -309,9 +309,9 @@ class MLflow(Tracker):
 
 
 def _store(path: Path) -> str:
-    """The address of an SQLite file, whatever its folder is called; SQLite itself undoes what `as_uri` escapes.
+    """Return the address of an SQLite file in any folder; SQLite decodes the escapes of `as_uri` itself.
 
-    MLflow makes the folder that it reads from an address of `sqlite` alone, escapes and all.
+    For a plain `sqlite` address MLflow would create the folder with the escapes in its name.
     """
     from sqlalchemy import URL
 
@@ -324,14 +324,14 @@ class _MLflowRun:
         self._identity = identity
 
     def write(self, entry: LoggedAttempt) -> None:
-        """Metrics with the attempt's number as step, texts as artifacts."""
+        """Write metrics with the attempt's number as step, and texts as artifacts."""
         for name, value in entry.numbers.items():
             self._client.log_metric(self._identity, name, value, step=entry.number)
         for name, text in entry.texts.items():
             self._client.log_text(self._identity, text, f"attempts/{entry.number:05d}/{name}.txt")
 
     def close(self, last: Mapping[str, float]) -> None:
-        """The final score as a metric; a run without one did not end."""
+        """Write the final score as a metric; a run without one did not end."""
         for name, value in last.items():
             self._client.log_metric(self._identity, name, value)
         self._client.set_terminated(self._identity, "FINISHED" if last else "KILLED")
@@ -341,9 +341,9 @@ TRACKERS: dict[str, Callable[[], Tracker]] = {tracker.name: tracker for tracker 
 
 
 def trackers(names: Sequence[str]) -> tuple[Tracker, ...]:
-    """The trackers of these names, each once.
+    """Return the trackers with these names, each once.
 
     Raises:
-        UsageError: the package of one is not installed.
+        UsageError: the package of a tracker is not installed.
     """
     return tuple(TRACKERS[name]() for name in dict.fromkeys(names))

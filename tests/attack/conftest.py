@@ -75,16 +75,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 _ROW = re.compile(r"\| (.+) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+) s \|")
 _HEAD = """# Attacks
 
-Each row is an attack of `tests/attack`: what must hold, how often it was tried, how often it held, and the longest
-that one try took on the clock, beside whatever else the machine did. Made with `make attack` on {machine}.
+Each row is an attack of `tests/attack`: the requirement, the numbers of tries and of successes, and the longest wall
+time of a try on a busy machine. Made with `make attack` on {machine}.
 
-- *Damage*: bytes cut or flipped, values exchanged, files gone, deep or links in run folders; then a command.
-- *Mutated replies*: one to five accidents in thirteen good replies; what is accepted must act validly and read back.
-- *Mutated task files* and *hostile files*: values of shipped tasks exchanged; nesting, digits, sizes, no numbers.
-- *Killed runs*: SIGKILL or SIGINT at random moments, resumed, and compared with the run that nobody disturbed.
-- *Faulty environments*: exceptions, exits, wrong shapes, no numbers, hangs, crashes, in this process and in workers.
-- *Names and links*: hostile names, and links, pipes and folders in the place of each file of a run.
-- *Disks*: full at some size, or read-only; the run goes on in a copy, and is compared with the undisturbed one.
+- *Damage*: run folders with cut or flipped bytes, exchanged values, missing files or links; then a command.
+- *Mutated replies*: thirteen good replies with one to five mutations; accepted ones must act validly and read back.
+- *Mutated task files* and *hostile files*: exchanged values; deep nesting, long numbers, large sizes, NaN.
+- *Killed runs*: SIGKILL or SIGINT at random moments, resumed, and compared with an undisturbed run.
+- *Faulty environments*: exceptions, exits, wrong shapes, NaN, hangs, crashes, in this process and in workers.
+- *Names and links*: hostile names; links, pipes and folders in place of each file of a run.
+- *Disks*: full at some size, or read-only; the run continues in a copy and is compared with an undisturbed one.
 - *Bad servers*: {modes} kinds of answers to the SDKs of five providers; a request must end, be charged and leak no key.
 """
 

@@ -104,7 +104,7 @@ def test_what_only_a_program_can_repeat_has_no_command(line: Line) -> None:
     made = policygen.run("frozenlake", llm=Written([ALWAYS_DOWN]), iterations=1, episodes=2)
     assert line("report", made.folder, "--no-film").code == 0
     page = unescape(Path("report.html").read_text())
-    assert "with a model or an environment of its own: no command repeats it" in page
+    assert "its own model or environment, so no command can repeat it" in page
     assert [words for words in printed(page) if words[0] == "run"] == [
         ["run", "frozenlake", "--llm", f"replay:{made.folder}", "--policy", "table", "--iterations", "1", *FINAL]
     ]

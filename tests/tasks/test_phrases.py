@@ -83,7 +83,7 @@ def test_equations_read_texts_too_and_what_does_is_not_exported(task):
     assert policy is not None
     assert policygen.score(policy, make_doors, episodes=5).mean == 10
     assert from_record(policy.to_record()) == policy
-    with pytest.raises(PolicyError, match="what reads texts cannot be exported"):
+    with pytest.raises(PolicyError, match="a policy that reads texts cannot be exported"):
         program_of(policy)
 
 

@@ -1,1 +1,1 @@
-"""Runs on Ray and on Slurm."""
+"""Sweeps and episodes on Ray and Slurm."""

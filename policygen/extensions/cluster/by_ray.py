@@ -1,4 +1,4 @@
-"""Episodes as Ray tasks, on whatever machines the cluster has that this process belongs to."""
+"""Episodes as Ray tasks, on all machines of the cluster that this process has joined."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from policygen.episodes.players import Piece, Play, PlayerKilled
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 
-RETRIES = 2  # of an episode whose machine was lost; an environment that kills its process is tried as often
+RETRIES = 2  # of an episode whose process or machine died
 
 
 def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
-    """Have each piece played by a Ray task; see `policygen.episodes.players.Elsewhere`.
+    """Play each piece as a Ray task; see `policygen.episodes.players.Elsewhere`.
 
-    Ray itself sees to how many run at a time, one to a processor; `jobs` is how finely whole lists of seeds were cut.
+    Ray limits how many run at a time, one per processor; `jobs` only set how finely lists of seeds were cut.
 
     Raises:
-        PlayerKilled: a process or machine died, and again where the task was repeated.
+        PlayerKilled: a process or machine died repeatedly.
     """
     import ray
 
@@ -27,7 +27,7 @@ def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory
     try:
         played: list[list[Trajectory] | None] = ray.get(pending)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, PolicygenError):  # Ray's own sentence is a traceback
+        if isinstance(error.cause, PolicygenError):  # Ray's own message is a traceback
             raise error.cause from None
         raise
     except ray.exceptions.RayError:

@@ -1,7 +1,7 @@
-"""Cells as Ray tasks, on a cluster of one's own or on this machine; their episodes may be Ray tasks as well.
+"""An executor that carries out cells as Ray tasks, on an existing cluster or on this machine.
 
-All machines see the sweep's folder under the same path: a run's lock and the sweep's account are files there. A task
-whose machine is lost is given to another one, which goes on with the run where it was.
+All machines must see the sweep's folder under the same path: the locks of runs and the sweep's budget are files there.
+If a machine is lost, another one gets its task and resumes the run.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ CarryOut = Callable[[Order, Tell], CellResult]
 class OnRay:
     """Carries out cells on a Ray cluster.
 
-    Keys are not sent: the workers find them where this process does, in their environment or in `.env` in the working
-    directory.
+    Keys are not sent: workers read them from their environment, or from `.env` in the working directory.
 
     Args:
-        folder: the sweep's, where workers write what they print.
-        address: of a running cluster, HOST:PORT or `auto`; None begins one on this machine, which ends with the crew.
-        size: cells at a time; None for as many as the cluster has processors.
-        carry_out: what carries out an order; another one than a run's serves to measure what the rest costs.
+        folder: folder of the sweep, where workers write their output.
+        folder: the sweep's, where workers write their output.
+        size: most cells at a time; None: the number of processors of the cluster.
+        carry_out: the function that carries out an order; benchmarks replace it.
 
     Raises:
-        UsageError: Ray is not installed, or the address is of a kind that is not taken.
-        ClusterError: there is no cluster at the address.
+        UsageError: Ray is not installed, or the address has another form.
+        ClusterError: no cluster answers at the address.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class OnRay:
         *,
         carry_out: CarryOut = carry_out_again,
     ) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
         try:
             import ray
             from ray.util.queue import Queue
@@ -75,14 +74,14 @@ class OnRay:
         try:
             if address is None and self._begun:
                 processors = max(size or 1, usable_cores())
-                # Its ports answer to this machine alone.
+                # Its ports are open to this machine only.
                 private: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
                 ray.init(address="local", num_cpus=processors, **private, **quiet)
             elif self._begun:
                 ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             said = " ".join(str(error).split())[:200]
-            raise ClusterError(f"--address {address}: there is no Ray cluster to use ({said})") from None
+            raise ClusterError(f"--address {address}: no usable Ray cluster ({said})") from None
         processors = int(self._ray.cluster_resources().get("CPU", 1))
         self._size = size or processors
         self.jobs: int | None = max(1, processors // self._size)
@@ -95,21 +94,21 @@ class OnRay:
 
     @property
     def free(self) -> bool:
-        """Whether fewer cells than processors are under way."""
+        """Whether fewer cells than `size` are running."""
         return len(self._cells) < self._size
 
     @property
     def busy(self) -> bool:
-        """Whether any cell is under way."""
+        """Whether any cell is running."""
         return bool(self._cells)
 
     def give(self, order: Order) -> None:
-        """Make a task of an order."""
+        """Start a task for an order."""
         task = self._task.remote(self._carry_out, order, str(Path.cwd()), self._said.actor)
         self._cells[task] = (order.cell.key, time.perf_counter())
 
     def events(self) -> list[Event]:
-        """Wait a moment for cells to end, and hear what workers say."""
+        """Wait briefly for cells to end and for messages of workers."""
         under_way = list(self._cells)
         self._ray.wait(under_way, timeout=SECONDS_TO_WAIT)
         ended, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
@@ -131,13 +130,13 @@ class OnRay:
             return outcome
         except self._ray.exceptions.RayError as error:
             sentence = (
-                f"its process or machine was lost ({type(error).__name__}), and each time that it was begun again; what"
-                f" it printed is in {self._folder}/worker-*.log"
+                f"its process or machine was lost ({type(error).__name__}), also after every retry; its output is in"
+                f" {self._folder}/worker-*.log"
             )
             return CellResult(key, "failed", sentence, None, time.perf_counter() - begun)
 
     def end(self) -> list[CellResult]:
-        """Break off what is under way; a cluster that this crew began ends."""
+        """Stop all running cells, and a cluster that this executor started."""
         ray = self._ray
         for task in self._cells:
             ray.cancel(task, force=False, recursive=True)
@@ -166,7 +165,7 @@ _printing = set[Path]()
 
 
 def _carry_out(carry_out: CarryOut, order: Order, directory: str, said: Any) -> CellResult:
-    """Carry out an order in the working directory of whoever gave it."""
+    """Carry out an order in the working directory of the process that gave it."""
     key = order.cell.key
     if lacks := go_to(directory):
         return CellResult(key, "failed", lacks)

@@ -1,8 +1,8 @@
-"""Cells as tasks of Slurm's job arrays, submitted by submitit.
+"""An executor that carries out cells as tasks of Slurm job arrays, submitted with submitit.
 
-All machines see the sweep's folder and the working directory under the same paths: a run's lock, the sweep's account
-and what jobs say are files there. A cell whose job is lost (a machine fails, its time is over, it is killed) is
-submitted again and goes on with its run; one whose job somebody cancelled is left to be resumed.
+All machines must see the sweep's folder and the working directory under the same paths: the locks of runs, the sweep's
+budget and the messages of jobs are files there. A cell whose job is lost (failed machine, time limit, killed) is
+submitted again and resumes its run. A cell whose job was cancelled waits for `policygen resume`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from policygen.extensions.sweeps.worker import (
 )
 from policygen.files import check_name
 
-MOST_AT_A_TIME = 1_000  # queued or under way: an array's tasks, by Slurm's own default
-RETRIES = 3  # of a cell whose job was lost and whose run got no further
+MOST_AT_A_TIME = 1_000  # queued or running; the default size limit of Slurm's arrays
+RETRIES = 3  # of a cell whose job was lost and whose run made no progress
 SECONDS_TO_WAIT = 1.0
-SECONDS_BETWEEN_LOOKS = 10.0  # at the queue, which all users of a cluster share
-SECONDS_TO_ARRIVE = 30.0  # of a result, through a shared folder, after its job has ended
-SECONDS_TO_HOLD = 60.0  # before Slurm is asked again for what it refused while other cells were under way
+SECONDS_BETWEEN_LOOKS = 10.0  # at the queue, which all users of the cluster share
+SECONDS_TO_ARRIVE = 30.0  # for a result to appear in the shared folder after its job has ended
+SECONDS_TO_HOLD = 60.0  # until the next submission after Slurm refused one while other cells were running
 
 _ENDED = frozenset((
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LOST", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
@@ -55,18 +55,18 @@ _LONGEST = 300
 
 
 class OnSlurm:
-    """Carries out cells as jobs of Slurm.
+    """Carries out cells as Slurm jobs.
 
-    Jobs have the environment of this process, keys included: `sbatch` hands it on.
+    Jobs inherit the environment of this process, including keys, because `sbatch` passes it on.
 
     Args:
-        folder: the sweep's; what jobs print and say is in a folder of its own there while they are under way.
-        options: of `sbatch`, by their long names: `NAME=VALUE`, or `NAME` alone.
-        size: cells queued or under way at a time.
-        cluster: `local` takes processes of this machine in the place of jobs, to try what needs no Slurm.
+        folder: folder of the sweep; a subfolder holds output and messages of jobs while they run.
+        options: options of `sbatch` by long name: `NAME=VALUE`, or `NAME` alone.
+        size: most cells queued or running at a time.
+        cluster: `local` uses processes on this machine instead of jobs, to test without Slurm.
 
     Raises:
-        UsageError: submitit or Slurm is missing here, or an option cannot be taken.
+        UsageError: submitit or Slurm is missing, or an option is not allowed.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class OnSlurm:
         self._submitit: Any = submitit
         given = _read_options(options)
         self.jobs: int | None = _processors(given)
-        self._folder = Path(check_name(folder.absolute()))  # a line end in it would begin a line of the job's script
+        self._folder = Path(check_name(folder.absolute()))  # a line break would start a new line of the job script
         if "%" in str(self._folder):
             raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
         self._size = size or MOST_AT_A_TIME
         self._queue = _Queue(self._folder) if cluster == "slurm" else None
         if self._queue is not None:
-            self._queue.clear()  # of what another driver of this sweep left there when it was killed
-        # Results are pickles: in a new folder that is this user's alone nobody else has put any.
+            self._queue.clear()  # jobs that a killed process of this sweep left there
+        # Results are pickles, so they go to a new folder that only this user can write.
         self._logs = Path(tempfile.mkdtemp(prefix="slurm-", dir=self._folder))
         if self._queue is not None:
             self._executor: Any = submitit.SlurmExecutor(self._logs)
@@ -104,31 +104,31 @@ class OnSlurm:
             self._executor.update_parameters(timeout_min=24 * 60, stderr_to_stdout=True)
         self._given: list[Order] = []
         self._cells: dict[Any, Order] = {}
-        self._heard: dict[Any, int] = {}  # bytes
-        self._gone: dict[Any, float] = {}  # since when
-        self._lost: dict[str, tuple[int, int]] = {}  # how far a run was, and how often it was lost there
+        self._heard: dict[Any, int] = {}  # bytes read of each job's messages
+        self._gone: dict[Any, float] = {}  # when each job was found to have ended without a result
+        self._lost: dict[str, tuple[int, int]] = {}  # progress of a run when its job was lost, and how often that was
         self._kept = set[str]()
         self._looked = self._held = float("-inf")
 
     @property
     def free(self) -> bool:
-        """Whether fewer cells than asked for are queued or under way."""
+        """Whether fewer than `size` cells are queued or running."""
         return len(self._cells) + len(self._given) < self._size
 
     @property
     def busy(self) -> bool:
-        """Whether any cell is queued or under way."""
+        """Whether any cell is queued or running."""
         return bool(self._cells or self._given)
 
     def give(self, order: Order) -> None:
-        """Keep an order for the next array."""
+        """Keep an order for the next job array."""
         self._given.append(order)
 
     def events(self) -> list[Event]:
-        """Submit what was given, hear what jobs say, and see which have ended.
+        """Submit waiting orders, read messages of jobs, and check which have ended.
 
         Raises:
-            ClusterError: Slurm refuses the first of them.
+            ClusterError: Slurm refuses the first submission.
         """
         if self._given and time.monotonic() >= self._held + SECONDS_TO_HOLD:
             self._submit()
@@ -145,12 +145,12 @@ class OnSlurm:
         orders, self._given = self._given, []
         here = [str(Path.cwd())] * len(orders)
         try:
-            with redirect_stderr(io.StringIO()):  # where submitit repeats what the error says
+            with redirect_stderr(io.StringIO()):  # submitit prints the error there as well
                 jobs = self._executor.map_array(_carry_out, orders, here)
         except (self._submitit.core.utils.FailedJobError, OSError) as error:
             if not self._cells:
                 raise ClusterError(
-                    f"--on slurm: {_shortened(error)} (ask otherwise by --slurm, or for fewer by --workers)"
+                    f"--on slurm: {_shortened(error)} (change the request by --slurm, or its size by --workers)"
                 ) from None
             self._given, self._held = orders, time.monotonic()
             return
@@ -181,7 +181,7 @@ class OnSlurm:
         return outcome
 
     def _of_lost(self) -> Iterator[CellResult]:
-        """What becomes of cells whose jobs have ended without a result; some are to be submitted again."""
+        """Return the results of cells whose jobs ended without one, unless they are submitted again."""
         now = time.monotonic()
         if not self._cells or (self._queue is not None and now < self._looked + SECONDS_BETWEEN_LOOKS):
             return
@@ -190,7 +190,7 @@ class OnSlurm:
         if states is None:
             return
         for job in list(self._cells):
-            state = states.get(job.job_id, "LOST")  # Slurm forgets a job minutes after its end
+            state = states.get(job.job_id, "LOST")  # Slurm forgets a job some minutes after its end
             if state not in _ENDED:
                 self._gone.pop(job, None)
                 continue
@@ -205,12 +205,12 @@ class OnSlurm:
             elif state == "CANCELLED":
                 yield CellResult(order.cell.key, "interrupted", f"job {job.job_id} was cancelled")
             else:
-                sentence = f"job {job.job_id} ended without a result ({state}), as often as it was begun"
+                sentence = f"job {job.job_id} ended without a result ({state}), also after every retry"
                 yield CellResult(order.cell.key, "failed", f"{sentence}; {self._printed(job)}")
             self._tidy(job, keep=not again and state != "CANCELLED")
 
     def _again(self, order: Order, state: str) -> bool:
-        """Whether to submit a lost cell once more: not where its run gets no further."""
+        """Whether to submit a lost cell again: only while its run makes progress, or RETRIES times."""
         reached, times = self._lost.get(order.cell.key, (0, 0))
         with suppress(OSError):
             size = (self._folder / order.cell.key / "attempts.jsonl").stat().st_size
@@ -219,7 +219,7 @@ class OnSlurm:
         return times < RETRIES and (reached > 0 or state != "FAILED")
 
     def _printed(self, job: Any) -> str:
-        return f"what it printed is in {job.paths.stdout}"
+        return f"its output is in {job.paths.stdout}"
 
     def _tidy(self, job: Any, *, keep: bool) -> None:
         self._heard.pop(job, None)
@@ -232,7 +232,7 @@ class OnSlurm:
             path.unlink(missing_ok=True)
 
     def end(self) -> list[CellResult]:
-        """Cancel what is left; of what jobs printed, that of those which failed is kept."""
+        """Cancel all jobs; keep only the output of failed ones."""
         if self._queue is not None and self.busy:
             self._queue.clear()
         elif self._cells:
@@ -256,25 +256,25 @@ class OnSlurm:
 
 
 class _Queue:
-    """The jobs of one sweep in Slurm's queue, by a name that is the sweep's alone.
+    """The jobs of this sweep in Slurm's queue, found by a unique name.
 
-    Slurm's accounting would say more of a job that has ended, but many clusters have none.
+    Slurm's accounting knows more about ended jobs, but many clusters do not have it.
 
     Raises:
-        UsageError: there is no Slurm here.
+        UsageError: Slurm is not installed here.
     """
 
     def __init__(self, folder: Path) -> None:
         lacking = [command for command in ("sbatch", "squeue", "scancel", "srun") if shutil.which(command) is None]
         if lacking:
             raise UsageError(
-                f"--on slurm: there is no `{lacking[0]}` here; run the command on a machine that submits to Slurm"
+                f"--on slurm: there is no `{lacking[0]}` here; run the command on a machine that submits Slurm jobs"
             )
         self.name = f"policygen-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
         self._user = f"--user={getpass.getuser()}"
 
     def states(self, *which: str) -> dict[str, str] | None:
-        """The state of every job of this user that Slurm remembers; None where it does not answer at the moment."""
+        """Return the state of every job of this user that Slurm remembers; None if it does not answer."""
         command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", self._user, *which]
         try:
             said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
@@ -283,7 +283,7 @@ class _Queue:
         return {words[0]: words[1] for row in said.splitlines() if len(words := row.split()) == 2}
 
     def clear(self) -> None:
-        """Cancel the sweep's, and wait a while until they have let go of their runs."""
+        """Cancel the jobs of this sweep, and wait a while until they release their runs."""
         deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
         asked, named = False, f"--name={self.name}"
         while time.monotonic() < deadline:
@@ -307,11 +307,9 @@ def _read_options(options: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         name = name.strip().removeprefix("--").replace("-", "_")
         if not re.fullmatch("[a-z][a-z0-9_]+", name) or not value.isprintable():
-            raise UsageError(
-                f"--slurm {text}: write NAME=VALUE, an option of sbatch by its long name, as in time=4:00:00"
-            )
+            raise UsageError(f"--slurm {text}: write NAME=VALUE with a long option name of sbatch, as in time=4:00:00")
         if name in _OURS:
-            raise UsageError(f"--slurm {name.replace('_', '-')}: that is policygen's to say")
+            raise UsageError(f"--slurm {name.replace('_', '-')}: policygen sets this option itself")
         found[name] = value.strip() if equals else True
     return found
 
@@ -319,7 +317,7 @@ def _read_options(options: Sequence[str]) -> dict[str, Any]:
 def _processors(options: Mapping[str, Any]) -> int:
     count = str(options.get("cpus_per_task", 1))
     if not count.isdecimal() or int(count) < 1:
-        raise UsageError(f"--slurm cpus-per-task={count}: write how many, as in cpus-per-task=4")
+        raise UsageError(f"--slurm cpus-per-task={count}: write a number, as in cpus-per-task=4")
     return int(count)
 
 
@@ -333,11 +331,11 @@ _SAID = "_said.jsonl"
 
 
 def _carry_out(order: Order, directory: str) -> CellResult:
-    """Carry out an order in the working directory of whoever gave it."""
+    """Carry out an order in the working directory of the process that gave it."""
     from submitit import JobEnvironment
 
     key, job = order.cell.key, JobEnvironment()
-    # Slurm's way to break a job off, before it kills it. (submitit would let the run go on until it is killed.)
+    # Slurm sends SIGTERM before it kills a job. (submitit would let the run continue until it is killed.)
     signal.signal(signal.SIGTERM, interrupt_once)
     path = job.paths.folder / f"{job.job_id}{_SAID}"
 
@@ -350,5 +348,5 @@ def _carry_out(order: Order, directory: str) -> CellResult:
     with warnings_told(key, tell):
         outcome = carry_out_again(order, tell)
     if outcome.state == "interrupted":
-        raise SystemExit(1)  # without a result: Slurm may begin the job again, and its state says why it ended
+        raise SystemExit(1)  # no result: Slurm may start the job again, and its state says why it ended
     return outcome

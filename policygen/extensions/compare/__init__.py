@@ -1,3 +1,3 @@
-"""Runs compared: how sure the differences are, as tables, pictures and a sentence."""
+"""Comparing runs: tables, figures and a summary sentence, with intervals and tests."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The comparison itself: a row for each task and contender, every pair's difference, and a sentence."""
+"""The statistics of a comparison: a row for each task and contender, and the difference of every pair."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from policygen.extensions.plots.statistics import (
 )
 from policygen.extensions.plots.style import Numbers
 
-SURE = 0.05  # corrected p-value from which a difference counts as settled
+SURE = 0.05  # corrected p-value at or below which a difference counts as settled
 ALL_TASKS = "all tasks"
 PUBLISHED_DIGITS = 0.005  # half of the last digit that published tables print
 Standing = Literal["above", "highest", "level", "lower"]
@@ -35,12 +35,12 @@ Standing = Literal["above", "highest", "level", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """A contender on a task, over its runs; costs are means over runs, None where unknown or not counted.
+    """The result of a contender on a task: means over its runs. A cost is None if unknown or not counted.
 
     Attributes:
         mean_interval: 95% bootstrap over runs; None for one run.
-        episodes: before the final score, see `runs.records.Summary`.
-        exact: whether all scores are exact, so that runs differ in the policies they found and in nothing else.
+        episodes: played before the final score, see `runs.records.Summary`.
+        exact: whether all scores are exact, without sampling error.
     """
 
     task: str
@@ -59,16 +59,16 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """How far `second` is ahead of `first`, on a task or (in points, see `Scale`) on all that both have runs of.
+    """The difference between two contenders, on one task or on all their common tasks (normalised, see `Scale`).
 
     Attributes:
-        gain: mean difference, over runs of the same seed where both have some.
-        interval: its 95% bootstrap interval, None for single runs.
+        gain: mean of `second` minus mean of `first`, over runs of the same seed if there are any.
+        interval: 95% bootstrap interval of the gain; None for single runs.
         better: the probability that a run of `second` is better than one of `first`; a tie counts half.
-        p: of a permutation test; `corrected` for being one of many such tests (Holm).
-        seeds: over how many shared seeds a task; 0 where runs are not paired.
-        more: how many further seeds would likely settle it: 0 where it is settled, None where none would.
-        fewest: seeds with which the test, corrected, can settle anything; 0 where it is settled.
+        p: p-value of a permutation test; `corrected` by Holm's method for the number of tests.
+        seeds: shared seeds per task; 0 if runs are not paired.
+        more: further seeds likely needed to settle the difference: 0 if settled, None if no number would do.
+        fewest: smallest number of seeds at which the corrected test can be significant; 0 if settled.
     """
 
     task: str
@@ -88,7 +88,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """A pair, the spread of its difference over seeds, and the share of differences that are none at all."""
+    """A pair, the standard deviation of its difference over seeds, and the share of seeds that differ."""
 
     pair: Pair
     spread: float
@@ -97,19 +97,19 @@ class _Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A task's scores in points: 0 is what random actions score, 100 the best known score (or the solved one)."""
+    """Normalises the scores of a task: 0 is the mean of random actions, 100 the best known (or solved) score."""
 
     zero: float
     hundred: float
 
     def points(self, scores: Numbers | float) -> Numbers:
-        """The scores in points."""
+        """Normalise scores."""
         result: Numbers = 100.0 * (np.asarray(scores, dtype=np.float64) - self.zero) / (self.hundred - self.zero)
         return result
 
 
 def rows_of(field: Field) -> list[ComparisonRow]:
-    """A row for each task and contender that has a score."""
+    """Return a row for each task and contender that has a score."""
     return [
         _row(task, contender, runs)
         for task, contender in itertools.product(field.tasks, field.contenders)
@@ -145,7 +145,7 @@ def _last(values: Numbers) -> float | None:
 
 
 def scale_of(field: Field, task: str) -> Scale:
-    """The scale of a task; what is not known is taken from the lowest and the highest score there is."""
+    """Return the scale of a task; an unknown end is the lowest or the highest score in the comparison."""
     runs = [result for result in field.results if result.task == task]
     published = [column.scores[task][0] for column in field.published if task in column.scores]
     scores = [*(run.score for run in runs if run.score is not None), *published]
@@ -157,7 +157,7 @@ def scale_of(field: Field, task: str) -> Scale:
 
 
 def pairs_of(field: Field) -> list[Pair]:
-    """Every pair of contenders on every task that both have runs of, and on all these tasks together."""
+    """Compare every two contenders on each of their common tasks, and on all of them together."""
     single: list[_Evidence] = []
     together: list[_Evidence] = []
     for first, second in itertools.combinations(field.contenders, 2):
@@ -170,7 +170,7 @@ def pairs_of(field: Field) -> list[Pair]:
 
 def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
     levels = holm([one.pair.p for one in found])
-    # What is settled leaves the correction: the smallest of k others has to come down to a k-th of the level.
+    # Settled differences leave the correction: the smallest p of k others must reach SURE / k.
     wanted = SURE / max(1, sum(level > SURE for level in levels))
     pairs = []
     for one, level in zip(found, levels, strict=True):
@@ -180,9 +180,9 @@ def _corrected(found: Sequence[_Evidence]) -> list[Pair]:
 
 
 def _further(one: _Evidence, level: float) -> tuple[int | None, int]:
-    """How many further seeds would likely bring p down to a level, and how many at all it takes to be able to.
+    """Estimate further seeds and the fewest seeds with which a test can reach a p-value of `level`.
 
-    The first is None where no number would, or nobody knows how much runs differ.
+    The estimate is None if no number of seeds would do, or if the spread of runs is unknown.
     """
     pair = one.pair
     have = pair.seeds or min(pair.runs)
@@ -198,7 +198,7 @@ def _further(one: _Evidence, level: float) -> tuple[int | None, int]:
 
 
 def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evidence:
-    """The difference on some tasks: on one in its own units, on several in points."""
+    """Compare two contenders: on one task in its own units, on several with normalised scores."""
     scales = {task: scale_of(field, task) for task in tasks}
 
     def values(task: str, scores: Numbers) -> Numbers:
@@ -235,7 +235,7 @@ def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evide
 
 
 def _by_seed(field: Field, task: str, contender: str) -> dict[int, float]:
-    """Scores by seed; where several runs of a contender have a seed, their mean."""
+    """Return the scores by seed; several runs with one seed count with their mean."""
     found: dict[int, list[float]] = {}
     for run in field.of(task, contender):
         if run.seed is not None and run.score is not None:
@@ -244,13 +244,13 @@ def _by_seed(field: Field, task: str, contender: str) -> dict[int, float]:
 
 
 def _spread(strata: Sequence[Numbers]) -> float:
-    """The standard deviation over seeds of the mean over tasks, as if a seed were drawn for each task."""
+    """Return the standard deviation over seeds of the mean over tasks, as if each task had seeds of its own."""
     variances = [float(np.var(values, ddof=1)) if len(values) > 1 else 0.0 for values in strata]
     return float(np.sqrt(sum(variances))) / len(strata)
 
 
 def aggregates(field: Field) -> dict[str, tuple[float, Interval | None]]:
-    """The mean in points over all tasks, with its interval, of contenders that have runs of every task."""
+    """Return mean normalised score and interval, over all tasks, of contenders that have runs of every task."""
     found = {}
     for contender in field.contenders:
         if all(field.of(task, contender) for task in field.tasks):
@@ -260,15 +260,16 @@ def aggregates(field: Field) -> dict[str, tuple[float, Interval | None]]:
 
 
 def best_published(field: Field, task: str) -> float | None:
-    """The highest published mean of a task."""
+    """Return the highest published mean of a task."""
     return max((column.scores[task][0] for column in field.published if task in column.scores), default=None)
 
 
 def standings(field: Field, contender: str) -> dict[str, Standing]:
-    """How a contender's mean stands to the published ones, by task.
+    """Compare the mean of a contender with the published means, by task.
 
-    It is above them only where a test of each says so, corrected for the number of tasks (see `p_against_mean`); where
-    it merely is the highest number, it is called that. Within the published digits of the best it is level.
+    `above`: a test against each published mean is significant, corrected for the number of tasks (see
+    `p_against_mean`). `highest`: the mean is higher, but not significantly. `level`: it equals the best published mean
+    to the printed digits.
     """
     compared: dict[str, tuple[float, float]] = {}
     for task in field.tasks:
@@ -286,7 +287,7 @@ def standings(field: Field, contender: str) -> dict[str, Standing]:
 
 
 def surely_highest(field: Field, pairs: Sequence[Pair], task: str) -> str | None:
-    """The contender that tests find above every other and above the published columns on a task, if there is one."""
+    """Return the contender significantly above all other contenders and published columns on a task, if any."""
     present = [name for name in field.contenders if field.of(task, name)]
     sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SURE]
     beaten = [(pair.second, pair.first) if pair.gain > 0 else (pair.first, pair.second) for pair in sure]

@@ -1,4 +1,4 @@
-"""What is compared: the runs that are given, each with the name of the contender it stands for."""
+"""The input of a comparison: runs, each with the name of its contender."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _NAMED = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run as far as comparisons need it.
+    """A run, reduced to the values that comparisons need.
 
     Attributes:
-        score: the final score; None where the run found no policy.
-        seed: None for other programs' runs, which are paired with none of ours.
-        episodes, calls, level: its curve (see `foreign.ForeignRun`).
-        random: what random actions scored.
-        target: the best known score of the task, else the one that counts as solved.
-        words: what the score is, where it is not a final score on fresh episodes.
+        score: final score; None if the run found no policy.
+        seed: None for runs of other programs, which are never paired.
+        episodes, calls, level: the learning curve (see `foreign.ForeignRun`).
+        random: score of random actions.
+        target: best known score of the task, or the score that counts as solved.
+        words: meaning of the score, if it is not a final score on fresh episodes.
     """
 
     task: str
@@ -74,11 +74,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """All that takes part in a comparison.
+    """The runs and published scores of a comparison.
 
     Attributes:
-        published: columns of the suites that the runs are from, for the tasks that are compared.
-        notes: what a reader must know: what was left out, and what all runs had in common.
+        published: published columns of the runs' suites, for the compared tasks.
+        notes: what was left out, and the settings that all runs share.
     """
 
     results: tuple[Result, ...]
@@ -96,25 +96,25 @@ class Field:
         return list(dict.fromkeys(result.contender for result in self.results))
 
     def of(self, task: str, contender: str) -> list[Result]:
-        """The runs of a contender on a task that have a score, by seed."""
+        """Return the runs of a contender on a task that have a score, by seed."""
         found = [r for r in self.results if (r.task, r.contender) == (task, contender) and r.score is not None]
         return sorted(found, key=lambda result: -1 if result.seed is None else result.seed)
 
     def scores(self, task: str, contender: str) -> Numbers:
-        """Their scores, shape (runs,)."""
+        """Return the scores of these runs, shape (runs,)."""
         return np.array([result.score for result in self.of(task, contender)], dtype=np.float64)
 
 
 def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> Field:
-    """Everything that the sources name: run folders, sweeps' folders, and `LABEL:TASK=PATH` for other programs' runs.
+    """Read all sources: run folders, sweep folders, and `LABEL:TASK=PATH` for runs of other programs.
 
     Args:
-        by: the setting that tells contenders apart, one of `BY`; by default all in which runs of a task differ.
-        suite: whose published columns are shown; by default those of the sweeps' suites.
+        by: the setting that separates contenders, one of `BY`; by default all settings in which runs of a task differ.
+        suite: the suite of the published columns; by default the suites of the sweeps.
 
     Raises:
-        UsageError: a source or name is not known.
-        LogbookError: a run is damaged, or none is finished.
+        UsageError: a source or name is unknown.
+        LogbookError: a run is damaged, or no run is finished.
     """
     if by is not None and by not in BY:
         raise UsageError(f"--by {by}: compare by one of {', '.join(BY)}")
@@ -132,9 +132,9 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
         elif (path / "config.toml").is_file():
             folders.append(path)
         elif path.is_dir() and any((one / "config.toml").is_file() or is_sweep(one) for one in path.iterdir()):
-            raise UsageError(f"{path} is a folder of runs, and no run: write {path}/*")
+            raise UsageError(f"{path} is a folder of runs, not a run: write {path}/*")
         else:
-            raise UsageError(f"{source} is no run and no sweep; other programs' runs are named LABEL:TASK=PATH")
+            raise UsageError(f"{source} is not a run or a sweep; name runs of other programs as LABEL:TASK=PATH")
     members = [read_member(folder) for folder in each_once(folders)]
     notes = _left_out(members)
     finished = [member for member in members if member.finished]
@@ -142,7 +142,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     results = [_result(member, name) for member, name in zip(finished, _names(as_asked, by), strict=True)]
     results += [_foreign_result(*one, results) for one in foreign]
     if not results:
-        raise PlaceError("none of the runs is finished: there is nothing to compare; finish them with policygen resume")
+        raise PlaceError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
     notes += longer + _in_common(finished, as_asked, by) + _unread(finished)
     notes += [f"{words}: {label}" for words, label in dict.fromkeys((r.words, r.contender) for r in results if r.words)]
     tasks = {result.task for result in results}
@@ -163,7 +163,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
 
 
 def _unpublished(named: Sequence[str], tasks: set[str]) -> str:
-    """That suites have no published columns for the tasks that are compared, and which others have some."""
+    """Say that the suites publish no scores for the compared tasks, and which other suites do."""
     own = f"suite{'s' * (len(named) > 1)} {' and '.join(named)} {'have' if len(named) > 1 else 'has'}"
     others = [
         name
@@ -182,7 +182,7 @@ def _left_out(members: Sequence[Member]) -> list[str]:
 
 
 def _differing(members: Sequence[Member]) -> list[str]:
-    """The settings in which runs of one task differ, and that may change a score."""
+    """Return the settings that may change a score and in which runs of one task differ."""
     silent = {"task", "seed", "jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps"}
     names = []
     for name in RunConfig.model_fields:
@@ -197,7 +197,7 @@ def _differing(members: Sequence[Member]) -> list[str]:
 
 
 def _names(members: Sequence[Member], by: str | None) -> list[str]:
-    """The contender of each run."""
+    """Return the contender of each run."""
     if by == "task":
         return ["all runs"] * len(members)
     differing = _differing(members)
@@ -211,7 +211,7 @@ def _names(members: Sequence[Member], by: str | None) -> list[str]:
         if by is not None:
             names.append(_word(member.config, by, alone=True))
             continue
-        # Who proposes goes without saying where all have the same proposer and differ in something else.
+        # The proposer is left out if all runs share it and differ in another setting.
         telling = [name for name in differing if name != "llm"]
         parts = [] if telling and "llm" not in differing else [proposals_label(member.config.llm)]
         parts += [_word(member.config, name) for name in telling]
@@ -232,7 +232,7 @@ def _word(config: RunConfig, name: str, *, alone: bool = False) -> str:
 
 
 def _in_common(members: Sequence[Member], as_asked: Sequence[Member], by: str | None) -> list[str]:
-    """What all runs had in common that is not the default; and what is averaged although it differs."""
+    """Describe the settings that all runs share and that are not defaults, and differences that are averaged."""
     notes = []
     common = []
     for name, info in RunConfig.model_fields.items():
@@ -254,7 +254,7 @@ def _in_common(members: Sequence[Member], as_asked: Sequence[Member], by: str | 
 
 
 def _unread(members: Sequence[Member]) -> list[str]:
-    """What is to be said of templates that are compared by runs that read no prompt."""
+    """Describe compared templates that make no difference, because the provider reads no prompt."""
     templates: dict[tuple[str, str], set[str | None]] = {}
     for member in members:
         if not reads_prompts(member.config.llm):
@@ -274,7 +274,7 @@ def _result(member: Member, contender: str) -> Result:
     curve = _curve(member)
     known = ~np.isnan(curve["level"])
     episodes = curve["episodes"].copy()
-    episodes[-1:] = summary.episodes  # earlier versions left out what confirmed a cap
+    episodes[-1:] = summary.episodes  # earlier versions left out the episodes that confirmed a cap
     optimum = member.task.optimum
     return Result(
         member.task.name,
@@ -282,7 +282,7 @@ def _result(member: Member, contender: str) -> Result:
         summary.final.mean if summary.final is not None else None,
         member.config.seed,
         episodes[known],
-        curve["calls"][known] * summary.is_language_model,  # ... and counted requests to what is no model
+        curve["calls"][known] * summary.is_language_model,  # ... and counted requests to `builtin` as calls
         curve["level"][known],
         curve["random"][0] if len(curve["random"]) and np.isfinite(curve["random"][0]) else None,
         optimum.value if optimum is not None else member.task.solved,
@@ -295,7 +295,7 @@ def _result(member: Member, contender: str) -> Result:
 
 
 def _curve(member: Member) -> Mapping[str, Numbers]:
-    """What had been spent, and the best score so far, after each attempt."""
+    """Read episodes, calls, score and best score so far after each attempt."""
     import pandas as pd
 
     path = member.folder / "learning_curve.csv"
@@ -324,18 +324,16 @@ def _damaged(path: Path, fault: object) -> LogbookError:
 def _foreign_result(label: str, task: str, path: Path, ours: Sequence[Result]) -> Result:
     run = read_foreign(path)
     if not task and not run.env_id:
-        raise UsageError(f"{path} does not say which task it is of: write {label}:TASK={path}")
+        raise UsageError(f"{path} does not name its task: write {label}:TASK={path}")
     name = task or run.env_id
     known = {result.task for result in ours}
-    if name not in known:  # a Gymnasium id means the task of ours that it is the environment of
+    if name not in known:  # a Gymnasium id stands for the compared task with this environment
         by_id = {load_task(one).gym_id: one for one in known if not task and find_resource("envs", one, ".toml")}
         name = by_id.get(name, name)
     where = f"{label}:{task}={path}" if task else f"{label}={path}"
     if known and name not in known:
         of = ", ".join(sorted(known))
-        raise UsageError(
-            f"{where}: none of the runs is of the task {name!r}; write {label}:TASK={path}, TASK one of {of}"
-        )
+        raise UsageError(f"{where}: no run has the task {name!r}; write {label}:TASK={path}, with TASK one of {of}")
     if label in {result.contender for result in ours}:
-        raise UsageError(f"{where}: {label!r} is the name of runs that are compared; write another label")
+        raise UsageError(f"{where}: {label!r} already names a contender; write another label")
     return Result(name, label, run.score, None, run.episodes, run.calls, run.level, words=run.words)

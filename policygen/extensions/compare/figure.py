@@ -1,6 +1,6 @@
-"""A comparison as one figure: sample-efficiency curves task by task, and, over all tasks, profiles and their aggregate.
+"""A comparison as one figure: learning curves of each task, performance profiles and mean scores over all tasks.
 
-Sized for a paper, one or two columns wide; fifteen tasks fit on a page.
+The figure has the width of one or two columns of a paper; fifteen tasks fit on a page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTHS = {1: 3.5, 2: 7.16}  # inches: a column, and a page of two
+WIDTHS = {1: 3.5, 2: 7.16}  # inches: one column, and a page of two columns
 ACROSS = {1: 2, 2: 3}
 PANEL = 1.42  # inches of height
 X_AXES = {"episodes": "episodes played", "calls": "requests to the model"}
@@ -45,20 +45,20 @@ _RC: dict[Any, Any] = {
 
 
 def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str = "episodes") -> Path:
-    """Draw a comparison into `path`; returns the path.
+    """Draw a comparison into `path`; return the path.
 
-    A panel for each task: the mean of the best score so far, on the seeds of each run's own search, with a 95%
-    bootstrap band, dashed where all runs had ended; at the right the mean of the final scores, on seeds that no search
-    saw, with its 95% interval; horizontal lines are the published columns (the best of them solid) and what random
-    actions score (dotted). With several tasks two more panels: performance profiles, and the mean in points.
+    Each task has a panel. Its curves are means of the best score so far, on each run's own search seeds, with a 95%
+    bootstrap band; they are dashed after all runs have ended. Marks at the right are means of the final scores on fresh
+    seeds, with a 95% interval. Horizontal lines are the published columns (the best is black) and random actions
+    (dotted). Several tasks add two panels: performance profiles and mean normalised scores.
 
     Args:
         path: a .png, .svg or .pdf file.
-        columns: 1 or 2, the width of the figure in columns of a paper.
-        x: what the curves are drawn over: `episodes` or `calls`.
+        columns: 1 or 2, the width in columns of a paper.
+        x: the x axis, `episodes` or `calls`.
 
     Raises:
-        UsageError: the suffix, the width or `x` is not known.
+        UsageError: the suffix, the width or `x` is unknown.
         LogbookError: the file cannot be written.
     """
     check_suffix(Path(path))
@@ -66,11 +66,11 @@ def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str 
 
 
 def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") -> Figure:
-    """The figure that `plot_comparison` saves; see there."""
+    """Build the figure that `plot_comparison` saves."""
     if columns not in WIDTHS or x not in X_AXES:
-        raise UsageError(f"a figure is 1 or 2 columns wide, and drawn over {' or '.join(X_AXES)}")
+        raise UsageError(f"a figure is 1 or 2 columns wide, over {' or '.join(X_AXES)}")
     if not any(len(getattr(result, x)) and np.any(getattr(result, x)) for result in field.results):
-        raise PlaceError(f"none of these runs counts {x}; draw them over another --x")
+        raise PlaceError(f"no run counts {x}; choose another --x")
     with style():
         import matplotlib
         from matplotlib.figure import Figure
@@ -84,13 +84,13 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
         heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if together else [])
         legend = 0.16 * (2 + math.ceil(len(_labels(field)) / across))
         figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
-        # Parts of their own: a long name below leaves the panels above as wide as they were.
+        # Subfigures: a long name below must not narrow the panels above.
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         panels = parts[0].subplots(down, across, squeeze=False).ravel()
         for place, task in enumerate(tasks):
             _draw_task(panels[place], field, task, x)
             if place % across == 0:
-                panels[place].set_ylabel("best so far, own seeds")
+                panels[place].set_ylabel("best so far, search seeds")
             if place + across >= len(tasks):
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
@@ -104,7 +104,7 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
 
 
 def _looks(field: Field) -> dict[str, dict[str, Any]]:
-    """Colour, line and mark of each contender, the same in all panels."""
+    """Return colour, line and mark of each contender, the same in all panels."""
     return {
         name: {
             "color": OKABE_ITO[i % len(OKABE_ITO)],
@@ -143,10 +143,10 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
 
 
 def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float) -> list[float]:
-    """The mean curve with its band, dashed on to the end where it stops early.
+    """Draw the mean curve with its band, dashed to the right end if all runs end early.
 
     Returns:
-        The levels that must be seen: those after a tenth of the way.
+        The levels that the y axis must include: those after the first tenth of the curve.
     """
     curves = [(getattr(run, x), run.level) for run in runs if len(run.level) and len(getattr(run, x))]
     if not curves:
@@ -165,7 +165,7 @@ def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any]
 
 
 def _draw_references(axes: Axes, field: Field, task: str) -> list[float]:
-    """Published columns and random actions; returns the levels that must be seen."""
+    """Draw published columns and random actions; return the levels that the y axis must include."""
     published = [column.scores[task][0] for column in field.published if task in column.scores]
     for level in published:
         axes.axhline(level, color=_GREY, linewidth=0.4, alpha=0.7, zorder=1)
@@ -174,7 +174,7 @@ def _draw_references(axes: Axes, field: Field, task: str) -> list[float]:
     random = [run.random for run in field.results if run.task == task and run.random is not None]
     if random:
         axes.axhline(float(np.mean(random)), color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
-    # Of the published levels the two best must be seen; one far below would leave no room for the rest.
+    # The axis includes the two best published levels; one far below would squeeze the curves.
     return sorted(published)[-2:]
 
 
@@ -201,7 +201,7 @@ def _draw_profiles(axes: Axes, field: Field) -> None:
     axes.set_xlim(0, 110)
     axes.set_ylim(-0.02, 1.02)
     axes.set_title("performance profile")
-    axes.set_xlabel("points (100: best known)")
+    axes.set_xlabel("normalised score (100: best known)")
     axes.set_ylabel("share of runs above")
     axes.tick_params(length=2, pad=1.5, width=0.6)
 
@@ -215,7 +215,7 @@ def _draw_points(axes: Axes, field: Field) -> None:
     axes.set_yticks([-i for i in range(len(found))], [textwrap.fill(name, 22) for name in found])
     axes.set_ylim(-len(found) + 0.4, 0.6)
     axes.set_title("mean over all tasks")
-    axes.set_xlabel("points, with the 95% interval")
+    axes.set_xlabel("normalised score, 95% interval")
     axes.tick_params(length=2, pad=1.5, width=0.6)
 
 
@@ -233,7 +233,7 @@ def _draw_legend(figure: Figure, field: Field, across: int) -> None:
         handles.append(Line2D([], [], linewidth=1.1, markersize=3, label=f"{name} ({runs})", **look))
     if field.published:
         names = ", ".join(column.name for column in field.published)
-        best = Line2D([], [], color="black", linewidth=0.8, label="best published column")
+        best = Line2D([], [], color="black", linewidth=0.8, label="best published score")
         others = Line2D([], [], color=_GREY, linewidth=0.4, label=textwrap.shorten(f"others of {names}", 60))
         handles += [best, others]
     if any(run.random is not None for run in field.results):

@@ -1,6 +1,6 @@
-"""Runs of other programs: Stable-Baselines3's monitor files, ProPS's logs, and plain CSV of returns.
+"""Runs of other programs: monitor files of Stable-Baselines3, logs of ProPS, and CSV files of returns.
 
-Their scores are of another kind than ours, which are final scores on fresh episodes; what they are is said with them.
+Their scores are not final scores on fresh episodes; `ForeignRun.words` says what each score is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from policygen.errors import UsageError
 from policygen.extensions.plots.style import Numbers
 from policygen.files import read_named
 
-LAST = 100  # training episodes that a monitor file's score and curve are means of
-LARGEST = 1e100  # of numbers: sums and squares of larger ones are infinite
+LAST = 100  # training episodes averaged in a monitor file's score and curve
+LARGEST = 1e100  # sums and squares of larger numbers overflow
 _RETURNS = ("return", "mean return", "reward", "total reward", "true reward", "score", "episode_reward")
 _EPISODES = ("episodes", "total episodes", "episode")
 _CALLS = ("calls", "llm calls", "requests")
@@ -27,13 +27,13 @@ _CALLS = ("calls", "llm calls", "requests")
 
 @dataclass(frozen=True, slots=True)
 class ForeignRun:
-    """What another program's run reached.
+    """The result of a run of another program.
 
     Attributes:
-        score: see `words`, which say what it is.
-        env_id: of the environment, where the file says it.
-        episodes, calls, level: the curve: what was spent, and the score then; `episodes` or `calls` is empty where the
-            file does not count it. Shapes (points,).
+        score: its meaning is in `words`.
+        env_id: id of the environment, if the file names it.
+        episodes, calls, level: the curve, shape (points,): amounts spent and the score at each. `episodes` or `calls`
+            is empty if the file does not count it.
     """
 
     score: float
@@ -45,14 +45,14 @@ class ForeignRun:
 
 
 def read_foreign(path: Path) -> ForeignRun:
-    """The run in a file, or in a folder of `*.monitor.csv` that one training wrote.
+    """Read the run in a file, or in a folder of `*.monitor.csv` files of one training.
 
     Raises:
-        UsageError: it cannot be read, or is of no kind that is known.
+        UsageError: it cannot be read, or its format is unknown.
     """
     files = sorted(path.glob("*monitor.csv")) if path.is_dir() else [path]
     if not files:
-        raise UsageError(f"{path} is neither a run, nor a sweep, nor a folder with a monitor.csv")
+        raise UsageError(f"{path} is not a run, a sweep or a folder with a monitor.csv")
     texts = [read_named(file) for file in files]
     if texts[0].startswith("#{"):
         return _monitored(texts, files)
@@ -60,7 +60,7 @@ def read_foreign(path: Path) -> ForeignRun:
 
 
 def _monitored(texts: Sequence[str], files: Sequence[Path]) -> ForeignRun:
-    """Monitor files: a line of JSON, then `r,l,t` an episode; those of parallel environments in order of time."""
+    """Read monitor files: a line of JSON, then `r,l,t` per episode; parallel environments are merged by time."""
     rows: list[tuple[float, float]] = []
     env_id = ""
     for text, file in zip(texts, files, strict=True):
@@ -70,7 +70,7 @@ def _monitored(texts: Sequence[str], files: Sequence[Path]) -> ForeignRun:
             env_id = env_id or str(said.get("env_id") or "")
             (start,) = _numbers([str(said.get("t_start", 0.0))], file, "t_start")
         except (ValueError, AttributeError, RecursionError):
-            raise UsageError(f"{file} does not begin as a monitor file does: a line `#{{...}}` of JSON") from None
+            raise UsageError(f"{file} is not a monitor file: its first line is not `#{{...}}` with JSON") from None
         columns = _columns(rest, file)
         if "r" not in columns:
             raise UsageError(f"{file} has no column `r`, the returns of a monitor file")
@@ -89,14 +89,14 @@ def _monitored(texts: Sequence[str], files: Sequence[Path]) -> ForeignRun:
 
 
 def _table(text: str, file: Path) -> ForeignRun:
-    """A table with a column of returns, and one of episodes or calls; ProPS's `overall_log` is one."""
+    """Read a CSV file with a column of returns and one of episodes or calls; an `overall_log` of ProPS is one."""
     columns = _columns(text, file)
     returns = next((name for name in _RETURNS if name in columns), None)
     episodes = next((name for name in _EPISODES if name in columns), None)
     calls = next((name for name in _CALLS if name in columns), None)
     if returns is None or (episodes is None and calls is None):
         raise UsageError(
-            f"{file} is of no kind that is known: a CSV file has a column `return`, and `episodes` or `calls`"
+            f"{file} has an unknown format: a CSV file needs a column `return`, and a column `episodes` or `calls`"
         )
     level = _numbers(columns[returns], file, returns)
     if not len(level):
@@ -105,7 +105,7 @@ def _table(text: str, file: Path) -> ForeignRun:
     counted = spent.get(episodes or "", np.array([]))
     asked = spent.get(calls or "", np.array([]))
     if "api time" in columns and "iteration" in columns:
-        words = "highest of the 20-episode means that the run met, as ProPS reports it; it flatters"
+        words = "highest 20-episode mean of the run, as ProPS reports it; selection biases it upwards"
         asked = _numbers(columns["iteration"], file, "iteration")
         level = np.maximum.accumulate(level)
         return ForeignRun(float(level[-1]), words, "", counted, asked, level)
@@ -113,7 +113,7 @@ def _table(text: str, file: Path) -> ForeignRun:
 
 
 def _columns(text: str, file: Path) -> dict[str, list[str]]:
-    """The columns by name, in lower case; cells beyond the header (parameters with commas) are left out."""
+    """Return the columns by lower-case name; cells beyond the header (parameters with commas) are dropped."""
     try:
         rows = [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if row]
     except csv.Error as error:
@@ -130,9 +130,9 @@ def _numbers(cells: Sequence[str], file: Path, name: str) -> Numbers:
         numbers = np.array([float(cell) for cell in cells])
     except ValueError:
         wrong = next(cell for cell in cells if not _is_number(cell))
-        raise UsageError(f"{file}: column `{name}` has {wrong[:40]!r}, which is no number") from None
+        raise UsageError(f"{file}: column `{name}` has {wrong[:40]!r}, which is not a number") from None
     if not np.all(np.abs(numbers) <= LARGEST):
-        raise UsageError(f"{file}: column `{name}` has a value that is not finite, or beyond {LARGEST:g}")
+        raise UsageError(f"{file}: column `{name}` has a value that is not finite, or is beyond {LARGEST:g}")
     return numbers
 
 

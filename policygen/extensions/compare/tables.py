@@ -1,4 +1,4 @@
-"""A comparison as tables: scores side by side with published ones, details, and every pair's difference."""
+"""A comparison as tables: scores beside published ones, costs, and the difference of every pair."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ from policygen.progress import duration
 if TYPE_CHECKING:
     import pandas as pd
 
-FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer repeats a handful of values
+FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer resamples only a handful of values
 FORMATS = ("md", "csv", "tex", "html")
+NORMALISED = (
+    "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
+    "counts as solved). Better policies exceed 100."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table of texts: which of its cells are bold, by row and column."""
+    """A table of texts; `bold` holds the (row, column) of bold cells."""
 
     title: str
     header: tuple[str, ...]
@@ -45,7 +49,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A comparison in tables, notes and a sentence."""
+    """A comparison as tables, notes and a summary sentence."""
 
     sections: tuple[Section, ...]
     notes: tuple[str, ...]
@@ -53,7 +57,7 @@ class Report:
 
 
 def report_of(field: Field) -> Report:
-    """The comparison of what takes part."""
+    """Build the tables, notes and sentence of a comparison."""
     rows, pairs = rows_of(field), pairs_of(field)
     sections = [_scores(field, rows, pairs)]
     if len(field.tasks) > 1 and (points := _points(field)).rows:
@@ -62,26 +66,26 @@ def report_of(field: Field) -> Report:
     if pairs:
         sections.append(_differences(pairs))
     notes = [
-        "Scores: mean ± standard deviation over runs [95% bootstrap interval of the mean]; bold is what tests find "
-        "above all others in its row (p ≤ 0.05, corrected after Holm). All that is compared are means.",
+        "Scores: mean ± standard deviation over runs [95% bootstrap interval of the mean]. Bold: significantly above "
+        "all others in its row (p ≤ 0.05, Holm-corrected). All comparisons are of means.",
         *(f"{note[:1].upper()}{note[1:]}." for note in field.notes),
         *(f"{column.name}: {column.source}." for column in field.published),
     ]
     if any(1 < row.runs < FEWEST_FOR_INTERVAL for row in rows):
-        notes.insert(1, f"Intervals that rest on fewer than {FEWEST_FOR_INTERVAL} runs are too narrow.")
+        notes.insert(1, f"Intervals from fewer than {FEWEST_FOR_INTERVAL} runs are too narrow.")
     if any(pair.task == ALL_TASKS for pair in pairs) or len(field.tasks) > 1:
-        notes.append("Points: 0 is what random actions score, 100 the best known score of the task, or the solved one.")
+        notes.append(NORMALISED)
         if lacking := [name for name in field.contenders if not all(field.of(task, name) for task in field.tasks)]:
-            notes.append(f"Without runs of every task, and so without a mean over all tasks: {', '.join(lacking)}.")
+            notes.append(f"No mean over all tasks, because runs of some tasks are missing: {', '.join(lacking)}.")
     if field.published:
         notes.append(
-            "Published means are tested with Welch's t-test where their spread and runs are known, else as they stand."
+            "Published means are tested with Welch's t-test if their spread and runs are known, else as exact values."
         )
     return Report(tuple(sections), tuple(notes), verdict(field, pairs))
 
 
 def _scores(field: Field, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) -> Section:
-    """Tasks down, contenders and published columns across."""
+    """Build the table of scores: tasks down, contenders and published columns across."""
     by_place = {(row.task, row.contender): row for row in rows}
     cells, bold = [], set()
     for i, task in enumerate(field.tasks):
@@ -107,7 +111,7 @@ def _score(row: ComparisonRow) -> str:
 
 def _points(field: Field) -> Section:
     rows = tuple((name, f"{number(mean)}{in_brackets(ci)}") for name, (mean, ci) in aggregates(field).items())
-    return Section("Over all tasks", ("contender", "mean in points [95% interval, stratified by task]"), rows)
+    return Section("Over all tasks", ("contender", "mean normalised score [95% interval, stratified by task]"), rows)
 
 
 def _details(rows: Sequence[ComparisonRow]) -> Section:
@@ -127,7 +131,7 @@ def _details(rows: Sequence[ComparisonRow]) -> Section:
         )
         for row in rows
     ]
-    return Section("Runs: means of what each cost", header, tuple(lines))
+    return Section("Costs: means over runs", header, tuple(lines))
 
 
 def _count(value: float | None) -> str:
@@ -139,16 +143,16 @@ def _differences(pairs: Sequence[Pair]) -> Section:
         "task",
         "A",
         "B",
-        "B - A [95%]",
-        "P(B > A), ties half",
+        "B - A [95% interval]",
+        "P(B > A), ties count half",
         "p",
         "p, Holm",
         "seeds",
-        "more seeds to settle it",
+        "more seeds needed",
     )
     lines = [
         (
-            pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, points",
+            pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, normalised",
             pair.first,
             pair.second,
             f"{number(pair.gain)}{in_brackets(pair.interval)}",
@@ -156,11 +160,11 @@ def _differences(pairs: Sequence[Pair]) -> Section:
             _p(pair.p),
             _p(pair.corrected),
             str(pair.seeds) if pair.seeds else f"{pair.runs[0]} and {pair.runs[1]}, not paired",
-            "settled" if pair.more == 0 else "no number" if pair.more is None else more_seeds(pair.more),
+            "settled" if pair.more == 0 else "not practical" if pair.more is None else more_seeds(pair.more),
         )
         for pair in pairs
     ]
-    title = "Differences of means, over runs of the same seed; p of permutation tests, corrected after Holm"
+    title = "Differences of means over shared seeds; p-values of permutation tests, Holm-corrected"
     return Section(title, header, tuple(lines))
 
 
@@ -174,11 +178,11 @@ def _p(value: float) -> str:
 def write_report(field: Field, path: Path) -> list[Path]:
     """Write a comparison as .md, .csv, .tex or .html; returns what was written.
 
-    CSV has the runs, one a row, in a second file, NAME-runs.csv, and the pairs in a third, NAME-pairs.csv.
+    CSV writes two more files: NAME-runs.csv with a row for each run, and NAME-pairs.csv with a row for each pair.
 
     Raises:
-        UsageError: another suffix.
-        LogbookError: it cannot be written.
+        UsageError: the suffix is unknown.
+        LogbookError: a file cannot be written.
     """
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
@@ -196,7 +200,7 @@ def write_report(field: Field, path: Path) -> list[Path]:
 
 
 def frame_of(field: Field) -> pd.DataFrame:
-    """A row for each task and contender, published columns included; numbers are not rounded."""
+    """Return a row for each task and contender, published columns included; numbers are not rounded."""
     import pandas as pd
 
     records: list[dict[str, Any]] = []
@@ -213,7 +217,7 @@ def frame_of(field: Field) -> pd.DataFrame:
 
 
 def _run_frame(field: Field) -> pd.DataFrame:
-    """A row for each run: its final score, by seed."""
+    """Return a row for each run: its final score and costs."""
     import pandas as pd
 
     columns = ("seed", "score", "exact", "llm_calls", "tokens", "usd", "seconds")
@@ -240,10 +244,10 @@ def _pair_frame(pairs: Sequence[Pair]) -> pd.DataFrame:
 
 
 def as_markdown(report: Report, *, details: bool = True) -> str:
-    """The report as Markdown; without `details` only scores, differences and the sentence."""
+    """Format the report as Markdown; without `details` only scores, differences and the sentence."""
     parts = []
     for section in report.sections:
-        if not details and section.title.startswith("Runs"):
+        if not details and section.title.startswith("Costs"):
             continue
         lines = [[_markdown(name) for name in section.header], ["---"] * len(section.header)]
         for i, row in enumerate(section.rows):
@@ -280,10 +284,10 @@ def _as_html(report: Report) -> str:
 
 
 def _styled(section: Section, language: str) -> Any:
-    """A section with its texts escaped for a language; bold cells are bold."""
+    """Escape the texts of a section for a language, and make bold cells bold."""
     import pandas as pd
 
-    # Two contenders may be called alike after all that is cut: columns are numbers until the last moment.
+    # Two contenders may have the same name after shortening: columns are numbers until the names are written.
     frame = pd.DataFrame([list(row) for row in section.rows], columns=range(len(section.header)))
     styled = frame.style.hide(axis="index").format(escape=language)
     names = dict(enumerate(section.header))

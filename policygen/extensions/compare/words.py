@@ -1,4 +1,4 @@
-"""A comparison in words: numbers with the digits they deserve, and what is better by how much, in a sentence."""
+"""Numbers and summary sentences of a comparison."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from policygen.extensions.compare.contenders import Field
 from policygen.extensions.plots.statistics import Interval
 
 MOST_SENTENCES = 4
-MOST_GUESSED = 100  # further seeds that are named as a number
+MOST_GUESSED = 100  # estimates above it are given as "more than"
 
 
 def number(value: float) -> str:
-    """A score with as many digits as are worth reading."""
+    """Format a score with at most four significant digits after rounding, thousands separated."""
     size = abs(value)
     digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
     text = f"{value:,.{digits}f}"
@@ -23,12 +23,12 @@ def number(value: float) -> str:
 
 
 def in_brackets(interval: Interval | None) -> str:
-    """An interval as it stands behind a number: ` [12, 50]`; nothing where there is none."""
+    """Format an interval to follow a number: ` [12, 50]`, or nothing for None."""
     return f" [{number(interval[0])}, {number(interval[1])}]" if interval is not None else ""
 
 
 def verdict(field: Field, pairs: Sequence[Pair]) -> str:
-    """What the comparison shows, in a sentence or two."""
+    """Summarise the comparison in a few sentences."""
     sentences = []
     contenders = field.contenders
     if len(contenders) > 1:
@@ -43,7 +43,7 @@ def _alone(field: Field) -> str:
         row = rows[0]
         score = f"{number(row.mean)}{in_brackets(row.mean_interval)}"
         return f"{row.contender} scores {score} on {row.task}; {_seeds(row.runs)}."
-    return f"{len(rows)} results of one contender; give another one to compare it with."
+    return f"{len(rows)} results of one contender; add another contender to compare it with."
 
 
 def _between(field: Field, pairs: Sequence[Pair]) -> str:
@@ -63,8 +63,8 @@ def _between(field: Field, pairs: Sequence[Pair]) -> str:
     duels = [pair if pair.second == best else _turned(pair) for pair in found if best in (pair.first, pair.second)]
     surely = [pair.first for pair in duels if pair.corrected <= SURE and pair.gain > 0]
     open_ones = [pair for pair in duels if pair.first not in surely]
-    words = f"{best} is highest of {len(duels) + 1} on {_where(duels[0])}"
-    words += f", surely above {' and '.join(surely)}" if surely else ", surely above none of them"
+    words = f"{best} has the highest mean of {len(duels) + 1} on {_where(duels[0])}"
+    words += f", significantly above {' and '.join(surely)}" if surely else ", significantly above none of them"
     words += f"; {_basis(duels[0])}."
     return " ".join([words, *map(_in_words, open_ones[:MOST_SENTENCES])])
 
@@ -85,7 +85,7 @@ def _turned(pair: Pair) -> Pair:
 def _in_words(pair: Pair) -> str:
     if pair.gain < 0:
         pair = _turned(pair)
-    lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' points' if pair.tasks > 1 else ''}"
+    lead = f"{number(pair.gain)}{in_brackets(pair.interval)}{' (normalised)' if pair.tasks > 1 else ''}"
     if pair.gain == 0 and (pair.interval is None or pair.interval == (0.0, 0.0)):
         return f"{pair.first} and {pair.second} are level on {_where(pair)}; {_basis(_turned(pair))}."
     if pair.corrected <= SURE:
@@ -93,9 +93,9 @@ def _in_words(pair: Pair) -> str:
     if pair.more is not None:
         more = f"{more_seeds(pair.more)} more seed{'s' * (pair.more != 1)} each would settle it{_fewest(pair)}"
     elif min(pair.runs) < 2:
-        more = "a single run does not say how much runs differ"
+        more = "a single run does not show how much runs vary"
     else:
-        more = "no number of seeds that one could run would settle it"
+        more = "no practical number of seeds would settle it"
     return (
         f"Whether {pair.second} or {pair.first} is better on {_where(pair)} is open: {pair.second} is ahead by {lead}; "
         f"{_basis(pair)}, {more}."
@@ -103,16 +103,16 @@ def _in_words(pair: Pair) -> str:
 
 
 def more_seeds(count: int) -> str:
-    """A guess at a number of further seeds, no more precise than it is."""
+    """Format an estimated number of further seeds."""
     return f"about {count}" if count <= MOST_GUESSED else f"more than {MOST_GUESSED}"
 
 
 def _fewest(pair: Pair) -> str:
-    """Why a difference whose interval excludes 0 is not settled: so few seeds never do."""
+    """Explain why a difference whose interval excludes 0 is not settled: the test needs more seeds."""
     sure = pair.interval is not None and (pair.interval[0] > 0 or pair.interval[1] < 0)
     if not sure or (pair.seeds or min(pair.runs)) >= pair.fewest:
         return ""
-    return f" ({pair.fewest} seeds are the fewest with which this test can settle)"
+    return f" (this test needs at least {pair.fewest} seeds)"
 
 
 def _where(pair: Pair) -> str:
@@ -122,7 +122,7 @@ def _where(pair: Pair) -> str:
 def _basis(pair: Pair) -> str:
     if pair.seeds:
         return _seeds(pair.seeds)
-    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # as sentences name them: the better one first
+    return f"{pair.runs[1]} and {pair.runs[0]} runs, not paired"  # in the order of the sentence: the better one first
 
 
 def _seeds(count: int) -> str:
@@ -130,7 +130,7 @@ def _seeds(count: int) -> str:
 
 
 def _against_published(field: Field, contender: str) -> str:
-    """On how many tasks a contender is above the published columns, by test, and on which it is the highest or not."""
+    """Count the tasks on which a contender is above, level with or below the published columns."""
     found = standings(field, contender)
     if not found:
         return ""
@@ -138,11 +138,11 @@ def _against_published(field: Field, contender: str) -> str:
     def those(standing: str) -> list[str]:
         return [task for task, one in found.items() if one == standing]
 
-    words = [f"{contender} is above every published column on {len(those('above'))} of {len(found)} tasks"]
+    words = [f"{contender} is significantly above all published columns on {len(those('above'))} of {len(found)} tasks"]
     for standing, said in (
-        ("highest", "highest, though no test says so, on"),
-        ("level", "level with the best of them on"),
-        ("lower", "lower than the best of them on"),
+        ("highest", "highest, but not significantly, on"),
+        ("level", "level with the best on"),
+        ("lower", "below the best on"),
     ):
         if tasks := those(standing):
             words.append(f"{said} {len(tasks)} ({', '.join(tasks)})")

@@ -1,3 +1,3 @@
-"""A finished policy in another language: C99, plain Python, JSON, LaTeX."""
+"""Export of policies to other languages: C99, plain Python, JSON, LaTeX."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A policy as one file of C99: no allocation, no library but `math.h`, the same decisions as numpy's."""
+"""Export to C99: one file without allocation, no library but `math.h`, the same decisions as numpy."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from policygen.quantities.compiled import slot_of
 
 @dataclass
 class _File:
-    """A C file that is being written."""
+    """A C file under construction."""
 
     program: Program
     writer: Writer
     identifiers: Identifiers
     data: list[str] = field(default_factory=list)  # arrays
-    body: list[str] = field(default_factory=list)  # of the function that acts
+    body: list[str] = field(default_factory=list)  # body of the function that acts
 
 
 def as_c(program: Program) -> str:
-    """One C99 file that compiles by itself; its first comment says what to call."""
+    """Write one C99 file that compiles by itself; its first comment describes its functions."""
     identifiers = Identifiers()
     names = {name: identifiers.new("q", name) for _, name in program.observed}
     names |= {name: identifiers.new("d", name) for name, _ in program.definitions}
@@ -62,7 +62,7 @@ def _function(file: _File) -> Iterator[str]:
     yield "{"
     yield from file.body
     words = Counter(re.findall(r"\w+", "\n".join(file.body)))
-    unused = [name for name in file.writer.names.values() if words[name] == 1]  # weighed with 0, or never told apart
+    unused = [name for name in file.writer.names.values() if words[name] == 1]  # declared but never read
     yield from (f"    (void){name};" for name in (unused if words["observation"] else ["observation"]))
     if file.program.policy.task.action_space == "discrete":
         yield "    return action;"
@@ -95,8 +95,8 @@ def _heading(file: _File) -> Iterator[str]:
         rows = [(str(i), a.name, action_words(program, i)) for i, a in enumerate(task.actuators)]
         words += ["Action:", *(f"  {line}" for line in in_columns(rows))]
     if program.policy.remembers:
-        words += ["Memory: one for each system that is controlled, reset when it starts anew."]
-    words += ["", "C99. Do not compile with -ffast-math: values that are no numbers are told apart. The policy itself:"]
+        words += ["Memory: one for each controlled system; reset it at every start."]
+    words += ["", "C99. Do not compile with -ffast-math: NaN must be detectable. The policy itself:"]
     for line in [*words, "", *text_lines(program)]:
         yield f" * {remark(line)}".rstrip()
     yield " */"
@@ -124,7 +124,7 @@ def _declarations(file: _File, fields: dict[str, str]) -> Iterator[str]:
 
 
 def _read(file: _File) -> None:
-    """Observations and definitions as local variables."""
+    """Write observations and definitions as local variables."""
     program, writer = file.program, file.writer
     for index, name in program.observed:
         o = program.policy.task.observations[index]
@@ -207,7 +207,7 @@ def _look_up(file: _File, policy: TablePolicy) -> None:
 
 
 def _bin(file: _File, i: int) -> str:
-    """The bin of dimension i, as an expression; its edges become data."""
+    """Write the bin of dimension i as an expression; its edges become data."""
     policy = file.program.policy
     assert isinstance(policy, TablePolicy)
     dimension = policy.grid.dimensions[i]
@@ -246,7 +246,7 @@ def _first_row(file: _File, cells: Cells, bins: Sequence[str]) -> None:
     assert isinstance(policy, TablePolicy)
     many, widest = len(bins), max(policy.grid.shape)
     kind = "unsigned char" if widest <= 256 else "unsigned short" if widest <= 65_536 else "unsigned long"
-    file.data.append("/* First and last bin of each quantity, row by row; the first row that fits counts. */")
+    file.data.append("/* First and last bin of each quantity, row by row; the first matching row decides. */")
     rows = [f"{{{', '.join(map(str, row))}}}" for row, _ in cells.rows]
     file.data += _array(f"static const {kind} pg_rows[{len(rows)}][{2 * many}]", rows)
     kind = "unsigned char" if cells.bits <= 8 else "unsigned short" if cells.bits == 16 else "unsigned long"
@@ -273,7 +273,7 @@ def _array(head: str, items: Iterable[str]) -> list[str]:
 
 
 def _single(value: float) -> str:
-    """A float constant."""
+    """Format a float constant."""
     text = str(np.float32(value))
     if "inf" in text:
         return text.replace("inf", "INFINITY")

@@ -1,4 +1,4 @@
-"""What C99 has of the policy language, and small functions for what it lacks."""
+"""C99 equivalents of the policy language, and small functions for missing operations."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ static double pg_mod(double a, double b)
 {
     return x * x;
 }""",
-    "pg_prev": """/* What is remembered, or the start where nothing is yet (NAN). */
+    "pg_prev": """/* The remembered value, or the start if there is none yet (NAN). */
 static double pg_prev(double before, double start)
 {
     return before != before ? start : before;
 }""",
-    "pg_finite": f"""/* What is no number counts as 0, what is infinite as a million. */
+    "pg_finite": f"""/* NaN counts as 0, infinity as a million. */
 static double pg_finite(double x)
 {{
     return x != x ? 0.0 : isfinite(x) ? x : x > 0.0 ? {INFINITE!r} : {-INFINITE!r};
 }}""",
-    "pg_bin": """/* The number of edges at or below x; all of them where x is no number. */
+    "pg_bin": """/* The number of edges at or below x; all of them if x is NaN. */
 static unsigned long pg_bin(double x, const float *edges, unsigned long count)
 {
     unsigned long first = 0, last = count;
@@ -58,7 +58,7 @@ static unsigned long pg_bin(double x, const float *edges, unsigned long count)
     }
     return first;
 }""",
-    "pg_whole": """/* The nearest of the whole numbers 0 to last; last where x is no number. */
+    "pg_whole": """/* The nearest of the whole numbers 0 to last; last if x is NaN. */
 static unsigned long pg_whole(double x, unsigned long last)
 {
     if (x < 0.5)

@@ -1,4 +1,4 @@
-"""Expressions in another language: syntax trees -> text that computes what numpy does, NaN and infinities included."""
+"""Expressions in other languages: syntax trees become text with numpy's results, NaN and infinities included."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.tree import Call, Name, Node, Number, Previous
 
-SUM, PRODUCT, SIGN, WHOLE = 5, 6, 7, 9  # how closely a text binds
+SUM, PRODUCT, SIGN, WHOLE = 5, 6, 7, 9  # precedence of a text
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _TESTS = (*_COMPARISONS, "and", "or", "not")
 
 
 @dataclass(frozen=True)
 class Language:
-    """How a language writes what it has in common with others.
+    """Templates of a language for operations that many languages share.
 
     Attributes:
         both, either, no: `and`, `or` and `not` of tests.
         number_of_test: a test as the number 1 or 0.
-        choice: of a test and two values.
-        functions: operations by their names, each as a text with a place for every argument, which stands alone there;
-            the divisor of a quotient is part of a sum.
-        folded: operations of two arguments that take more of them one after the other.
-        helpers: definitions by the names that texts above mention.
+        choice: a conditional expression of a test and two values.
+        functions: templates of operations by name, with a placeholder for each argument; arguments need no parentheses
+            there, and the divisor of a quotient stands in a sum.
+        folded: operations of two arguments that are nested for more arguments.
+        helpers: definitions, by the names used in the templates above.
     """
 
     both: str
@@ -39,31 +39,31 @@ class Language:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes expressions; `names` has the text for every quantity, and for `prev(NAME)` that of its memory."""
+    """Writes expressions; `names` has the text of every quantity, and of the memory behind each `prev(NAME)`."""
 
     language: Language
     names: Mapping[str, str]
     used: set[str] = field(default_factory=set)
 
     def write(self, node: Node, at_least: int = SUM) -> str:
-        """The value of an expression, in parentheses if it binds less closely than `at_least`."""
+        """Write the value of an expression, in parentheses if its precedence is below `at_least`."""
         text, level = self._value(node)
         return text if level >= at_least else f"({text})"
 
     def call(self, function: str, *arguments: str) -> str:
-        """A function of the language, applied to texts that stand alone."""
+        """Write a call of a function of the language; the arguments need no parentheses."""
         if function in self.language.folded and len(arguments) > 2:
             first, *rest = arguments[:-1]
             return self.call(function, self.call(function, first, *rest), arguments[-1])
         return self.helped(self.language.functions[function].format(*arguments))
 
     def helped(self, text: str) -> str:
-        """The text; the helpers it mentions are noted."""
+        """Return the text, and note the helpers in it."""
         self.used.update(name for name in self.language.helpers if f"{name}(" in text)
         return text
 
     def definitions(self) -> list[str]:
-        """The helpers that were needed, those first that others need."""
+        """Return the definitions of all noted helpers, in order of dependence."""
         waiting, needed = list(self.used), set(self.used)
         while waiting:
             source = self.language.helpers[waiting.pop()]
@@ -104,7 +104,7 @@ class Writer:
         raise AssertionError(node)
 
     def _test(self, node: Node) -> str:
-        """Whether an expression is not 0; NaN is not."""
+        """Write a test that an expression is not 0; NaN passes."""
         match node:
             case Call("and" | "or" as function, (left, right)):
                 join = self.language.both if function == "and" else self.language.either
@@ -116,25 +116,25 @@ class Writer:
         return f"{self.write(node)} != 0.0"
 
     def _alone(self, node: Node, inside: str) -> str:
-        """A test as a part of another one, which `inside` says where it is the same and comes first."""
+        """Write a test as part of another one, in parentheses if its operator is not `inside`."""
         joined = isinstance(node, Call) and node.function in {"and", "or"} - {inside}
         return f"({self._test(node)})" if joined else self._test(node)
 
 
 def _bare(node: Node) -> Node:
-    """The node without `fixed`."""
+    """Return the node without `fixed`."""
     while isinstance(node, Call) and node.function == "fixed":
         (node,) = node.arguments
     return node
 
 
 def number(value: float) -> str:
-    """A double in C and in Python: the shortest text that reads back as the same."""
+    """Format a double for C and Python: the shortest text that reads back as the same number."""
     return repr(float(value))
 
 
 def weighted_sum(weights: Sequence[tuple[float, str]], constant: float) -> str:
-    """`-10.0 * a + b - 0.5`, added up from the left."""
+    """Write a weighted sum, `-10.0 * a + b - 0.5`, added from the left."""
     parts = [(weight, name if abs(weight) == 1 else f"{number(abs(weight))} * {name}") for weight, name in weights]
     parts += [(constant, number(abs(constant)))] if constant != 0 or not parts else []
     text = ""

@@ -1,4 +1,4 @@
-"""The languages that a policy is written in."""
+"""The export formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from policygen.policies.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A language: how files in it end, and what writes them."""
+    """An export format: file suffix and writer."""
 
     suffix: str
     write: Callable[[Program], str]
@@ -31,11 +31,11 @@ FORMATS = {
 
 
 def exported(policy: Policy, to: str) -> str:
-    """The policy in the language `to`, one of `FORMATS`.
+    """Write the policy in the format `to`, one of `FORMATS`.
 
     Raises:
-        UsageError: there is no such language.
-        PolicyError: this kind of policy cannot be written in another one.
+        UsageError: the format is unknown.
+        PolicyError: this kind of policy cannot be exported.
     """
     if to not in FORMATS:
         raise UsageError(f"a policy can be exported to {', '.join(FORMATS)}, not to `{to}`")

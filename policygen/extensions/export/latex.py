@@ -1,4 +1,4 @@
-"""A policy for a paper: definitions and equations in `align*`, a table with intervals for its bins."""
+"""Export to LaTeX: definitions and equations in `align*`, tables with intervals as bins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from policygen.quantities.text import format_number
 from policygen.quantities.tree import Call, Name, Node, Number, Previous
 
 MOST_ROWS_ON_A_PAGE = 40
-_LINE = 100  # characters of source that a line of an equation has at most, if its sums allow it
+_LINE = 100  # most source characters per line of an equation, if its sums can be split
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "^": r"\textasciicircum{}",
@@ -31,7 +31,7 @@ _FUNCTIONS |= {"atan": r"\arctan", "min": r"\min", "max": r"\max", "sign": r"\op
 
 
 def as_latex(program: Program) -> str:
-    """A piece of LaTeX to `\\input`, with `amsmath`, `booktabs` and `longtable`."""
+    """Write LaTeX code to `\\input`; it needs `amsmath`, `booktabs` and `longtable`."""
     return "\n".join(_lines(program)) + "\n"
 
 
@@ -61,7 +61,7 @@ def _equations(policy: LinearPolicy) -> Iterator[str]:
     if limits:
         yield f"Outputs are clipped: {', '.join(limits)}."
     if any(a.is_choice for a in policy.task.actuators):
-        yield "The choice with the highest score is taken, the first of equals."
+        yield "The choice with the highest score is taken; ties go to the first."
 
 
 def _aligned(equations: Sequence[tuple[str, Node]]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _aligned(equations: Sequence[tuple[str, Node]]) -> Iterator[str]:
 
 
 def _summands(node: Node) -> list[str]:
-    """A sum as parts that may stand on lines of their own."""
+    """Split a sum into parts that can stand on separate lines."""
     match node:
         case Call("+" | "-" as sign, (left, right)):
             return [*_summands(left), f" {sign} {_write(right, PRODUCT)}"]
@@ -104,11 +104,11 @@ def _table(policy: TablePolicy) -> Iterator[str]:
     yield r"\bottomrule"
     yield f"\\end{{{kind}}}"
     yield ""
-    yield "The first row that fits decides."
+    yield "The first matching row decides."
 
 
 def _bins(dimension: Dimension, bins: Sequence[int]) -> str:
-    """The values of some bins: intervals, or whole numbers."""
+    """Write the values of some bins: intervals, or whole numbers."""
     if len(bins) == dimension.bins:
         return "any"
     runs: list[list[int]] = []
@@ -131,7 +131,7 @@ def _interval(dimension: Dimension, first: int, last: int) -> str:
 
 
 def _starts(nodes: Sequence[Node]) -> dict[str, Node]:
-    """What is remembered, and what it is at first."""
+    """Return the remembered quantities and their values at the first step."""
     found: dict[str, Node] = {}
     for node in nodes:
         match node:
@@ -212,10 +212,10 @@ def _name(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """`text` in ASCII, with everything that LaTeX would obey escaped."""
+    """Convert `text` to ASCII, with LaTeX's special characters escaped."""
     return escaped(plain_ascii(text))
 
 
 def escaped(text: str) -> str:
-    """`text` with everything that LaTeX would obey escaped."""
+    """Escape LaTeX's special characters in `text`."""
     return re.sub(r"[\\^~<>{}$&#_%]", lambda found: _SPECIAL[found[0]], text)

@@ -1,4 +1,4 @@
-"""A policy as JSON that any language can carry out: trees instead of text, edges as they are compared."""
+"""Export to JSON for any language: trees instead of text, edges as exact numbers."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from policygen.quantities.tree import Call, Name, Node, Number, Previous
 FORMAT = "policygen-portable/1"
 _RULES = (
     "A step: take the observation; compute the definitions in order; decide; remember.",
-    "A tree is a number, the name of a quantity, or a list: an operation and its arguments. `prev` NAME START is what "
-    "NAME was at the step before, at the first step START.",
-    f"A definition, a term and an output that is NaN counts as 0, one that is infinite as {INFINITE:g} with its sign.",
+    "A tree is a number, the name of a quantity, or a list of an operation and its arguments. `prev` NAME START is the "
+    "value of NAME at the previous step; at the first step it is START.",
+    f"For a definition, a term or an output, NaN counts as 0, and an infinite value as {INFINITE:g} with its sign.",
     "Tests are 1 or 0; NaN counts as true. mod has the divisor's sign; min and max of NaN are NaN; there is no -0.",
     "A bin is the number of edges at or below a value, all of them for NaN. Cells are numbered with the last dimension "
     "the fastest; `codes` gives runs of cells: how many, and the index in `actions`.",
-    "An output of a choice is a score: the first label with the highest one is taken. Numbers are clipped to limits, "
-    "and where `whole` rounded to the nearest whole number, a half to the even one.",
+    "An output of a choice is a score: the first label with the highest score is taken. Numbers are clipped to limits; "
+    "if `whole`, they are rounded to the nearest whole number, a half to the even one.",
 )
 
 
 def as_json(program: Program) -> str:
-    """The policy as one JSON object that says itself how to read it."""
+    """Write the policy as one JSON object that explains its own format."""
     lines = [f"{json.dumps(key)}: {_spread(value)}" for key, value in record_of(program).items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _spread(value: Any) -> str:
-    """A list of lists or objects on a line each, anything else on one."""
+    """Format a list of lists or objects with one item per line, other values on one line."""
     if not isinstance(value, list) or all(isinstance(item, int | float) for item in value):
         return json.dumps(value)
     return "[" + ",".join(f"\n  {json.dumps(item)}" for item in value) + "]"
 
 
 def record_of(program: Program) -> dict[str, Any]:
-    """What `as_json` writes."""
+    """Build the object that `as_json` writes."""
     policy, task = program.policy, program.policy.task
     return {
         "format": FORMAT,
@@ -109,7 +109,7 @@ def _limit(value: float) -> float | None:
 
 
 def tree(node: Node) -> Any:
-    """An expression as nested lists."""
+    """Convert an expression to nested lists."""
     match node:
         case Number(value):
             return value

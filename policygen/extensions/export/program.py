@@ -1,4 +1,4 @@
-"""What a policy computes at a step, in order, for whoever writes it in another language."""
+"""The steps of a policy, in order, for export to other languages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from policygen.quantities.tree import Name, Node, names_in
 from policygen.tasks.spaces import slug
 from policygen.tasks.task import output_names
 
-MOST_ROWS = 200  # of a table that are repeated in a comment
-MANY_EDGES = 4  # bins of whole numbers are counted out beyond it instead of listed
+MOST_ROWS = 200  # of a table repeated in a comment
+MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What is remembered after a step: the quantity `name`, or else what the decision said.
+    """A value remembered after a step: the quantity `name`, or part `actuator` of the action.
 
-    `actuator` is the index of the part of the action, `label` what it must be for 1 (anything else is 0); with None it
-    is that part itself.
+    If `label` is given, the value is 1 for an action equal to it, and 0 for any other.
     """
 
     name: str
@@ -48,24 +47,24 @@ class Program:
 
     @property
     def name(self) -> str:
-        """A name for files and functions: a few letters, digits and underscores."""
+        """A short name for files and functions, of letters, digits and underscores."""
         return slug(plain_ascii(self.policy.task.name))[:24].strip("_")
 
     @property
     def definitions(self) -> Lets:
-        """The features that are computed, the task's own too, each after what it reads."""
+        """The computed features, including the task's, each after those that it reads."""
         return self.policy.reader.needed
 
     @cached_property
     def observed(self) -> tuple[tuple[int, str], ...]:
-        """Index and name of the observations that are read."""
+        """Index and name of the used observations."""
         read = self.policy.names_read().union(*(names_in(node) for _, node in self.definitions), self.policy.remembers)
         names = self.policy.task.observation_names
         return tuple((i, name) for i, name in enumerate(names) if name in read and names.index(name) == i)
 
     @cached_property
     def recollections(self) -> tuple[Recollection, ...]:
-        """What is remembered, in the order of the memory."""
+        """The remembered values, in the order of the memory."""
         return tuple(map(self._recollection, self.policy.remembers))
 
     def _recollection(self, name: str) -> Recollection:
@@ -82,39 +81,39 @@ class Program:
 
     @property
     def choices(self) -> list[tuple[int, int]]:
-        """For every actuator where its scores, or its number, begin and end among the outputs."""
+        """First and last output of every actuator, as a half-open range."""
         ends = np.cumsum([max(1, len(actuator.labels)) for actuator in self.policy.task.actuators]).tolist()
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def program_of(policy: Policy) -> Program:
-    """The steps of a policy.
+    """Return the steps of a policy.
 
     Raises:
-        PolicyError: there is no way to write this kind of policy in another language.
+        PolicyError: this kind of policy cannot be exported.
     """
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be exported; tables and equations can")
     if policy.task.texts:
-        raise PolicyError("what reads texts cannot be exported; `policy.controller()` acts where Python does")
+        raise PolicyError("a policy that reads texts cannot be exported; use `policy.controller()` in Python")
     return Program(policy)
 
 
 def weights_of(policy: LinearPolicy) -> Iterator[tuple[str, list[tuple[float, int]], float]]:
-    """Per output its name, the weights and indices of its terms, and its constant."""
+    """Yield the name of each output, the weights and indices of its terms, and its constant."""
     for (name, _), weights, bias in zip(policy.equations, policy.weights.T.tolist(), policy.bias.tolist(), strict=True):
         yield name, [(weight, i) for i, weight in enumerate(weights) if weight != 0.0], bias
 
 
 def is_finite_already(program: Program, term: Node) -> bool:
-    """Whether a term is a feature, which is a finite number by definition."""
+    """Whether a term is a feature, which is finite by definition."""
     return isinstance(term, Name) and term.name in dict(program.definitions)
 
 
 def terms_of(
     program: Program, writer: Writer, identifiers: Identifiers
 ) -> tuple[dict[int, str], list[tuple[str, str]]]:
-    """The weighed terms of equations as expressions, by index, and name and value of those to be computed before."""
+    """Return the weighted terms as expressions, by index, and names and values of those to compute before."""
     policy = program.policy
     assert isinstance(policy, LinearPolicy)
     terms, computed = dict[int, str](), list[tuple[str, str]]()
@@ -129,7 +128,7 @@ def terms_of(
 
 
 def carried_out(program: Program, writer: Writer, actuator: int, value: str) -> str:
-    """What the environment carries out of a number, in another language; see `policygen.tasks.actions.Limits`."""
+    """Write the clipped and rounded value that the environment gets; see `policygen.tasks.actions.Limits`."""
     low, high, whole = program.policy.task.limits.each[actuator]
     clipped = writer.call("clip", value, number(low), number(high))
     return writer.call("rint", clipped) if whole else clipped
@@ -140,14 +139,14 @@ def carried_out(program: Program, writer: Writer, actuator: int, value: str) -> 
 
 @dataclass(frozen=True)
 class Cells:
-    """A table as compact data: a number of an action for each cell, and the actions.
+    """A table as compact data: for each cell an action code, and the actions.
 
     Attributes:
-        codes: which action each cell has, shape (cells,); for one choice the index of its label.
+        codes: code of each cell's action, shape (cells,); for one choice the index of its label.
         actions: the actions, shape (kinds, actuators), int64 or float32; None for one choice.
-        bits: of a number of an action: 1, 2, 4, 8, 16 or 32.
-        rows: the same as rows of first and last bins per dimension, and the number of the action; the first that fits
-            counts. None where numbers for all cells are smaller, or small enough and faster.
+        bits: of a code: 1, 2, 4, 8, 16 or 32.
+        rows: the same table as rows of first and last bins per dimension and a code; the first matching row decides.
+            None if codes for all cells are smaller, or small enough and faster.
     """
 
     codes: npt.NDArray[np.int64]
@@ -157,7 +156,7 @@ class Cells:
 
     @property
     def packed(self) -> bytes:
-        """The numbers of all cells, the first in the lowest bits; in little-endian order from 16 bits on."""
+        """The codes of all cells, the first in the lowest bits; from 16 bits on in little-endian order."""
         if self.bits >= 8:
             return self.codes.astype(f"<u{self.bits // 8}").tobytes()
         each = 8 // self.bits
@@ -165,12 +164,12 @@ class Cells:
         return bytes((padded << (np.arange(each) * self.bits)).sum(axis=1).astype(np.uint8))
 
 
-SMALL = 1_024  # bytes that a table of all cells may have where rows would be smaller: it is read at once
-MOST_EXPORTED_ROWS = 5_000  # more of them would take too long to go through
+SMALL = 1_024  # bytes up to which codes for all cells are preferred to smaller rows: they are faster
+MOST_EXPORTED_ROWS = 5_000  # more rows would be too slow
 
 
 def cells_of(policy: TablePolicy) -> Cells:
-    """The data of a table."""
+    """Return the data of a table."""
     actions = None
     if policy.task.action_space == "discrete":
         codes, kinds = policy.actions.astype(np.int64), len(policy.task.actuators[0].labels)
@@ -190,12 +189,12 @@ def cells_of(policy: TablePolicy) -> Cells:
 
 
 def _rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[tuple[tuple[int, ...], int]]:
-    """The rules as boxes of first and last bins; a set of bins that is no range takes several."""
+    """Convert the rules to boxes of first and last bins; a set of bins with gaps takes several boxes."""
     kinds, first = np.unique(policy.dense[0], axis=0, return_index=True)
     numbers = dict(zip(map(tuple, kinds.tolist()), codes[first].tolist(), strict=True))
     rows: list[tuple[tuple[int, ...], int]] = []
     for rule in policy.rules:
-        if rule.action not in numbers:  # decides no cell
+        if rule.action not in numbers:  # the rule decides no cell
             continue
         for box in itertools.product(*map(_runs, rule.bins)):
             rows.append((tuple(itertools.chain.from_iterable(box)), numbers[rule.action]))
@@ -218,7 +217,7 @@ def _runs(bins: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def observation_rows(program: Program) -> list[tuple[str, ...]]:
-    """Index, name, unit and limits of every observation."""
+    """Return index, name, unit and limits of every observation."""
     return [
         (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}")
         for i, o in enumerate(program.policy.task.observations)
@@ -226,7 +225,7 @@ def observation_rows(program: Program) -> list[tuple[str, ...]]:
 
 
 def action_words(program: Program, index: int) -> str:
-    """What the values of an actuator mean."""
+    """Describe the values of an actuator."""
     actuator = program.policy.task.actuators[index]
     if actuator.is_choice:
         return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
@@ -237,7 +236,7 @@ def action_words(program: Program, index: int) -> str:
 
 
 def text_lines(program: Program) -> list[str]:
-    """The policy's own text, cut where a table is long."""
+    """Return the policy's own text, shortened for a long table."""
     lines = program.policy.to_text(whole=True).splitlines()
     if len(lines) > MOST_ROWS:
         return [*lines[:MOST_ROWS], f"... and {len(lines) - MOST_ROWS} more rows"]

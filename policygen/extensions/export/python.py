@@ -1,4 +1,4 @@
-"""A policy as one file of plain Python: no numpy, nothing but the standard library, the same decisions."""
+"""Export to plain Python: one file, standard library only, the same decisions as numpy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from policygen.quantities.compiled import INFINITE, slot_of
 
 _HELPERS = {
     "_safe": '''def _safe(function, x, above=math.nan):
-    """NaN where a function has no value, `above` where it is too large."""
+    """NaN where a function is undefined, `above` where its result is too large."""
     try:
         return function(x)
     except ValueError:
@@ -59,19 +59,19 @@ _HELPERS = {
     "_most": """def _most(*values):
     return math.nan if any(value != value for value in values) else max(values)""",
     "_prev": '''def _prev(before, start):
-    """What is remembered, or the start where nothing is yet."""
+    """The remembered value, or the start if there is none yet."""
     return start if before != before else before''',
     "_finite": f'''def _finite(x):
-    """What is no number counts as 0, what is infinite as a million."""
+    """NaN counts as 0, infinity as a million."""
     return x if math.isfinite(x) else 0.0 if x != x else math.copysign({INFINITE!r}, x)''',
     "_single": '''def _single(x):
-    """To single precision, which actions have."""
+    """Round to single precision, as actions are."""
     try:
         return struct.unpack("<f", struct.pack("<f", x))[0]
     except OverflowError:
         return math.copysign(math.inf, x)''',
     "_whole": '''def _whole(x, last):
-    """The nearest of the whole numbers 0 to last; last where x is no number."""
+    """The nearest of the whole numbers 0 to last; last if x is NaN."""
     return 0 if x < 0.5 else int(x + 0.5) if x < last - 0.5 else last''',
 }
 
@@ -109,17 +109,17 @@ PYTHON = Language(
 
 @dataclass
 class _File:
-    """A Python file that is being written."""
+    """A Python file under construction."""
 
     program: Program
     writer: Writer
     identifiers: Identifiers
     data: list[str] = field(default_factory=list)
-    body: list[str] = field(default_factory=list)  # of the function that acts
+    body: list[str] = field(default_factory=list)  # body of the function that acts
 
 
 def as_python(program: Program) -> str:
-    """One Python file with a function `act`; its first comment says how to call it."""
+    """Write one Python file with a function `act`; its first comment says how to call it."""
     identifiers = Identifiers()
     names = {name: identifiers.new("q", name) for _, name in program.observed}
     names |= {name: identifiers.new("d", name) for name, _ in program.definitions}
@@ -233,7 +233,7 @@ def _look_up(file: _File, policy: TablePolicy) -> None:
     bins = [_bin(file, policy, i) for i in range(len(policy.grid.dimensions))]
     if cells.rows is not None:
         file.data.append(
-            "# First and last bin of each quantity, and the action, row by row; the first row that fits counts."
+            "# First and last bin of each quantity, and the action, row by row; the first matching row decides."
         )
         file.data += _listed("_ROWS", [repr((_pairs(row), code)) for row, code in cells.rows])
         file.body += [f"    bins = ({', '.join(bins)},)", "    for row, code in _ROWS:"]

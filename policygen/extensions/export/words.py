@@ -1,7 +1,7 @@
-"""Names and remarks that are safe in another language, whatever a task calls its quantities.
+"""Identifiers and comments that are safe in other languages, whatever a task names its quantities.
 
-A task may be a stranger's: what it says ends up in identifiers of letters, digits and underscores behind a prefix, or
-in comments that it cannot close and that are one line long.
+A task may be untrusted. Its words only appear in identifiers of letters, digits and underscores behind a prefix, or in
+one-line comments that they cannot close.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-MOST_CHARACTERS = 50  # of an identifier without its prefix; C99 tells 63 apart
+MOST_CHARACTERS = 50  # of an identifier without prefix; C99 distinguishes 63
 _SPELLED = str.maketrans({"°": "deg", "µ": "u", "μ": "u", "Ω": "ohm", "−": "-", "–": "-", "×": "*", "·": "*"})
 
 
 class Identifiers:
-    """Hands out identifiers, each once."""
+    """Creates unique identifiers."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def new(self, prefix: str, name: str) -> str:
-        """`PREFIX_NAME`, with underscores for what no identifier may have, and a number if that is taken."""
+        """Return `PREFIX_NAME` with forbidden characters replaced by underscores, and with a number if it is taken."""
         wanted = f"{prefix}_{re.sub('[^A-Za-z0-9_]', '_', name)[:MOST_CHARACTERS]}"
         found, count = wanted, 1
         while found in self._taken:
@@ -32,22 +32,22 @@ class Identifiers:
 
 
 def plain_ascii(text: str) -> str:
-    """`text` on one line of printable ASCII: `m/s²` is `m/s2`, what has no spelling is `_`."""
+    """Convert `text` to one line of printable ASCII: `m/s²` becomes `m/s2`, other characters `_`."""
     spelled = unicodedata.normalize("NFKD", text.translate(_SPELLED))
     spelled = "".join(c for c in spelled if not unicodedata.combining(c))
     return re.sub(r"[^ -~]", "_", re.sub(r"\s", " ", spelled))
 
 
 def remark(text: str) -> str:
-    """`text` as a part of a comment in C or Python, which it can neither end nor continue on another line."""
+    """Make `text` safe inside a comment of C or Python: it can neither close nor continue it."""
     quiet = plain_ascii(text).replace("\\", "_")
-    # The pieces of a comment's ends are set apart, and no trigraph is left.
+    # Characters that could close a comment are separated, and trigraphs removed.
     quiet = re.sub(r"\?+", "?", quiet)
     return re.sub(r"\*(?=/)|/(?=\*)", lambda found: found[0] + " ", quiet)
 
 
 def wrapped(text: str, indent: str, further: str = "    ", width: int = 110) -> Iterator[str]:
-    """A statement on lines of about `width` characters, broken at spaces, the later ones indented further."""
+    """Wrap a statement at spaces into lines of about `width` characters; later lines are indented further."""
     line = indent
     for word in text.split(" "):
         if len(line) + len(word) > width and line.strip():
@@ -58,7 +58,7 @@ def wrapped(text: str, indent: str, further: str = "    ", width: int = 110) -> 
 
 
 def in_columns(rows: Iterable[Iterable[str]]) -> list[str]:
-    """Rows of words, set one below the other."""
+    """Align rows of words in columns."""
     listed = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
     return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in listed]

@@ -1,4 +1,4 @@
-"""Why a policy did what it did at a step: the row of a table that fitted, or the terms of a linear policy, in words."""
+"""Explanations of a policy's actions: the matching row of a table, or the terms of a linear policy, in words."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CONSTANT = "constant"
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One condition of a row that holds, one term, or one output of several.
+    """A condition of a matching row, a term, or one output of several.
 
     Attributes:
-        text: what it is: `angle = 0.031`.
-        value: what it amounts to: `below 0.05`, `+1.2`.
-        share: of the largest such amount in the episode, -1 to 1; None where there is no amount.
+        text: the quantity or term: `angle = 0.031`.
+        value: its range or amount: `below 0.05`, `+1.2`.
+        share: the amount relative to the largest of the episode, -1 to 1; None if there is no amount.
     """
 
     text: str
@@ -40,7 +40,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy did at a step, and what decided it, the weightiest first."""
+    """The action at a step, and the reasons for it, the most important first."""
 
     action: str
     because: str
@@ -48,15 +48,15 @@ class Decision:
 
 
 Explain = Callable[[npt.NDArray[Any], Any], Decision]
-# What explains the action for one row of quantities, and the most reasons it gives.
+# Explains the action for one row of quantities, with at most so many reasons.
 _Explainer = tuple[Callable[[list[float], Any], Decision], int]
 
 
 class Explainer:
-    """Explains the steps of one episode, every one in its turn: a policy that remembers is told what it remembered.
+    """Explains the steps of one episode, in order, so that it can follow the memory of a policy.
 
     Attributes:
-        most: the most reasons that a decision has.
+        most: the largest number of reasons per decision.
     """
 
     def __init__(self, policy: Policy, episode: Trajectory) -> None:
@@ -65,14 +65,14 @@ class Explainer:
         self._explain, self.most = _EXPLAINERS.get(policy.kind, _unexplained)(policy, episode)
 
     def step(self, observation: npt.NDArray[Any], action: Any, *, wanted: bool = True) -> Decision | None:
-        """What decided on `action` after an observation of shape (d,); None where nobody wants to know."""
+        """Explain `action` after an observation of shape (d,); None unless `wanted`."""
         quantities = self._reader.completed(observation.tolist() + self._memory)
         self._memory = self._reader.recollect_one(quantities, action)
         return self._explain(quantities, action) if wanted else None
 
 
 def action_words(policy: Policy, action: Any) -> str:
-    """An action in the task's words: `left`, or `shoulder 0.52, elbow off`."""
+    """Return an action in the task's words: `left`, or `shoulder 0.52, elbow off`."""
     actuators, values = policy.task.actuators, np.atleast_1d(action).tolist()
     words = [_in_words(actuator, value) for actuator, value in zip(actuators, values, strict=True)]
     if len(words) == 1:
@@ -95,7 +95,7 @@ def _unexplained(policy: Policy, episode: Trajectory) -> _Explainer:
 
 
 def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
-    rows: dict[int, int] = {}  # of cells met so far
+    rows: dict[int, int] = {}  # row numbers of cells met so far
 
     def explain(quantities: list[float], action: Any) -> Decision:
         cell = policy.reader.cell_of(quantities)
@@ -129,12 +129,12 @@ def _cut(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
 
 
 def _span_if_wider(dimension: Dimension, bins: Sequence[int]) -> str:
-    """Nothing where the value itself is all that the bins hold."""
+    """Return the span of some bins, or nothing if they hold only the value itself."""
     return "" if dimension.counts_integers and len(bins) == 1 else span(dimension, bins)
 
 
 def span(dimension: Dimension, bins: Sequence[int]) -> str:
-    """The values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2, 5`."""
+    """Return the values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2, 5`."""
     low, high, edges = bins[0], bins[-1], [format_number(edge) for edge in dimension.edges]
     if dimension.counts_integers or len(bins) < high - low + 1:
         words = bins_text(bins, dimension.bins)
@@ -148,7 +148,7 @@ def span(dimension: Dimension, bins: Sequence[int]) -> str:
 
 
 def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
-    """The contributions to a single decision; of several decisions each with what weighed most in it."""
+    """Explain a single decision by its contributions, several decisions each by its largest contributions."""
     names = [*map(to_text, policy.terms), CONSTANT]
     weights = np.vstack([policy.weights, policy.bias])
     played = _values(policy, policy.reader.along(episode.observations[:-1], episode.actions))
@@ -157,7 +157,7 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
         return lambda quantities, action: _several(policy, names, weights, quantities, action), min(
             len(policy.task.actuators), MOST_REASONS + 2
         )
-    # What weighs most is seldom the same from step to step: the same terms, in one order, are shown throughout.
+    # The largest contributions change from step to step: show the same terms in the same order throughout.
     size = np.abs(played).mean(axis=1) * (np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0]))
     shown = [i for i in np.argsort(-size, kind="stable")[:MOST_REASONS].tolist() if size[i] > 0]
     most = np.abs(played).max(axis=1) * (np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0]))
@@ -178,7 +178,7 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
 
 
 def _values(policy: LinearPolicy, quantities: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-    """The terms, and 1 for the constant, of n rows of quantities: shape (terms + 1, n)."""
+    """Return the terms, and 1 for the constant, of n rows of quantities: shape (terms + 1, n)."""
     values = policy.term_columns(quantities)
     return np.vstack([values, np.ones((1, values.shape[1]))])
 
@@ -186,7 +186,7 @@ def _values(policy: LinearPolicy, quantities: Sequence[npt.NDArray[Any]]) -> npt
 def _weighed(
     policy: LinearPolicy, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], action: Any
 ) -> tuple[npt.NDArray[np.float64], str]:
-    """What the terms are weighed with, and what comes of it: of a choice, its lead over the next best."""
+    """Return the weights of the terms and the result; for a choice, the weights of its lead over the runner-up."""
     outputs = values @ weights
     [actuator] = policy.task.actuators
     if not actuator.is_choice:
@@ -235,9 +235,7 @@ def _several(
         reasons.append(Reason(f"{actuator.name}: {said}", _in_words(actuator, did), share))
     most_shown = MOST_REASONS + 2
     more = (Reason(f"and {len(reasons) - most_shown + 1} more", ""),) if len(reasons) > most_shown else ()
-    return Decision(
-        "", "each output, and the two terms that weigh most in it", (*reasons[: most_shown - len(more)], *more)
-    )
+    return Decision("", "each output with its two largest terms", (*reasons[: most_shown - len(more)], *more))
 
 
 _EXPLAINERS: dict[str, Callable[[Any, Trajectory], _Explainer]] = {"table": _table, "linear": _linear}

@@ -1,4 +1,4 @@
-"""Films of a policy at work, as GIF, MP4 or PNG: the very episodes that a score consists of."""
+"""Films of a policy's scored episodes, as GIF, MP4 or PNG."""
 
 from __future__ import annotations
 
@@ -31,29 +31,28 @@ if TYPE_CHECKING:
 
 Which = Literal["best", "worst", "median"]
 FORMATS = ("gif", "mp4")
-TO_CHOOSE_FROM = 20  # episodes
-_BAND = 12  # pixels of each colour that a palette must have
+TO_CHOOSE_FROM = 20  # episodes played to choose one from
+_BAND = 12  # pixels of each bar colour in the image that yields the palette
 
 
 def takes(policy: Policy, *, episodes: int | None = None, seed: int = 0, which: Which | None = None) -> list[Take]:
-    """Episodes to film: the first that `policygen eval` with that seed plays, or one chosen among them.
+    """Play episodes to film: the first that `policygen eval` plays with that seed, or one chosen among them.
 
     Args:
-        episodes: how many are played; 1, or 20 to choose from.
-        seed: chooses the episodes, as for `policygen.score`.
-        which: film only the one with the highest, lowest or middle return (of equals the first).
+        episodes: number of episodes played; by default 1, or 20 to choose from.
+        seed: sets the episodes, as for `policygen.score`.
+        which: film only the episode with the highest, lowest or middle return (the first of equals).
 
     Raises:
-        UsageError: a number out of range.
+        UsageError: a number is out of range.
         TaskError, EnvironmentFault: the environment cannot be made, or fails.
     """
     count = episodes if episodes is not None else TO_CHOOSE_FROM if which else 1
     if count < 1 or seed < 0:
-        raise UsageError(f"a film shows at least 1 episode, of a seed from 0 on, not {count} of seed {seed}")
+        raise UsageError(f"a film needs at least 1 episode and a seed of at least 0, not {count} and {seed}")
     if pool_for(policy.task, 1) is not None:
         warnings.warn(
-            "scores of this task are played by EnvPool, which begins episodes otherwise; the film shows episodes of"
-            " Gymnasium",
+            "EnvPool scores this task and starts episodes differently; the film shows episodes of Gymnasium",
             stacklevel=2,
         )
     with Players(policy.task, use_pool=False) as players:
@@ -76,13 +75,13 @@ def _chosen(played: Sequence[Trajectory], which: Which) -> int:
 
 @dataclass(frozen=True)
 class Film:
-    """A film of a policy; a notebook shows it where it is the last line of a cell.
+    """A film of a policy; a notebook shows it if it is the last line of a cell.
 
     Attributes:
         gif: the film as a GIF.
-        returns: undiscounted, of each of its episodes.
-        seeds: that its episodes began with.
-        steps: that its episodes took.
+        returns: undiscounted return of each episode.
+        seeds: seed of each episode.
+        steps: number of steps of each episode.
     """
 
     gif: bytes
@@ -99,11 +98,11 @@ class Film:
         return f'<img alt="{about}" src="data:image/gif;base64,{base64.b64encode(self.gif).decode()}">'
 
     def save(self, path: str | Path) -> Path:
-        """Write it as a .gif file; returns the path.
+        """Write it as a .gif file; return the path.
 
         Raises:
             UsageError: the name ends otherwise.
-            LogbookError: it cannot be written.
+            LogbookError: the file cannot be written.
         """
         check_suffix(Path(path), ("gif",))
         write_named(Path(path), self.gif)
@@ -118,7 +117,7 @@ def animate(
     which: Which | None = None,
     look: Look | None = None,
 ) -> Film:
-    """A film of a policy at work, shown inline by a notebook; what it takes and raises is said at `takes`, `frames`."""
+    """Make a film of a policy, which a notebook shows inline; see `takes` and `frames` for arguments and errors."""
     shown = takes(policy, episodes=episodes, seed=seed, which=which)
     played = [take.episode for take in shown]
     return Film(
@@ -130,7 +129,7 @@ def animate(
 
 
 def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  # noqa: B008 - frozen
-    """Some episodes of a policy as a GIF that goes round for ever; with `frames.SMALL` it is fit for a page."""
+    """Make an endless GIF of some episodes; `frames.SMALL` suits a page."""
     made = checked(frames(policy, list(shown), look), shown)
     palette = _palette([frame.image for frame in made], look.colours - 1)
     from PIL import Image
@@ -138,7 +137,7 @@ def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  #
     images, before = [], None
     for frame in made:
         indices = np.asarray(frame.image.quantize(palette=palette, dither=Image.Dither.NONE))
-        # What stays as it was is left out: long runs of nothing take little room.
+        # Unchanged pixels become transparent, which compresses well.
         changed = indices if before is None else np.where(indices == before, look.colours - 1, indices).astype(np.uint8)
         images.append(Image.fromarray(changed, "P"))
         images[-1].putpalette(palette.getpalette() or ())
@@ -149,7 +148,7 @@ def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  #
         "GIF",
         save_all=True,
         append_images=images[1:],
-        duration=[max(20, 10 * round(100 * frame.seconds)) for frame in made],  # a GIF counts in hundredths
+        duration=[max(20, 10 * round(100 * frame.seconds)) for frame in made],  # GIF times are in hundredths
         loop=0,
         optimize=False,
         disposal=1,
@@ -159,7 +158,7 @@ def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  #
 
 
 def _palette(images: Sequence[Image], colours: int) -> Image:
-    """The colours that some of the frames, as different as they come, share."""
+    """Return colours shared by a varied sample of the frames."""
     from PIL import Image
 
     some = [images[i] for i in np.unique(np.linspace(0, len(images) - 1, 8).round().astype(int))]
@@ -167,14 +166,14 @@ def _palette(images: Sequence[Image], colours: int) -> Image:
     sheet = Image.new("RGB", (width, (height + 2 * _BAND) * len(some)))
     for i, image in enumerate(some):
         sheet.paste(image, (0, i * (height + 2 * _BAND)))
-        for k, colour in enumerate(OKABE_ITO[:2]):  # of bars, which are small
+        for k, colour in enumerate(OKABE_ITO[:2]):  # bars are small, so their colours are added
             low = (i + 1) * (height + 2 * _BAND) - k * _BAND
             sheet.paste(colour, (0, low - _BAND, width, low))
     return sheet.quantize(colors=colours, method=Image.Quantize.MEDIANCUT)
 
 
 def png(policy: Policy, take: Take, count: int = 6, across: int = 3, look: Look = Look(width=320)) -> bytes:  # noqa: B008
-    """Moments of an episode, evenly spaced, the first and the last among them, side by side: a film to print."""
+    """Arrange evenly spaced moments of an episode side by side, including the first and the last, to print."""
     from PIL import Image
 
     made = checked(frames(policy, [take], look), [take])
@@ -191,13 +190,13 @@ def png(policy: Policy, take: Take, count: int = 6, across: int = 3, look: Look 
 
 
 def film(policy: Policy, shown: Sequence[Take], path: str | Path, look: Look | None = None) -> Path:
-    """Write a film of some episodes as .gif or .mp4; returns the path.
+    """Write a film of some episodes as .gif or .mp4; return the path.
 
     An MP4 has every frame, however many; a GIF at most 300.
 
     Raises:
-        UsageError: the name says neither, or the package that makes an MP4 is missing.
-        TaskError: the environment draws no pictures, or what it needs for them is missing.
+        UsageError: the suffix is unknown, or the package for MP4 is missing.
+        TaskError: the environment cannot render, or a package for rendering is missing.
         LogbookError: the file cannot be written.
     """
     path = Path(path)
@@ -211,12 +210,12 @@ def film(policy: Policy, shown: Sequence[Take], path: str | Path, look: Look | N
 
 def _mp4(policy: Policy, shown: Sequence[Take], look: Look) -> bytes:
     made = iter(_each_checked(frames(policy, list(shown), look), shown))
-    first = next(made)  # an environment that draws nothing says so before a package is asked for
+    first = next(made)  # an environment that cannot render fails before the package is checked
     try:
         import imageio_ffmpeg
     except ImportError:
         raise UsageError(
-            'an MP4 needs imageio-ffmpeg; run: pip install "policygen[render]", or make a .gif, which needs it not'
+            'an MP4 needs imageio-ffmpeg; run: pip install "policygen[render]", or write a .gif instead'
         ) from None
     rate = 25
     with tempfile.TemporaryDirectory() as folder:
@@ -241,7 +240,7 @@ def _mp4(policy: Policy, shown: Sequence[Take], look: Look) -> bytes:
 
 
 def checked(made: Iterable[Frame], shown: Sequence[Take]) -> list[Frame]:
-    """All frames; with a warning where an episode went otherwise than when it was scored."""
+    """Return all frames; warn if an episode differs from the scored one."""
     return list(_each_checked(made, shown))
 
 
@@ -254,8 +253,8 @@ def _each_checked(made: Iterable[Frame], shown: Sequence[Take]) -> Iterable[Fram
                 frame.earned, episode.episode_return, rel_tol=1e-4, abs_tol=1e-6
             ):
                 warnings.warn(
-                    f"the environment did not repeat the episode of seed {episode.seed}: its return was"
-                    f" {episode.episode_return:.4g} after {episode.length} steps, in the film it is {frame.earned:.4g}"
+                    f"the environment did not repeat the episode of seed {episode.seed}: the scored return was"
+                    f" {episode.episode_return:.4g} after {episode.length} steps, the film's is {frame.earned:.4g}"
                     f" after {frame.step}",
                     stacklevel=3,
                 )

@@ -1,4 +1,4 @@
-"""The frames of a film: what the environment draws; below it step, return, action, and what decided on it."""
+"""Film frames: the rendered environment, and below it step, return, action and the reason for it."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
-RATE = 25.0  # frames a second, at most
-LONGEST_PAUSE = 1.0  # seconds a step, where an episode is short
-SHORTEST_FILM = 4.0  # seconds that an episode takes, if its steps are not paused on longer than that
-LAST_FRAME = 2.5  # seconds: it says why the episode ended
-SLOW_PACE = 10.0  # steps a second up to which each is a move to think about, not a motion
-SHORTEST_MOTION, SLOWEST = 2.5, 0.1  # seconds, and of the environment's own pace
-SMALLEST_TEXT = 13  # pixels, of letters of normal size, that are read on a telephone
+RATE = 25.0  # most frames per second
+LONGEST_PAUSE = 1.0  # seconds per step in short episodes
+SHORTEST_FILM = 4.0  # seconds per episode, unless a step would take longer than LONGEST_PAUSE
+LAST_FRAME = 2.5  # seconds; it says why the episode ended
+SLOW_PACE = 10.0  # steps per second; a slower environment shows moves rather than motion
+SHORTEST_MOTION, SLOWEST = 2.5, 0.1  # seconds, and share of the environment's own pace
+SMALLEST_TEXT = 13  # pixels of letter height that are readable on a telephone
 _INK, _GREY, _PAPER, _LINE = "#1a1a1a", "#666666", "#ffffff", "#dddddd"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How large and how long a film may be.
+    """The size and length limits of a film.
 
     Attributes:
-        width: of a frame, in pixels; the environment's picture is made to fit.
-        most: frames at most, of all episodes together; None for as many as there are.
-        seconds: that an episode may take; a longer one is shown faster.
-        colours: of a GIF, 256 at most.
+        width: of a frame, in pixels; the environment's picture is scaled to fit.
+        most: most frames of all episodes together; None: no limit.
+        seconds: most seconds per episode; longer ones play faster.
+        colours: of a GIF, at most 256.
     """
 
     width: int = 440
@@ -57,7 +57,7 @@ SMALL = Look(width=400, most=80, seconds=8.0, colours=32)  # for a page: some 20
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """An episode to be shown, and what it is called: `episode 3 of 20, the worst`."""
+    """An episode to film, and its title: `episode 3 of 20, the worst`."""
 
     episode: Trajectory
     title: str = ""
@@ -65,12 +65,12 @@ class Take:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """One frame and how long it is seen.
+    """A frame and its duration.
 
     Attributes:
-        image: RGB, all frames of a film of one size.
-        seconds: how long.
-        step: steps taken before it; `earned`: the sum of the rewards so far.
+        image: RGB; all frames of a film have one size.
+        seconds: duration.
+        step: steps before it; `earned`: the sum of the rewards so far.
         last: whether the episode is over.
     """
 
@@ -83,35 +83,35 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """Which steps of an episode are shown, and for how long."""
+    """The steps of an episode that are shown, and their duration."""
 
     every: int
     seconds: float
-    faster: float  # than the environment's own pace
+    faster: float  # relative to the environment's own pace
 
 
 def _timing(length: int, pace: float, look: Look, most: float) -> _Timing:
     faster = max(1.0, length / pace / look.seconds)
-    if pace > SLOW_PACE:  # a fall of half a second is to be seen
+    if pace > SLOW_PACE:  # short motions, such as a fall of half a second, must stay visible
         faster = min(faster, max(SLOWEST, length / pace / SHORTEST_MOTION))
     every = max(1, math.ceil(pace * faster / RATE), math.ceil(length / max(1.0, most - 1)))
     seconds = every / (pace * faster)
     shown = max(1, length / every)
-    if seconds * shown < SHORTEST_FILM:  # an episode of few steps is to be read as well
+    if seconds * shown < SHORTEST_FILM:  # episodes of few steps must be readable
         seconds = max(seconds, min(LONGEST_PAUSE, SHORTEST_FILM / shown)) if pace <= SLOW_PACE else seconds
     return _Timing(every, seconds, faster)
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why an episode ended, `terminated: goal reached`, and whether its return counts as solved, if the task says."""
+    """Why an episode ended, `terminated: goal reached`, and whether its return counts as solved, if known."""
 
     why: str
     solved: str = ""
 
 
 def ending_of(episode: Trajectory, task: Task) -> Ending:
-    """Why an episode ended; what the environment does not say of success is told from its rewards, as prompts do."""
+    """Determine why an episode ended; success that the environment does not report follows from the rewards."""
     limit = f"the limit of {task.max_steps:,} steps"
     if episode.unstable:
         why = "the simulation broke down"
@@ -128,13 +128,13 @@ def ending_of(episode: Trajectory, task: Task) -> Ending:
 
 
 def frames(policy: Policy, takes: list[Take], look: Look = Look()) -> Iterator[Frame]:
-    """The frames of some episodes of a policy, one after the other, made as they are asked for.
+    """Yield the frames of some episodes of a policy, one after the other, lazily.
 
-    An episode is the one that was scored: it is played once more, action by action, in an environment that draws. The
-    frame of a step shows what the policy sees there, and what it does next.
+    Each scored episode is replayed action by action in a rendering environment. The frame of a step shows the observed
+    state and the next action.
 
     Raises:
-        TaskError: the environment draws no pictures, or what it needs for them is missing.
+        TaskError: the environment cannot render, or a package for rendering is missing.
         EnvironmentFault: the environment fails.
     """
     most = math.inf if look.most is None else look.most / max(1, len(takes))
@@ -164,14 +164,14 @@ class _Panel:
     """Draws frames of one size: a picture above, words and bars below."""
 
     def __init__(self, policy: Policy, width: int, reasons: int) -> None:
-        self._policy, self._width = policy, width // 2 * 2  # films want even numbers of pixels
+        self._policy, self._width = policy, width // 2 * 2  # video codecs need even sizes
         self._size = max(SMALLEST_TEXT, width // 34)
         self._line = round(1.5 * self._size)
         self._height = self._line * (3 + (1 + reasons if reasons else 1)) + self._size
         self._above: int | None = None
 
     def frame(self, scene: Scene, take: Take, decision: Decision | None, faster: float) -> Image:
-        """The whole frame; without a decision the episode is over."""
+        """Draw a whole frame; without a decision the episode is over."""
         from PIL import Image, ImageDraw
 
         assert scene.picture is not None
@@ -213,7 +213,7 @@ class _Panel:
             self._reason(draw, y, reason)
 
     def _reason(self, draw: ImageDraw, y: int, reason: Any) -> None:
-        """A line: what it is, its amount, and where there is one a bar of it to either side of a middle line."""
+        """Draw a line with a reason, its amount, and a bar to either side of a middle line."""
         font, gap = _font(self._size - 1), self._size // 2
         right = self._width - gap
         if reason.share is None:
@@ -233,7 +233,7 @@ class _Panel:
 
 
 def _fitted(picture: npt.NDArray[np.uint8], width: int) -> Image:
-    """The picture as wide as a frame, but no higher than that."""
+    """Scale a picture to the width of a frame, but no higher than wide."""
     from PIL import Image
 
     image = Image.fromarray(picture)
@@ -247,7 +247,7 @@ def _number(value: float) -> str:
 
 
 def _cut(text: str, font: FreeTypeFont, room: float) -> str:
-    """A text no longer than there is room for."""
+    """Shorten a text to the available width."""
     if font.getlength(text) <= room:
         return text
     while text and font.getlength(f"{text}...") > room:
@@ -257,7 +257,7 @@ def _cut(text: str, font: FreeTypeFont, room: float) -> str:
 
 @functools.cache
 def _font(size: int, *, bold: bool = False) -> FreeTypeFont:
-    """A font that matplotlib brings along: the same on every machine."""
+    """Load a font that comes with matplotlib: the same on every machine."""
     import matplotlib
     from PIL import ImageFont
 

@@ -1,4 +1,4 @@
-"""A film in a window, to be paused and gone through step by step."""
+"""A window that plays a film, with pause and single steps."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from policygen.errors import UsageError
 if TYPE_CHECKING:
     from policygen.extensions.film.frames import Frame
 
-KEYS = "space pauses, left and right go step by step, home begins again, q ends"
+KEYS = "space: pause, left and right: single steps, home: restart, q: quit"
 
 
 def show(frames: Sequence[Frame], title: str) -> int:
-    """Show a film in a window until it is over and closed, or `q` is pressed; returns the number of frames shown.
+    """Show a film until the window is closed or `q` is pressed; return the number of frames shown.
 
     Raises:
         UsageError: there is no screen, or pygame is missing.
@@ -38,7 +38,7 @@ def show(frames: Sequence[Frame], title: str) -> int:
 
 
 def check_screen() -> None:
-    """Refuse to open a window where none can be, before anything is played.
+    """Check that a window can be opened, before anything is played.
 
     Raises:
         UsageError: there is no screen, or pygame is missing.
@@ -64,7 +64,7 @@ def _play(pygame: Any, screen: Any, pictures: Sequence[Any], seconds: Sequence[f
         shown += 1
         until = time.monotonic() + seconds[at]
         step = 1
-        # At the end the last frame stays, until the window is closed.
+        # The last frame stays until the window is closed.
         while paused or at == len(pictures) - 1 or time.monotonic() < until:
             event = pygame.event.wait(20)
             if event.type == pygame.QUIT:

@@ -1,1 +1,1 @@
-"""The pages about runs while they go on, on this machine alone."""
+"""Live pages of running searches, served on this machine only."""

@@ -1,4 +1,4 @@
-"""The web application: the list of runs, a page for each, and what the user says to them."""
+"""The web application: the list of runs, a page per run, and forms to comment, pause and continue."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from policygen.search.steer import pause, why_untold
 
 LARGEST_BODY = 16 * MOST_CHARACTERS  # bytes of a form
 _MOST_FIELDS = 10
-_KEPT = 64  # runs whose parts of pages are kept
+_KEPT = 64  # runs whose rendered pages are cached
 
 
 class _Refused(PolicygenError):
-    """A request that cannot be answered, with its status."""
+    """A refused request, with its HTTP status."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -40,7 +40,7 @@ class _Refused(PolicygenError):
 
 
 class Live:
-    """The pages of the runs in `root`. One page is made at a time: drawing is not made for several threads."""
+    """The pages of the runs in `root`. One page is rendered at a time, because drawing is not thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -50,14 +50,14 @@ class Live:
         self._page = functools.lru_cache(maxsize=_KEPT)(self._rendered)
 
     def list_page(self) -> str:
-        """The list of runs, those that changed last first."""
+        """Render the list of runs, most recently changed first."""
         folders = run_folders(self.root)
         keys = newest(folders)
         runs = [self._listed(key, folders[key], version_of(folders[key])) for key in keys]
         return render("runs.html.j2", {"runs": runs, "more": len(folders) - len(keys), "name": self.root.name})
 
     def run_page(self, key: str) -> tuple[str, Version]:
-        """The page of a run, and the version of its files that it shows."""
+        """Render the page of a run; return it with the version of its files."""
         folder = self.folder(key)
         version = version_of(folder)
         with self._drawing:
@@ -76,14 +76,14 @@ class Live:
         return render("live.html.j2", run, playing=None, address=address, **live, **drawn)
 
     def folder(self, key: str) -> Path:
-        """The folder of a run: one of those that are there, whatever is asked for."""
+        """Return the folder of a run; only listed runs are accepted."""
         folder = run_folders(self.root).get(key.strip("/"))
         if folder is None:
             raise _Refused(404, "There is no such run.")
         return folder
 
     def steer(self, key: str, what: str, said: dict[str, str]) -> None:
-        """Carry out what a form asks for."""
+        """Carry out the action of a form."""
         folder = self.folder(key)
         steering = Steering(folder)
         if what == "comment":
@@ -104,7 +104,7 @@ def _listed(key: str, folder: Path, version: Version) -> Listed:
 
 
 def application(root: Path, port: int) -> ASGIApp:
-    """The application, which answers on loopback at `port` only."""
+    """Return the application, which answers on loopback at `port` only."""
     live = Live(root)
 
     async def runs(request: Request) -> Response:
@@ -160,10 +160,10 @@ async def _form(request: Request) -> dict[str, str]:
         async for part in request.stream():
             body += part
             if len(body) > LARGEST_BODY:
-                raise _Refused(413, "That is too long.")
+                raise _Refused(413, "The form is too long.")
         fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ClientDisconnect:
-        raise _Refused(400, "The form did not arrive whole.") from None
+        raise _Refused(400, "The form arrived incomplete.") from None
     except ValueError:
         raise _Refused(400, f"A form here has no more than {_MOST_FIELDS} fields.") from None
     return {name: values[-1] for name, values in fields.items()}

@@ -1,4 +1,4 @@
-"""The runs that are served: those in one folder, found anew for every request, links left out."""
+"""The served runs: those in one folder, listed anew for every request; links are ignored."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.state import Attempt
 from policygen.runs.steering import FILE, Steering
 
-DEPTH = 2  # folders below the one that is served: a sweep has its runs within
-MOST_RUNS = 500  # that are listed, the newest
+DEPTH = 2  # levels below the served folder; runs of a sweep are one level deeper
+MOST_RUNS = 500  # the newest are listed
 _WATCHED = ("attempts.jsonl", "transcript.jsonl", "summary.json", "config.toml", "best.json", FILE)
-_WIDTH, _HEIGHT = 120, 28  # of a small curve, in pixels
+_WIDTH, _HEIGHT = 120, 28  # pixels of a small curve
 _MOST_POINTS = 120
 
 Version = tuple[tuple[str, int, int], ...]
@@ -27,12 +27,12 @@ Version = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A run in the list.
+    """A row of the list of runs.
 
     Attributes:
-        key: its address below `/run/`.
-        points: the best score so far after each attempt, as the points of a small drawing; empty before there are two.
-        changed: when its files last changed, as a time of the day.
+        key: its address after `/run/`.
+        points: the best score after each attempt, as points of an SVG polyline; empty for fewer than two.
+        changed: time of the last change of its files.
     """
 
     key: str
@@ -47,9 +47,9 @@ class Listed:
 
 
 def run_folders(root: Path) -> dict[str, Path]:
-    """Every run folder at or below `root` by its key; an empty key is `root` itself. Links lead nowhere.
+    """Return every run folder at or below `root` by its key; the key of `root` itself is empty. Links are ignored.
 
-    In a key the bytes of a name that are not UTF-8 are replaced: no address and no page can hold them.
+    In a key, bytes that are not UTF-8 are replaced, because addresses and pages cannot hold them.
     """
     return dict(_found(root, "", DEPTH))
 
@@ -70,7 +70,7 @@ def _found(folder: Path, key: str, depth: int) -> Iterator[tuple[str, Path]]:
 
 
 def version_of(folder: Path) -> Version:
-    """What changes whenever a file of the run does."""
+    """Return a value that changes with every change of the run's files."""
     found = []
     for name in _WATCHED:
         try:
@@ -82,13 +82,13 @@ def version_of(folder: Path) -> Version:
 
 
 def newest(folders: dict[str, Path]) -> list[str]:
-    """The keys of the runs that changed last, at most MOST_RUNS of them."""
+    """Return the keys of the most recently changed runs, at most MOST_RUNS."""
     changed = {key: max((at for _, _, at in version_of(folder)), default=0) for key, folder in folders.items()}
     return sorted(folders, key=lambda key: (-changed[key], key))[:MOST_RUNS]
 
 
 def listed(key: str, folder: Path) -> Listed:
-    """A run as the list shows it; one that is damaged says so."""
+    """Return the row of a run; a damaged run is marked as such."""
     changed = max((at for _, _, at in version_of(folder)), default=0)
     clock = time.strftime("%H:%M:%S", time.localtime(changed / 1e9))
     logbook = Logbook(folder)

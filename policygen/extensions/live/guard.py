@@ -1,8 +1,8 @@
-"""Who may ask: the user's own browser on this machine, for these pages; other hosts' pages are refused.
+"""Request checks: only the user's own browser on this machine may use these pages.
 
-A page of another site can make a browser send requests here, and can give its own name the address of this machine
-(DNS rebinding). So a request must name this machine as its host, and whatever changes something must come from a page
-of this very server, which browsers say in `Origin`. There is no login, and nothing listens beyond loopback.
+A page of another site can make a browser send requests here, and can resolve its own name to this machine (DNS
+rebinding). A request must therefore name this machine as its host, and a change must come from a page of this server
+(`Origin` header). There is no login, and the server listens on loopback only.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _READING = ("GET", "HEAD")
 
 
 class Guard:
-    """Lets only such requests through to `app`, and adds to every answer what a browser may do with it."""
+    """Forwards permitted requests to `app`, and adds security headers to every answer."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
-        bare = NAMES if port == 80 else ()  # browsers leave out the port that http has anyway
+        bare = NAMES if port == 80 else ()  # browsers omit the default port of http
         self._hosts = frozenset((*(f"{name}:{port}" for name in NAMES), *bare))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +41,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # nothing here speaks anything else
+        if scope["type"] != "http":  # no websockets here
             return
 
         async def guarded(message: Message) -> None:
@@ -54,16 +54,16 @@ class Guard:
         await app(scope, receive, guarded)
 
     def _refused(self, method: str, headers: Headers) -> str:
-        """Why a request is refused; empty where it is not."""
+        """Return the reason why a request is refused; empty if it is permitted."""
         host, origin, site = headers.get("host", ""), headers.get("origin"), headers.get("sec-fetch-site", "none")
         if host not in self._hosts:
-            return "This server answers only to the name of this machine."
+            return "This server answers only under the name of this machine."
         if origin is not None and origin not in {f"http://{known}" for known in self._hosts}:
-            return "This server answers no page of another site."
+            return "This server does not answer pages of other sites."
         if method not in _READING and origin != f"http://{host}":
             return "A change must come from a page of this server."
-        # What says `cross-site` is a page elsewhere; the user may still follow a link from there.
+        # `cross-site` marks requests by pages of other sites; a link that the user follows is permitted.
         follows = method in _READING and headers.get("sec-fetch-mode") == "navigate"
         if site in ("cross-site", "same-site") and not (follows and headers.get("sec-fetch-dest") == "document"):
-            return "This server answers no page of another site."
+            return "This server does not answer pages of other sites."
         return ""

@@ -1,4 +1,4 @@
-"""The server: one process on loopback, until it is stopped."""
+"""The server: one process on loopback, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
     """Serve the pages of the runs in `root` until the process is interrupted.
 
     Args:
-        port: 0 takes any that is free.
-        announce: told the address as soon as it answers.
+        port: 0 chooses a free port.
+        announce: called with the address once the server answers.
 
     Raises:
         UsageError: the web framework is not installed, or the port cannot be used.
-        LogbookError: there is no such folder.
+        LogbookError: the folder does not exist.
     """
     try:
         import uvicorn
@@ -30,9 +30,9 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
         from policygen.extensions.live.app import application
         from policygen.extensions.live.connections import MOST, Connection
     except ImportError:
-        raise UsageError('serving needs more packages: pip install "policygen[serve]"') from None
+        raise UsageError('serving needs more packages; run: pip install "policygen[serve]"') from None
     if not root.is_dir():
-        raise PlaceError(f"{root} is no folder; name a run, or a folder of runs such as results")
+        raise PlaceError(f"{root} is not a folder; name a run, or a folder of runs such as results")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -54,8 +54,8 @@ def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
                 timeout_graceful_shutdown=1,
             )
         )
-        # Requests that are cut off because the server is told to stop are no news.
+        # Requests cut off by stopping the server are not reported.
         logging.getLogger("uvicorn.error").addFilter(lambda record: not server.should_exit)
         count = len(run_folders(root))
-        announce(f"http://{ADDRESS}:{own}/ ({count} run{'s' * (count != 1)}; only this machine can see it)")
+        announce(f"http://{ADDRESS}:{own}/ ({count} run{'s' * (count != 1)}; only this machine can open it)")
         server.run(sockets=[listening])

@@ -1,1 +1,1 @@
-"""The page about a run or a sweep: one HTML file that needs nothing else."""
+"""Report pages of runs and sweeps, each one self-contained HTML file."""

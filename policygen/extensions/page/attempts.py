@@ -1,4 +1,4 @@
-"""The attempts of a run as a page shows them: what each changed, what it scored, why it was kept or not."""
+"""The attempts of a run as a page shows them: changes, score, and why each was kept or not."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from policygen.progress import duration
 from policygen.runs.state import Attempt
 from policygen.runs.transcript import KILLED
 
-MOST_ATTEMPTS = 400  # that are shown one by one
-NO_REPLY = "it has not come yet, or the run was killed while it waited"
-_MOST_LINES = 500  # of a policy whose changes are told line by line
+MOST_ATTEMPTS = 400  # a longer run shows only some
+NO_REPLY = "the reply has not arrived yet, or the run was killed while waiting"
+_MOST_LINES = 500  # longer policies list only their new lines
 _MOST_CHANGES = 80  # lines
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A line of a policy that is new (`+`), gone (`-`) or stays (` `)."""
+    """A line of a policy that is added (`+`), removed (`-`) or unchanged (` `)."""
 
     sign: str
     text: str
@@ -35,11 +35,11 @@ class AttemptView:
     """One attempt.
 
     Attributes:
-        state: `best`, `accepted` (a best that was overtaken), `refused`, `failed`, `resigned`, `tuning` or `random`.
-        verdict: why it was kept or not.
-        before: the score before tuning, and `tuning` what tuning did; empty where nothing was tuned.
-        comments: what the user had the prompt say.
-        parent: the best attempt at its time, which `changes` and `cells` compare it with; None for a first policy.
+        state: `best`, `accepted` (the best until a later one), `refused`, `failed`, `resigned`, `tuning` or `random`.
+        verdict: why the attempt was kept or not.
+        before: the score before tuning; `tuning` describes the tuning. Both are empty if nothing was tuned.
+        comments: the user's comments in the prompt.
+        parent: the best attempt so far, which `changes` and `cells` compare with; None for a first policy.
     """
 
     number: int
@@ -61,7 +61,7 @@ class AttemptView:
 
 
 def score_words(score: Score) -> str:
-    """A score and its interval."""
+    """Format a score and its interval."""
     if score.exact:
         return f"{number(score.mean)} (exact)"
     interval = f" [{number(score.ci95[0])}, {number(score.ci95[1])}]" if score.ci95 else ""
@@ -69,7 +69,7 @@ def score_words(score: Score) -> str:
 
 
 def shown_attempts(attempts: Sequence[Attempt], best: Attempt | None) -> tuple[frozenset[int], int]:
-    """The numbers of the attempts that are shown, and how many are not: those that became the best, and the last."""
+    """Choose the attempts to show (former bests and the latest); return their numbers and how many are left out."""
     if len(attempts) <= MOST_ATTEMPTS:
         return frozenset(attempt.number for attempt in attempts), 0
     accepted = [attempt.number for attempt in attempts if attempt.accepted]
@@ -81,7 +81,7 @@ def shown_attempts(attempts: Sequence[Attempt], best: Attempt | None) -> tuple[f
 def attempt_views(
     attempts: Sequence[Attempt], shown: frozenset[int], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
 ) -> tuple[AttemptView, ...]:
-    """Those of the `shown` numbers, and requests that are under way; `turns` has what was said in each."""
+    """Return the views of the `shown` attempts and of requests in progress; `turns` has the messages of each."""
     views = []
     parent: Attempt | None = None
     for attempt in attempts:
@@ -90,7 +90,7 @@ def attempt_views(
         if attempt.accepted:
             parent = attempt
     for number_, said in sorted(turns.items()):
-        if number_ > len(attempts) - 1:  # asked, and not assessed yet
+        if number_ > len(attempts) - 1:  # asked, not scored yet
             waiting = [replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in said]
             views.append(AttemptView(number_, "open", "", "not scored yet", turns=tuple(waiting)))
     return tuple(views)
@@ -101,7 +101,7 @@ def _view(attempt: Attempt, parent: Attempt | None, is_best: bool, turns: tuple[
     proposed = attempt.proposed or attempt.policy
     fresh = ""
     if attempt.accepted and attempt.validated_mean is not None:
-        fresh = f"{number(attempt.validated_mean)} on {attempt.validated_episodes} other episodes"
+        fresh = f"{number(attempt.validated_mean)} on {attempt.validated_episodes} held-out episodes"
     return AttemptView(
         attempt.number,
         _state(attempt, is_best),
@@ -136,7 +136,7 @@ def _state(attempt: Attempt, is_best: bool) -> str:
 
 
 def _changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
-    """The lines in which two policies differ, with a line around them; all lines of a first policy."""
+    """Return the differing lines of two policies with one line of context; all lines of a first policy."""
     new = after.to_text().splitlines()
     old = before.to_text().splitlines() if before is not None else []
     if before is None:
@@ -154,7 +154,7 @@ def _changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
 
 
 def _cells(before: Policy | None, after: Policy | None) -> str:
-    """In how many cells two tables over the same grid differ: rows that are written otherwise may say the same."""
+    """Count the cells in which two tables over the same grid differ; different rows may decide the same."""
     if not (isinstance(before, TablePolicy) and isinstance(after, TablePolicy)) or before.grid != after.grid:
         return ""
     mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (after, before))

@@ -1,4 +1,4 @@
-"""What a page says of a run: its numbers, its policy and its attempts in words, ready to be laid out."""
+"""The content of a run's report page: scores, policy, attempts and costs as text, before layout."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from policygen.runs.state import Attempt
 from policygen.runs.steering import Steering, UserComment
 from policygen.tasks.task import Task, environment_words
 
-LONGEST_ABOUT = 1_000  # characters of the account of a task that are not folded
+LONGEST_ABOUT = 1_000  # characters of the task's description before the rest is folded away
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedQuantity:
-    """A quantity that can be observed, or a part of the action."""
+    """An observation, feature or action of the task, as a table row."""
 
     name: str
     values: str
@@ -37,13 +37,13 @@ class ReportedQuantity:
 
 @dataclass(frozen=True)
 class RunContent:
-    """A run, finished or not.
+    """The content of the page of a run, finished or not.
 
     Attributes:
-        headline: the final score, or the best so far, as one number; `interval` and `basis` say how sure it is.
-        about: what is controlled, and the rest of a long account of it.
-        left_out: attempts that are not shown.
-        user: what the user said to the run.
+        headline: the final score or the best so far; `interval` and `basis` give its uncertainty and origin.
+        about: the description of the task: the visible part, and the folded rest.
+        left_out: number of attempts that are not shown.
+        user: the comments of the user.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class RunContent:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run has ended."""
         return self.summary is not None
 
     @property
@@ -89,7 +89,7 @@ class RunContent:
 
 
 def read_run(folder: Path) -> RunContent:
-    """All that a page says of a run.
+    """Read the content of a run's page.
 
     Raises:
         LogbookError: it is not a run folder, or is damaged.
@@ -137,20 +137,20 @@ def read_run(folder: Path) -> RunContent:
 
 
 def _told(view: AttemptView, user: UserComment, config: RunConfig) -> AttemptView:
-    """The attempt with the comments that its round's prompts carried."""
+    """Add the user's comments that were part of this round's prompts."""
     first = view.number - (view.number - 1) % config.candidates
     numbers = user.carried.get(first, ()) if view.number else ()
     return replace(view, comments=tuple(user.comments[n - 1].text for n in sorted(numbers))) if numbers else view
 
 
 def proposals_words(llm: str) -> str:
-    """Who proposed; whoever reads a page has no use for folders of the machine that made it."""
+    """Name the proposer, without folders of the machine that ran it."""
     name, _, argument = llm.partition(":")
     return "a chat window, by hand" if name == "manual" and argument else proposals_label(llm)
 
 
 def _split(text: str) -> tuple[str, str]:
-    """A long account as its first sentences and the rest."""
+    """Split a long text into its first sentences and the rest."""
     if len(text) <= LONGEST_ABOUT:
         return text, ""
     ends = [found.end() for found in re.finditer(r"[.!?]\s", text[: LONGEST_ABOUT // 2])]
@@ -164,24 +164,24 @@ def _split(text: str) -> tuple[str, str]:
 def _headline(
     final: FinalScore | None, best: Attempt | None, attempts: Sequence[Attempt], *, finished: bool
 ) -> tuple[str, str, str]:
-    """The score, its interval, and what it rests on."""
+    """Return the score, its interval, and its basis."""
     if final is not None:
         if final.exact:
             return number(final.mean), "", "exact: computed from the environment's transition table"
         return (
             number(final.mean),
             _between(final.ci95),
-            f"mean return of {final.episodes} fresh {kind_of_episodes(final.engine)} that the search never saw, "
+            f"mean return over {final.episodes} fresh {kind_of_episodes(final.engine)} that the search never saw, "
             "95% interval",
         )
     if best is None:
-        return "no policy", "", "no reply was a policy" if finished else "no policy has been found yet"
+        return "no policy", "", "no reply contained a policy" if finished else "no policy has been found yet"
     last = attempts[-1]
     exact = best.score is not None and best.score.exact
     value = last.reported_best
     count = last.validated_episodes or last.best_episodes
-    which = "other episodes than those that chose it" if last.validated_mean is not None else "the search's own seeds"
-    basis = "exact" if exact else f"mean return of {count} episodes, {which}"
+    which = "held-out episodes" if last.validated_mean is not None else "the search's own seeds"
+    basis = "exact" if exact else f"mean return over {count} episodes, {which}"
     return number(value) if value is not None else "not scored", "", f"best so far, {basis}; the run is not finished"
 
 
@@ -205,29 +205,29 @@ def _scores(task: Task, attempts: Sequence[Attempt], best: Attempt | None, final
         words = (
             "exact"
             if final.exact
-            else f"{_between(final.ci95)}, on {final.episodes} {kind_of_episodes(final.engine)} never seen before"
+            else f"{_between(final.ci95)}, over {final.episodes} fresh {kind_of_episodes(final.engine)}"
         )
         facts.append(Fact("final score", f"{number(final.mean)} ({words})"))
     if attempts and attempts[0].score is not None:
         facts.append(Fact("random actions", score_words(attempts[0].score)))
     if best is not None and best.score is not None:
         if best.proposed_score is not None:
-            facts.append(Fact("the best policy as proposed", score_words(best.proposed_score)))
+            facts.append(Fact("best policy before tuning", score_words(best.proposed_score)))
             gain = best.score.mean - best.proposed_score.mean
-            facts.append(Fact("tuning gained", f"{number(gain)} on the search's own seeds ({best.refinement})"))
+            facts.append(Fact("gain of tuning", f"{number(gain)} on the search's own seeds ({best.refinement})"))
         chosen = attempts[-1].best_mean
         if not best.score.exact and chosen is not None:
             count = attempts[-1].best_episodes
-            facts.append(Fact("what it was chosen by", f"{number(chosen)} on {count} episodes; choosing flatters it"))
+            facts.append(Fact("search score", f"{number(chosen)} over {count} episodes; selection biases it upwards"))
         fresh = attempts[-1].validated_mean
         if fresh is not None:
             count = attempts[-1].validated_episodes
-            facts.append(Fact("on other episodes", f"{number(fresh)} on {count} that did not choose it"))
+            facts.append(Fact("held-out score", f"{number(fresh)} over {count} episodes not used for the selection"))
     gains = [a.score.mean - a.proposed_score.mean for a in attempts if a.score is not None and a.proposed_score]
     if len(gains) > 1:
-        facts.append(Fact("tuning gained, over attempts", f"{number(sum(gains) / len(gains))} in the mean"))
+        facts.append(Fact("gain of tuning, per attempt", f"{number(sum(gains) / len(gains))} on average"))
     if final is not None and not final.exact:
-        facts.append(Fact("standard deviation", f"{number(final.std)}, of the return of an episode"))
+        facts.append(Fact("standard deviation", f"{number(final.std)}, of the return per episode"))
     if task.solved is not None:
         facts.append(Fact("counts as solved from", number(task.solved)))
     if task.optimum is not None:
@@ -259,7 +259,7 @@ def _actions(task: Task) -> list[ReportedQuantity]:
 
 
 def _range(low: float, high: float) -> str:
-    # What is called unbounded is often stated as the largest float.
+    # Environments often state an unbounded end as the largest float.
     ends = ["" if abs(end) > 1e30 else f"{end:.4g}" for end in (low, high)]
     return f"{ends[0] or 'unbounded'} to {ends[1] or 'unbounded'}" if any(ends) else "unbounded"
 

@@ -1,4 +1,4 @@
-"""What was asked and answered in a run, attempt by attempt, as a page shows it."""
+"""The requests and replies of a run, by attempt, as a page shows them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from policygen.llm.messages import NO_MODEL
 from policygen.runs.request_log import Exchange, FailedExchange
 
-MOST_CHARACTERS = 6_000_000  # of prompts on one page
-_CLIPPED = 400_000  # characters of a single message or reply
+MOST_CHARACTERS = 6_000_000  # of all prompts on one page
+_CLIPPED = 400_000  # characters shown of a single message or reply
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """One message: who says it, and what; `same_as` is an earlier attempt in which the same was said."""
+    """A message; `same_as` is an earlier attempt with the same message."""
 
     role: str
     text: str
@@ -26,11 +26,11 @@ class Turn:
     """One request and its reply.
 
     Attributes:
-        said: the messages that are new in it.
-        left_out: whether the prompt is too much for the page; the run's transcript has it.
-        reply: None where there was none; then `error` says why.
+        said: the messages that are new in this request.
+        left_out: whether the prompt is left out to keep the page small; transcript.jsonl has it.
+        reply: None if there was none; `error` then gives the reason.
         remark: model, tokens, cost and time in words.
-        earlier: messages of a continued conversation, which the attempts before have shown.
+        earlier: number of messages that earlier attempts of the same conversation have shown.
     """
 
     request: int
@@ -44,10 +44,10 @@ class Turn:
 
 
 def turns_of(exchanges: Iterable[Exchange | FailedExchange], kept: frozenset[int]) -> dict[int, tuple[Turn, ...]]:
-    """The requests of each attempt, in order.
+    """Return the requests of each attempt, in order.
 
     Args:
-        kept: attempts whose prompts are shown even where all prompts together are too much for a page.
+        kept: attempts whose prompts are always shown, however large the page becomes.
     """
     found: dict[int, list[Turn]] = {}
     seen: dict[str, int] = {}
@@ -65,7 +65,7 @@ def turns_of(exchanges: Iterable[Exchange | FailedExchange], kept: frozenset[int
 
 def _turn(exchange: Exchange | FailedExchange, repeated: bool, seen: dict[str, int]) -> Turn:
     messages = exchange.prompt.messages
-    # A repair repeats the prompt and the reply before it; a continued conversation repeats everything.
+    # A repair repeats the prompt and the reply before it; a longer conversation repeats everything.
     new = messages[-1:] if repeated else tuple(m for i, m in enumerate(messages) if i in (0, len(messages) - 1))
     said = []
     for message in new:

@@ -1,4 +1,4 @@
-"""Pictures as a page carries them: within it, as data, in one or two widths."""
+"""Figures embedded in a page as data, in one or two widths."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from policygen.tasks.trust import trusted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LARGEST_SVG = 250_000  # bytes; of a larger drawing the page has a PNG
-EPISODES = 5  # that are played for the film of one
+LARGEST_SVG = 250_000  # bytes; a larger figure becomes a PNG
+EPISODES = 5  # played to choose the one that is filmed
 _DPI = 110
-_SMALL = 5.6  # inches of a figure that can be read on a telephone
-_NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows in its own size
+_SMALL = 5.6  # inches; a figure of at most this width can be read on a telephone
+_NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows without scaling
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as an address that needs no network.
+    """An embedded picture.
 
     Attributes:
-        narrow: another drawing of it for narrow screens.
-        roomy: whether it can be read in a certain size only; a narrow screen then shows it in parts.
+        narrow: a second version for narrow screens.
+        roomy: whether it must keep its size; a narrow screen then scrolls it.
     """
 
     wide: str
@@ -49,7 +49,7 @@ class Picture:
 
 
 def picture(figure: Figure, alt: str) -> Picture:
-    """A figure as an SVG, or as a PNG where that is much smaller."""
+    """Convert a figure to an SVG, or to a PNG if that is much smaller."""
     return Picture(_address(figure), alt, roomy=bool(figure.get_figwidth() > _SMALL))
 
 
@@ -66,18 +66,18 @@ def _address(figure: Figure) -> str:
 
 
 def data_address(content: bytes, kind: str) -> str:
-    """The content as an address."""
+    """Return a data address with the content."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def curve_picture(folders: Sequence[Path]) -> Picture | None:
-    """The learning curve of a run; None before its first attempt."""
+    """Draw the learning curve of a run; None before its first attempt."""
     try:
         wide, narrow = runs_figure(folders), runs_figure(folders)
-    except PolicygenError:  # nothing to draw yet
+    except PolicygenError:  # no attempt yet
         return None
     for axes in narrow.axes:
-        axes.set_title("")  # the page says it, and it is longer than the drawing is wide
+        axes.set_title("")  # the page has the title, and it would be wider than the drawing
         if axes.get_legend() is not None:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, frameon=False, fontsize=9)
     narrow.set_size_inches(*_NARROW)
@@ -85,7 +85,7 @@ def curve_picture(folders: Sequence[Path]) -> Picture | None:
 
 
 def portrait(policy: Policy) -> Picture | None:
-    """A picture of a policy; None where there is none of its kind."""
+    """Draw a policy; None if its kind has no picture."""
     try:
         return picture(policy_figure(policy, alone=False), "Picture of the policy")
     except PolicygenError:
@@ -93,21 +93,21 @@ def portrait(policy: Policy) -> Picture | None:
 
 
 def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
-    """The actions over two quantities; None where these do not suffice."""
+    """Draw the actions over two quantities; None if two do not determine them."""
     wide, narrow = decision_figure(policy, episodes), decision_figure(policy, episodes, narrow=True)
     return Picture(_address(wide), "Decision map", _address(narrow)) if wide and narrow else None
 
 
 @dataclass(frozen=True, slots=True)
 class Playing:
-    """An episode that plays, and what it is; or why there is none."""
+    """A film of an episode and its caption, or the reason why there is no film."""
 
     film: Picture | None
     words: str
 
 
 def playing(policy: Policy, *, trust: bool = False) -> Playing:
-    """The middle one of a few episodes that the search never saw, as a small film.
+    """Film the median episode of a few that the search never saw.
 
     Args:
         trust: the task may name modules to import and paths to read.
@@ -117,20 +117,20 @@ def playing(policy: Policy, *, trust: bool = False) -> Playing:
         shown = takes(policy, episodes=EPISODES, which="median")
         content = gif(policy, shown, SMALL)
     except PolicygenError as error:
-        return Playing(None, f"There is no film here: {error}")
+        return Playing(None, f"No film: {error}")
     episode = shown[0].episode
-    words = f"The middle one of {EPISODES} episodes by its return, {number(episode.episode_return)}"
+    words = f"The median of {EPISODES} episodes by return, {number(episode.episode_return)}"
     return Playing(
         Picture(data_address(content, "image/gif"), "An episode"),
-        f"{words}, in {episode.length:,} steps; below it what decided each of them. Seed {episode.seed}.",
+        f"{words}, in {episode.length:,} steps, with the reason for each action below. Seed {episode.seed}.",
     )
 
 
 def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
-    """Episodes of the best policy that the run has kept."""
+    """Return the episodes of the best policy that the run has kept."""
     logbook = Logbook(folder)
     try:
         buffer = logbook.buffer(logbook.config().buffer_steps)
-    except PolicygenError:  # a page does not depend on it
+    except PolicygenError:  # the page is complete without them
         return []
     return [episode.trajectory for episode in buffer.of_attempt(best.number)][: 4 * MOST_PATHS]

@@ -1,4 +1,4 @@
-"""The page itself: what is to be said, laid out by templates that escape everything, in one file."""
+"""Rendering of report pages: escaped templates and one style sheet make one HTML file."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ HERE = Path(__file__).parent
 
 
 def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = False) -> Path:
-    """Write the page about a run or a sweep; returns its path.
+    """Write the page of a run or a sweep; return its path.
 
     Args:
-        film: play an episode for it.
-        trust: for the film and the traces the task may name modules to import and paths to read.
+        film: add a film of an episode.
+        trust: for film and traces, the task may name modules to import and paths to read.
 
     Raises:
         UsageError: the name does not end in .html.
-        LogbookError: it is no run and no sweep, it is damaged, or the page cannot be written.
+        LogbookError: the folder is not a run or a sweep, is damaged, or the page cannot be written.
     """
     check_name(output)
     if output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"cannot write {output.name}: end the name in .html (a browser prints it as a PDF)")
+        raise UsageError(f"cannot write {output.name}: end the name in .html (a browser can print it to PDF)")
     run = _run_in(folder)
     write_named(output, _page(folder, run, film=film, trust=trust))
     policy = run.policy if run is not None and not trust else None
@@ -50,20 +50,20 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
 
 
 def page_of(folder: Path, *, film: bool = False, trust: bool = False) -> str:
-    """The page about a run or a sweep.
+    """Render the page of a run or a sweep.
 
     Raises:
-        LogbookError: it is neither, or is damaged.
+        LogbookError: the folder is neither, or is damaged.
     """
     return _page(folder, _run_in(folder), film=film, trust=trust)
 
 
 def _run_in(folder: Path) -> RunContent | None:
-    """The run in a folder; None where it is a sweep."""
+    """Read the run in a folder; None if it is a sweep."""
     if is_sweep(folder):
         return None
     if not (folder / "config.toml").is_file():
-        raise PlaceError(f"{folder} is no run and no sweep (it has no config.toml and no sweep.toml)")
+        raise PlaceError(f"{folder} is not a run or a sweep (it has no config.toml and no sweep.toml)")
     return read_run(folder)
 
 
@@ -75,7 +75,7 @@ def _page(folder: Path, run: RunContent | None, *, film: bool, trust: bool) -> s
 
 
 def pictures_of(run: RunContent, *, trust: bool = False) -> dict[str, Any]:
-    """What a run's page shows beside words."""
+    """Draw the pictures of a run's page, by template variable."""
     policy, best = run.policy, run.best
     if trust and policy is not None:
         policy = replace(policy, task=trusted(policy.task))
@@ -89,21 +89,21 @@ def pictures_of(run: RunContent, *, trust: bool = False) -> dict[str, Any]:
 
 
 def render(name: str, content: object, **more: Any) -> str:
-    """A template of this folder with the style of all pages in it."""
+    """Render a template of this folder with the common style."""
     css = environment().get_template("page.css").render()
     values = {"content": content, "css": Markup(css), "policy": _rules(css), "version": __version__, **more}
     return environment().get_template(name).render(values)
 
 
 def _rules(css: str) -> str:
-    """What a browser may do with the page: use this style and pictures in it, and nothing else; no script runs."""
+    """Return the content security policy: this style, embedded pictures, no script, nothing from elsewhere."""
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     return f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """Where the pages' templates are; whatever is put into them is escaped, and shows nothing secret or invisible."""
+    """Return the Jinja environment of the pages; it escapes values and hides secrets and invisible characters."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
@@ -117,4 +117,4 @@ def environment() -> jinja2.Environment:
 def _finished(value: Any) -> Any:
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return shown(value).encode(errors="replace").decode()  # a folder's name may be no text
+    return shown(value).encode(errors="replace").decode()  # a folder name may hold bytes that are not text

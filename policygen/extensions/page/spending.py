@@ -1,4 +1,4 @@
-"""What a run spent, with which settings and versions, and the command that repeats it, as a page says it."""
+"""Costs, settings and versions of a run as table rows, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from policygen.tasks.trust import why_refused
 from policygen.tasks.user_env import NAMESPACE
 
 _LARGEST_SETTINGS = 2**20  # bytes
-# Settings that have an option of their own in `policygen run`; the others are said by --set.
+# Settings that have an option of their own in `policygen run`; --set gives the others.
 _OPTIONS = ("llm", "policy", "seed", "iterations", "refine", "template", "base_url", "max_calls", "max_usd")
 _ALWAYS = ("llm", "seed", "policy", "episodes", "final_episodes")  # their defaults depend on the task, or may change
 _NEVER = ("task", "jobs")
@@ -30,14 +30,14 @@ _NEVER = ("task", "jobs")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A line of a table of two columns."""
+    """A row of a two-column table."""
 
     name: str
     value: str
 
 
 def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> list[Fact]:
-    """What was spent on models, on episodes and in time."""
+    """List the costs of a run: requests, tokens, episodes, time."""
     calls, tokens_in, tokens_out = (sum(getattr(a, n) for a in attempts) for n in ("calls", "tokens_in", "tokens_out"))
     last = attempts[-1] if attempts else None
     known = [attempt.usd for attempt in attempts if attempt.usd is not None]
@@ -55,22 +55,22 @@ def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> list[Fact]
         ),
         Fact("tokens", f"{tokens_in:,} in, {tokens_out:,} out"),
         Fact("cost", "unknown" if usd is None else f"${usd:.4f}" if model else "nothing"),
-        Fact("waiting for the model", duration(summary.llm_seconds if summary is not None else waited)),
-        Fact("time in all", duration(wall)),
+        Fact("time waiting for the model", duration(summary.llm_seconds if summary is not None else waited)),
+        Fact("total time", duration(wall)),
         Fact("episodes while searching", f"{last.episodes:,} ({last.env_steps:,} steps)" if last is not None else "0"),
     ]
-    return [fact for fact in facts if model or fact.name not in ("tokens", "waiting for the model")]
+    return [fact for fact in facts if model or fact.name not in ("tokens", "time waiting for the model")]
 
 
 def said(value: Any) -> str:
-    """A setting's value in words."""
+    """Format the value of a setting."""
     return "yes" if value is True else "no" if value is False else str(value)
 
 
 def command_of(config: RunConfig, task: Task) -> str:
-    """The command that carries out a run with the same settings; empty where only a program can.
+    """Return the command that starts a run with the same settings; empty if only a program can.
 
-    It says --trust where the task is a file that names a module or a path, or where demonstrations are a model's.
+    It includes --trust if a task file names a module or a path, or if demonstrations come from a model.
     """
     if task.gym_id.startswith(NAMESPACE) or any(read_spec(spec).entry is None for spec in specs_of(config.llm)):
         return ""
@@ -92,7 +92,7 @@ def command_of(config: RunConfig, task: Task) -> str:
 
 
 def versions_of(folder: Path) -> tuple[Fact, ...]:
-    """The versions that the run was made with.
+    """List the versions of the packages that made the run.
 
     Raises:
         LogbookError: the settings are damaged.

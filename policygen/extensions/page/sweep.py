@@ -1,4 +1,4 @@
-"""What a page says of a sweep: its comparison in tables and curves, and every run with its score."""
+"""The content of a sweep's page: comparison tables, curves, and every run with its score."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from policygen.extensions.sweeps.plan import Cell, cells_of, read_plan
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import best_policy
 
-MOST_POLICIES = 24  # that are shown as text
+MOST_POLICIES = 24  # policies that are shown as text
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run of the sweep: which, how far it is, and what it scored."""
+    """A run of the sweep: its cell, progress and score."""
 
     key: str
     contender: str
@@ -33,7 +33,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class BestPolicy:
-    """The policy of the highest final score of a task and contender."""
+    """The policy with the highest final score of a task and contender."""
 
     title: str
     text: str
@@ -41,7 +41,7 @@ class BestPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SweepContent:
-    """A sweep: `report` is None while no run is finished."""
+    """The content of a sweep's page; `report` is None until a run is finished."""
 
     folder: Path
     title: str
@@ -54,10 +54,10 @@ class SweepContent:
 
 
 def read_sweep(folder: Path) -> SweepContent:
-    """All that a page says of a sweep.
+    """Read the content of a sweep's page.
 
     Raises:
-        LogbookError: its manifest is damaged.
+        LogbookError: the manifest is damaged.
     """
     plan = read_plan(folder)
     cells = cells_of(plan)
@@ -100,7 +100,7 @@ def _row(folder: Path, cell: Cell) -> RunRow:
 def _field(folder: Path) -> Field | None:
     try:
         return read_field([str(folder)])
-    except PolicygenError:  # a damaged run: the list of runs says so
+    except PolicygenError:  # damaged runs: the list of runs says so
         return None
 
 

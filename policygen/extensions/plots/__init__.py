@@ -1,3 +1,3 @@
-"""What can be shown."""
+"""Pictures and tables of runs and policies."""
 
 from __future__ import annotations

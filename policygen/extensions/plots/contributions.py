@@ -1,4 +1,4 @@
-"""Portraits of linear policies: what each term contributes, its weight times its usual size."""
+"""Pictures of linear policies: the contribution of each term, its weight times its usual size."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 MOST_TERMS = 40
 LONGEST_TERM = 48  # characters
-LONGEST_LEVEL = 8  # characters of an output that is written level under its column
+LONGEST_LEVEL = 8  # characters of an output name that fits horizontally under its column
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What is drawn.
+    """The data of the picture.
 
     Attributes:
-        labels: of the terms; the last one is the constant.
+        labels: the terms; the last one is the constant.
         amounts: shape (terms, outputs).
-        meaning: what an amount is.
+        meaning: what an amount measures, for the axis label.
     """
 
     labels: list[str]
@@ -41,7 +41,7 @@ class _Shown:
 
 
 def linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figure:
-    """The contributions of all terms to all outputs; the weights alone where no episode could be played."""
+    """Draw the contributions of all terms to all outputs; without episodes, only the weights."""
     from matplotlib.figure import Figure
 
     shown, outputs = _shown(policy, episodes), [name for name, _ in policy.equations]

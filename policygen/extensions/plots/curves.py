@@ -1,4 +1,4 @@
-"""Learning curves: the runs that a picture compares, and how they and their averages are drawn."""
+"""Learning curves: single runs, groups of runs and their averages."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ X_AXES = {
 }
 Y_AXIS = "mean return per episode"
 BEST_SO_FAR = "mean return of the best so far"
-OWN_SEEDS = "Curves are scores on the seeds of each run's own search, diamonds are final scores."
+OWN_SEEDS = "Curves are scores on each run's own search seeds; diamonds are final scores."
 _GREY = "#666666"
 _STYLES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
-# A thin dotted line that ends in a ring: where the run will go is open.
+# A thin dotted line that ends in a ring marks an unfinished run.
 _UNFINISHED: dict[str, Any] = {
     "linestyle": (0, (1, 1)),
     "linewidth": 1.1,
@@ -50,17 +50,17 @@ _UNFINISHED: dict[str, Any] = {
     "markerfacecolor": "white",
     "zorder": 4,
 }
-WIDE_LABEL = 50  # characters from which a legend has one column ...
-LONGEST_LABEL = 85  # ... and after which it goes on in another line
+WIDE_LABEL = 50  # a longer label gives the legend a single column ...
+LONGEST_LABEL = 85  # ... and a still longer one is wrapped
 
 
 @dataclass(frozen=True)
 class Curve(Member):
-    """One run as far as a plot needs it.
+    """A run with the data of its curve.
 
     Attributes:
-        frame: a row per attempt, in order: those columns of `learning_curve.csv`, `tokens`, and `level`, the best score
-            so far or, before the first policy, that of random actions.
+        frame: a row per attempt, in order: the used columns of `learning_curve.csv`, `tokens`, and `level`, the best
+            score so far (before the first policy, the score of random actions).
     """
 
     frame: pd.DataFrame
@@ -70,7 +70,7 @@ def read_curve(folder: Path) -> Curve:
     """Read a run, finished or not.
 
     Raises:
-        LogbookError: it is not a run folder, is damaged, or has no attempts yet.
+        LogbookError: it is not a run folder, is damaged, or has no attempts.
     """
     import pandas as pd
 
@@ -85,19 +85,19 @@ def read_curve(folder: Path) -> Curve:
 
 
 def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:
-    """Draw the learning curves of one or many runs into `path`; returns the path.
+    """Draw the learning curves of one or many runs into `path`; return the path.
 
-    One run: the score of each attempt, the best so far, and the final score with its 95% interval. Many runs: the mean
-    of the best so far over the finished runs of each group (`groups` says which runs that are; from four runs on the
-    interquartile mean), with a 95% bootstrap band; a panel for each task. An unfinished run is a thin line of its own.
+    For one run: the score of each attempt, the best so far, and the final score with its 95% interval. For many runs:
+    the mean best so far of each group (see `groups`) with a 95% bootstrap band, and a panel for each task. From four
+    runs on, the mean is the interquartile mean. An unfinished run is a thin line of its own.
 
     Args:
         folders: run folders, or a single one.
         path: a .png, .svg or .pdf file; its folder exists.
-        x: what the scores are drawn over: one of `X_AXES`.
+        x: the x axis, one of `X_AXES`.
 
     Raises:
-        UsageError: no folder is given, the suffix or `x` is not known, or the runs spent nothing of `x`.
+        UsageError: no folder is given, the suffix or `x` is unknown, or the runs spent nothing of `x`.
         LogbookError: a folder is not a run, is damaged or has no attempts yet, or `path` cannot be written.
     """
     check_suffix(Path(path))
@@ -106,14 +106,14 @@ def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x
 
 
 class LearningCurve(Listener):
-    """Draws the learning curve of a run into its folder when it is finished."""
+    """Listener that draws the learning curve into the run folder when the run finishes."""
 
     def started(self, run: Watched) -> None:
-        """Remember which run it is."""
+        """Remember the run."""
         self._run = run
 
     def finished(self, summary: Summary) -> None:
-        """Draw it, if there is a point to draw."""
+        """Draw the curve if there is an attempt."""
         if self._run.search.attempts:
             draw_within(self._run.folder)
 
@@ -128,11 +128,11 @@ def draw_within(folder: Path) -> None:
 
 
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
-    """The figure that `plot_runs` saves; see there for what it shows and what it raises."""
+    """Build the figure that `plot_runs` saves; see there for contents and errors."""
     if x not in X_AXES:
-        raise UsageError(f"cannot plot over `{x}`; x is one of {', '.join(X_AXES)}")
+        raise UsageError(f"cannot plot over `{x}`; choose one of {', '.join(X_AXES)}")
     if not folders:
-        raise UsageError("no run folders are given: there is nothing to plot")
+        raise UsageError("no run folders are given, so there is nothing to plot")
     curves = [read_curve(folder) for folder in each_once(folders)]
     if all(not curve.frame[x].any() for curve in curves) and any(len(curve.frame) > 1 for curve in curves):
         usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].any() for curve in curves))
@@ -155,7 +155,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         height = 5.0 + (0.25 * lines + 0.4 if lines > 1 else 0.0)
         figure = Figure(figsize=(8.0 if across == 1 else 12.5, height * down), layout="constrained")
         for place, panel in enumerate(panels.values(), start=1):
-            # One look a group in all panels, as long as there are enough of them.
+            # A group has the same look in all panels, as long as there are enough looks.
             looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
             _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
         if any(curve.final is not None and not curve.final.exact for curve in curves):
@@ -219,10 +219,10 @@ def _draw_final(axes: Axes, at: float, final: FinalScore) -> None:
 
 
 def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequence[str]) -> None:
-    """One task: for each group the single runs, their mean curve and its band.
+    """Draw one task: for each group its runs, their mean curve and its band.
 
     Args:
-        looks: labels of groups; a group's place among them fixes its colour, line and mark.
+        looks: labels of all groups; the position of a group sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
     _references(axes, curves[0].task, [curve.frame["score"].iloc[0] for curve in curves])
@@ -255,7 +255,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
 
 
 def _draw_ends(axes: Axes, groups: Sequence[Group[Curve]], x: str, across: tuple[Sequence[str], float]) -> None:
-    """Runs that ended early go on to the end, dashed; to the right of it stand the groups' final scores."""
+    """Extend curves that end early, dashed, and draw the final scores of the groups at the right."""
     looks, end = across
     start = min(float(curve.frame[x].iloc[0]) for group in groups for curve in (*group.averaged, *group.unfinished))
     span = max(end - start, 1e-9)
@@ -276,7 +276,7 @@ def _draw_ends(axes: Axes, groups: Sequence[Group[Curve]], x: str, across: tuple
         arms = [[score.mean - interval[0]], [interval[1] - score.mean]] if interval else None
         if len(finals) > 1:
             axes.plot([at] * len(finals), [final.mean for final in finals], "_", color=color, markersize=7, alpha=0.7)
-        text = "exact final score" if all(final.exact for final in finals) else "final score on seeds no search saw"
+        text = "exact final score" if all(final.exact for final in finals) else "final score on fresh seeds"
         text += f": {score.mean:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
         text += f", mean of {len(finals)} runs" if len(finals) > 1 else ""
         axes.errorbar(
@@ -287,7 +287,7 @@ def _draw_ends(axes: Axes, groups: Sequence[Group[Curve]], x: str, across: tuple
 
 
 def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
-    """Which group it is, where there are several, how many of its runs are averaged, and which are not."""
+    """Describe a group for the legend: its name, how many runs are averaged, and which are not."""
     n, begun = len(group.averaged), len(group.unfinished)
     parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
     if group.without_policy and n > 1:
@@ -300,13 +300,13 @@ def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
 
 
 def _legend_lines(groups: Sequence[Group[Curve]]) -> int:
-    """Lines of a panel's legend: a group has its curve and, where there is one, its final score."""
+    """Count the lines of a panel's legend: a curve per group, and a final score if there is one."""
     texts = sum(1 + _legend_text(group, groups).count("\n") for group in groups)
     return texts + sum(group.final_score is not None for group in groups)
 
 
 def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place: int, label: str) -> None:
-    """The mean curve of finished runs of one group and, where there are several, its band and the runs."""
+    """Draw the mean curve of a group's finished runs; for several runs also the band and the runs."""
     xs = [curve.frame[x].to_numpy(np.float64) for curve in curves]
     levels = [curve.frame["level"].to_numpy(np.float64) for curve in curves]
     color = OKABE_ITO[place % len(OKABE_ITO)]
@@ -325,7 +325,7 @@ def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place
         linestyle=_STYLES[place % len(_STYLES)],
         linewidth=2.2,
         label=label,
-        # The mark at the end also shows a group that spent nothing of x.
+        # The mark at the end also shows a group that spent nothing of `x`.
         marker=_MARKERS[place % len(_MARKERS)],
         markevery=[len(band.x) - 1] if len(band.x) else [],
         zorder=3,
@@ -333,7 +333,7 @@ def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place
 
 
 def _references(axes: Axes, task: Task, random_scores: Sequence[float]) -> None:
-    """Lines for random actions (their mean over the runs), the solved threshold and the known optimum."""
+    """Draw lines for random actions (mean over the runs), the solved threshold and the known optimum."""
     known = [score for score in random_scores if not math.isnan(score)]
     if known:
         level = sum(known) / len(known)
@@ -352,13 +352,13 @@ def _label(axes: Axes, x: str, last: float) -> None:
     axes.set_xlabel(X_AXES[x])
     axes.set_ylabel(Y_AXIS)
     if x != "wall_seconds":
-        # No tick where no run has been: the final score stands to the right of the last attempt.
+        # No tick beyond the last attempt: only final scores stand there.
         ticks = MaxNLocator(integer=True).tick_values(0, last)
         axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    # Below the axes, at a distance in inches, a legend hides no data and meets no label, however long it is.
+    # Below the axes, at a distance in inches, a legend of any length covers no data and no label.
     below = axes.transAxes + ScaledTranslation(0, -0.55, axes.figure.dpi_scale_trans)
     labels = axes.get_legend_handles_labels()[1]
     if labels:

@@ -1,4 +1,4 @@
-"""Runs of a sweep that were given more than it asked for: they stand where it put them, and it is said."""
+"""Runs of a sweep that were extended: they count with the budgets that the sweep gave them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ M = TypeVar("M", bound=Member)
 
 
 def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
-    """The runs with the budgets that their sweep gave them, and sentences on which have been given more since.
+    """Return the runs with the budgets of their sweep, and notes about runs that were extended later.
 
-    A run that goes on with a larger budget is what it would have been with it from the start, so that the settings of
-    its sweep no longer tell how long it was. What neither the sweep nor its suite stated was the same for all runs of
-    a task: a budget only grows, and the smallest is taken for it. Runs of no sweep are as they are.
+    A run with a larger budget continues as if it had had it from the start, so its settings no longer show the budget
+    of the sweep. If neither the sweep nor its suite states a budget, it is the smallest among the runs of the task,
+    because budgets only grow. Runs outside sweeps are returned unchanged.
 
     Raises:
         LogbookError: the manifest of a sweep is damaged.
@@ -54,7 +54,7 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
 
 
 def _asked(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """The budgets of sweeps' runs, by their folders, resolved, as far as the sweep or its suite stated them."""
+    """Return the budgets that the sweep or its suite states for each run folder, resolved."""
     found = {}
     for sweep in filter(is_sweep, dict.fromkeys(folder.parent for folder in folders)):
         plan = read_plan(sweep)

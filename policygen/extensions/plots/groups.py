@@ -1,8 +1,7 @@
-"""Which runs may be averaged with which, what their group is called, and how they are averaged.
+"""Groups of runs that may be averaged, their names, and their averages.
 
-Curves, tables and comparisons all ask here. Runs of a group differ in nothing but their seed and in settings that
-change no score that is reached. An unfinished run belongs to its group, but is never averaged: it would stand for less
-searching than the others did.
+Curves, tables and comparisons use these groups. Runs of a group differ only in their seed and in settings that cannot
+change a score. An unfinished run belongs to its group but is never averaged, because it has searched less.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
 
 RESAMPLES = 2_000
-MOST_POINTS = 200  # of a mean curve; a bootstrap at every wall-clock time of every run would take minutes
+MOST_POINTS = 200  # of a mean curve; a bootstrap at every time of every run would take minutes
 NOT_RECORDED = "not recorded"
-FEWEST_FOR_IQM = 4  # whole runs are left out at both ends from here on; of three none would be
+FEWEST_FOR_IQM = 4  # runs; with fewer, no whole run would be left out
 
-# Settings that always tell runs apart where they are not the default ...
+# Settings that always separate runs if they are not the default ...
 _TELLING = frozenset(
     (
         "template",
@@ -52,7 +51,7 @@ _TELLING = frozenset(
         "unseeded",
     )
 )
-# ... and those that never do: who is asked and for what is said anyway, and the rest changes no score that is reached.
+# ... and settings that never do: some are named anyway, the others cannot change a score.
 _SAID = frozenset(("task", "llm", "policy", "seed"))
 _SILENT = frozenset(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))) | {
     *("jobs", "base_url", "timeout_seconds", "final_episodes", "buffer_steps")
@@ -61,14 +60,14 @@ _SILENT = frozenset(name for name in RunConfig.model_fields if name.startswith((
 
 @dataclass(frozen=True)
 class Member:
-    """A run as far as groups need it.
+    """A run, reduced to the values that groups need.
 
     Attributes:
-        templates: the digest of the templates its prompts were rendered from, or all of them and their first attempts
-            where they changed half way, and a digest of what a user had them say; `not recorded` where none are, and
-            empty where the provider reads no prompts.
-        summary: what the run reported when it ended; None while it is unfinished.
-        extended: what its sweep did not give it and it was given since, in words, where `config` leaves that out.
+        templates: digest of the prompt templates; with a digest of the user's comments if there are any. If templates
+            changed during the run, all digests with their first attempts. `not recorded` if unknown, empty if the
+            provider reads no prompts.
+        summary: the summary of the finished run; None while it is unfinished.
+        extended: the extension beyond the sweep's budget, in words, if `config` leaves it out.
     """
 
     folder: Path
@@ -80,12 +79,12 @@ class Member:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run has ended."""
         return self.summary is not None
 
     @property
     def final(self) -> FinalScore | None:
-        """The record of the final score; None while there is none, and where no policy was found."""
+        """The final score; None if there is none yet, or no policy was found."""
         return self.summary.final if self.summary is not None else None
 
 
@@ -94,12 +93,12 @@ M = TypeVar("M", bound=Member)
 
 @dataclass(frozen=True)
 class Group(Generic[M]):
-    """Runs that may be averaged, and those of the same kind that are unfinished, each in the order given.
+    """Runs that may be averaged, and unfinished runs of the same kind, in the order given.
 
     Attributes:
-        proposals: who proposed: the provider and model, in words.
+        proposals: provider and model, in words.
         kind: the kind of policy.
-        settings: what else tells the group from the others it is shown with, such as `refine cma:4000`.
+        settings: further differences to the other groups shown, such as `refine cma:4000`.
     """
 
     task: str
@@ -111,39 +110,39 @@ class Group(Generic[M]):
 
     @property
     def policy(self) -> str:
-        """Kind of policy and settings: `table, refine cma:4000`."""
+        """The kind of policy and settings: `table, refine cma:4000`."""
         return ", ".join((self.kind, *self.settings))
 
     @property
     def label(self) -> str:
-        """The group in words, without its task."""
+        """The name of the group, without its task."""
         return ", ".join((self.proposals, f"{self.kind} policy", *self.settings))
 
     @property
     def final_score(self) -> Score | None:
-        """Mean of the final scores with a bootstrap interval over runs; runs that found no policy have none."""
+        """Mean of the final scores with a bootstrap interval over the runs that found a policy."""
         finals = np.array([run.final.mean for run in self.averaged if run.final is not None])
         if not len(finals):
             return None
         score, interval = score_of_returns(finals, (), "runs"), interval_over_seeds(finals)
-        if interval is not None:  # equal scores and their mean may differ by rounding
+        if interval is not None:  # rounding may put the mean of equal scores outside
             interval = min(interval[0], score.mean), max(interval[1], score.mean)
         return replace(score, ci95=interval)
 
     @property
     def without_policy(self) -> int:
-        """How many finished runs found no policy."""
+        """Number of finished runs that found no policy."""
         return sum(run.final is None for run in self.averaged)
 
     @property
     def extended(self) -> tuple[str, ...]:
-        """How many finished runs were extended beyond what their sweep gave them, in words."""
+        """Numbers of finished runs that were extended beyond their sweep's budget, in words."""
         counts = Counter(run.extended for run in self.averaged if run.extended)
         return tuple(f"{count} extended to {words}" for words, count in counts.items())
 
 
 def read_member(folder: Path) -> Member:
-    """Read what groups need of a run, finished or not.
+    """Read the values of a run that groups need, finished or not.
 
     Raises:
         LogbookError: it is not a run folder, or is damaged.
@@ -160,7 +159,7 @@ def _templates(logbook: Logbook, config: RunConfig) -> str:
 
 
 def _comments(folder: Path) -> str:
-    """What a user had the prompts of a run say: a digest; empty for a run that nobody steered."""
+    """Return a digest of the user's comments in prompts; empty if there are none."""
     said = Steering(folder).read()
     texts = {comment.number: comment.text for comment in said.comments}
     told = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in said.carried.items() if numbers}
@@ -168,23 +167,23 @@ def _comments(folder: Path) -> str:
 
 
 def each_once(folders: Sequence[Path]) -> list[Path]:
-    """The run folders in order, those of a sweep in its place; one that is given twice, in whatever words, counts once.
+    """Return the run folders in order, those of a sweep in its place; a run given twice counts once.
 
     Raises:
-        PlaceError: no run of a sweep was begun.
-        LogbookError: a sweep's manifest is damaged.
+        PlaceError: no run of a sweep has begun.
+        LogbookError: the manifest of a sweep is damaged.
     """
     runs: list[Path] = []
     for folder in folders:
         own = cell_folders(folder) if is_sweep(folder) else [folder]
         if not own:
-            raise PlaceError(f"there is no run in {folder} yet: there is nothing to plot")
+            raise PlaceError(f"there is no run in {folder} yet, so there is nothing to plot")
         runs += own
     return list({run.resolve(): run for run in runs}.values())
 
 
 def grouped(runs: Sequence[M]) -> tuple[Group[M], ...]:
-    """The runs by group, in order of first appearance."""
+    """Group the runs, in order of first appearance."""
     parts: dict[str, list[M]] = {}
     for run in runs:
         parts.setdefault(json.dumps(_identity(run), sort_keys=True), []).append(run)
@@ -201,7 +200,7 @@ def grouped(runs: Sequence[M]) -> tuple[Group[M], ...]:
 
 
 def repeated_runs(folders: Sequence[Path]) -> list[Path]:
-    """The runs whose group and seed are those of an earlier one in the list: they say nothing new.
+    """Return the runs that repeat the group and seed of an earlier run in the list.
 
     Raises:
         LogbookError: a folder is not a run, or is damaged.
@@ -218,14 +217,14 @@ def repeated_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def _identity(run: Member) -> dict[str, Any]:
-    """All in which runs of one group must agree, as JSON values; what words cannot tell apart as digests.
+    """Return everything in which runs of a group must agree, as JSON values; long texts as digests.
 
-    What a run comes to record of its origin belongs here.
+    Add any new setting or input that a run records.
     """
     settings = run.config.model_dump(exclude=set(_SILENT | {"seed", "llm"}))
     replayed = _replayed(run.config.llm)
     if replayed is not None:
-        del settings["template"]  # what the replies answered were the prompts of the run they are from
+        del settings["template"]  # the prompts were those of the replayed run
     return {
         "settings": settings,
         "proposals": run.config.llm if replayed is None else f"replay:{replayed.resolve()}",
@@ -239,11 +238,11 @@ def _digest(value: Any) -> str:
 
 
 def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """What tells a group from others of the same words: which of several versions of a text or file it used."""
+    """Return the versions of texts or files that separate groups with the same name."""
     parts = [part for part in identity if any(other[part] != identity[part] for other in others)]
     said = {part: _digest(identity[part]) for part in parts}
     if "templates" in said:
-        said["templates"] = identity["templates"]  # a digest as it stands in the run folder
+        said["templates"] = identity["templates"]  # the digest that the run folder has
     return tuple(f"{part} {words}" for part, words in said.items())
 
 
@@ -251,7 +250,7 @@ def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[s
     others = [other.config for other in among if other.task.name == run.task.name]
     config = run.config
     if _replayed(config.llm) is not None:
-        config = config.model_copy(update={"template": None})  # it had no part in replies that are repeated
+        config = config.model_copy(update={"template": None})  # replayed replies do not depend on it
     return run.task.name, proposals_label(config.llm), config.policy, special_settings(config, others)
 
 
@@ -261,7 +260,7 @@ def _replayed(llm: str) -> Path | None:
 
 
 def proposals_label(llm: str) -> str:
-    """Who proposed, as tables and legends say it."""
+    """Name the proposer, as in tables and legends."""
     replayed = _replayed(llm)
     if replayed is not None:
         return f"replay of {replayed.name}"
@@ -270,10 +269,10 @@ def proposals_label(llm: str) -> str:
 
 
 def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> tuple[str, ...]:
-    """What else than provider, kind of policy and seed keeps runs apart, such as `refine cma:4000`.
+    """Describe settings other than provider, kind of policy and seed that separate runs, such as `refine cma:4000`.
 
     Args:
-        among: the runs of the same task it is compared with: what any of them has otherwise tells it apart.
+        among: other runs of the same task; a setting in which any of them differs is named.
     """
     words = []
     for name, known in RunConfig.model_fields.items():
@@ -290,7 +289,7 @@ def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> tupl
 
 @dataclass(frozen=True)
 class Band:
-    """A centre and its 95% interval over some runs at each x; arrays of shape (points,)."""
+    """A centre and its 95% interval over runs at each x; arrays of shape (points,)."""
 
     x: Numbers
     centre: Numbers
@@ -299,23 +298,23 @@ class Band:
 
 
 def centre_name(runs: int) -> str:
-    """What `average` takes for so many runs."""
+    """Name the mean that `average` computes for a number of runs."""
     return "interquartile mean" if runs >= FEWEST_FOR_IQM else "mean"
 
 
 def average(
     xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0, mean: Callable[..., Numbers] | None = None
 ) -> Band:
-    """The mean of step functions, from four on the interquartile mean, with a 95% percentile bootstrap over the runs.
+    """Average step functions over runs, with a 95% percentile bootstrap interval.
 
-    The interquartile mean leaves out the lowest and the highest quarter, fractions of a run included (used for runs by
-    Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"). A run that ended early
-    keeps its last level. Of two runs the band is their range; of a handful it is too narrow rather than too wide.
+    From four runs on, the average is the interquartile mean: it leaves out the lowest and the highest quarter, counting
+    fractions of runs (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"). A
+    run that ends early keeps its last level. For two runs the band is their range; for few runs it is too narrow.
 
     Args:
-        xs: per run the positions of its steps, increasing; shapes (attempts of the run,).
+        xs: per run the increasing positions of its steps; shapes (attempts of the run,).
         levels: per run the level from each step on; same shapes.
-        mean: taken instead, for any number of runs, and called as `numpy.mean` is.
+        mean: the average to use instead, for any number of runs; called like `numpy.mean`.
     """
     points = np.unique(np.concatenate(xs))
     if len(points) > MOST_POINTS:
@@ -325,7 +324,7 @@ def average(
         for at, level in zip(xs, levels, strict=True)
     ]
     table = np.array(rows, dtype=np.float64)
-    known = ~np.isnan(table).any(axis=0)  # a run without warm-up has no level before its first policy
+    known = ~np.isnan(table).any(axis=0)  # without warm-up a run has no level before its first policy
     points, table = points[known], table[:, known]
     taken = mean or _centre
     centre = taken(table, axis=0)
@@ -351,7 +350,7 @@ def _centre(table: Numbers, axis: int = 0) -> Numbers:
     if runs < FEWEST_FOR_IQM:
         mean: Numbers = np.mean(table, axis=axis)
         return mean
-    # How much of each run, in order of level, lies between the quartiles.
+    # The part of each run, in order of level, that lies between the quartiles.
     share = np.diff(np.clip(np.arange(runs + 1), runs / 4, runs * 3 / 4)) / (runs / 2)
     centre: Numbers = np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share
     return centre

@@ -1,4 +1,4 @@
-"""Policies as plain text maps: characters over a grid, or a table of weights."""
+"""Policies as text: maps of a table's actions, tables of a linear policy's weights."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from policygen.quantities.text import to_text
 from policygen.tasks.spaces import Actuator
 
 MOST_DIMENSIONS = 4
-MOST_CELLS = 20_000  # more would scroll past unread
-LONGEST_LIST = 20  # bins of a single counted quantity that are listed one a line; more of them are folded into rows
+MOST_CELLS = 20_000  # larger tables have no map
+LONGEST_LIST = 20  # bins of a single counted quantity listed one per line; longer lists are folded into rows
 ARROWS = {"left": "←", "down": "↓", "right": "→", "up": "↑"}
 _GAP = "  "
 
 
 def policy_map(policy: Policy, width: int = 100) -> str:
-    """What a policy does, as lines of at most about `width` characters.
+    """Draw a policy as text in lines of about `width` characters at most.
 
-    A table becomes a map of one character per cell (a number, where a continuous action has no named levels): the last
-    two dimensions lie inside a map, the first ones lay maps side by side. A linear policy becomes a table of weights,
-    terms down and outputs across.
+    A table becomes a map with one character per cell, or a number if a continuous action has no named levels. The last
+    two dimensions form a map; the first ones lay maps side by side. A linear policy becomes a table of weights, terms
+    down and outputs across.
 
     Returns:
-        The lines, or "" where there is no map: a table of more than four dimensions or 20,000 cells.
+        The lines; "" for a table of more than four dimensions or 20,000 cells.
     """
     draw = _MAPS.get(policy.kind)
     return draw(policy, width) if draw is not None else ""
@@ -57,12 +57,12 @@ def _table(policy: Any, width: int) -> str:
     return "\n\n".join(parts)
 
 
-# --- what maps and pictures share ------------------------------------------------------------------------------------
+# --- shared by maps and pictures --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One action of an actuator: its number in the table, the symbol that stands for it, and its name."""
+    """An action of an actuator: its number in the table, its symbol and its name."""
 
     value: float
     symbol: str
@@ -70,13 +70,13 @@ class Letter:
 
 
 def action_grids(policy: TablePolicy) -> list[tuple[Actuator, npt.NDArray[np.float64]]]:
-    """Every actuator with its number in each cell, an array of the grid's shape."""
+    """Return every actuator with its number in each cell, an array of the grid's shape."""
     columns = policy.actions.reshape(policy.grid.size, -1).astype(np.float64)
     return [(actuator, columns[:, i].reshape(policy.grid.shape)) for i, actuator in enumerate(policy.task.actuators)]
 
 
 def alphabet(actuator: Actuator, actions: npt.NDArray[np.float64]) -> tuple[Letter, ...] | None:
-    """A symbol for each choice or named level; None where some of the `actions` are numbers without a name."""
+    """Return a symbol for each choice or named level; None if some `actions` are numbers without a name."""
     if actuator.is_choice:
         named_values = [(label, float(i)) for i, label in enumerate(actuator.labels)]
     else:
@@ -89,7 +89,7 @@ def alphabet(actuator: Actuator, actions: npt.NDArray[np.float64]) -> tuple[Lett
 
 
 def cell_texts(actions: npt.NDArray[np.float64], letters: Sequence[Letter] | None) -> npt.NDArray[np.str_]:
-    """The symbol, or the number with three digits, of each cell; same shape as `actions`."""
+    """Return the symbol of each cell, or its number with three digits; same shape as `actions`."""
     # Adding 0.0 turns -0.0 into 0.0.
     known = {letter.value: letter.symbol for letter in reversed(letters or ())}
     values, where = np.unique(actions, return_inverse=True)
@@ -99,7 +99,7 @@ def cell_texts(actions: npt.NDArray[np.float64], letters: Sequence[Letter] | Non
 
 
 def marked_texts(texts: npt.NDArray[np.str_], marked: Mapping[int, Mark]) -> npt.NDArray[np.str_]:
-    """The texts of all cells, with marks in the place of actions that are never taken."""
+    """Replace the texts of cells in which no action is ever taken by their marks."""
     if not marked:
         return texts
     flat = texts.ravel().astype(object)
@@ -109,7 +109,7 @@ def marked_texts(texts: npt.NDArray[np.str_], marked: Mapping[int, Mark]) -> npt
 
 
 def _symbols(names: Sequence[str]) -> list[str]:
-    """Arrows for directions, numbers as they are, else one letter of each name, its first one where that is free."""
+    """Choose arrows for directions, numbers unchanged, else a free letter of the name, the first if possible."""
     lowered = [name.lower() for name in names]
     if all(name in ARROWS for name in lowered) and len(set(lowered)) == len(names):
         return [ARROWS[name] for name in lowered]
@@ -128,13 +128,13 @@ def _symbols(names: Sequence[str]) -> list[str]:
 
 
 def quantity_label(policy: Policy, name: str) -> str:
-    """A quantity of the policy with the unit that its task states, `angle [rad]`; features have none."""
+    """Return the quantity with the unit that the task states, `angle [rad]`; features have no unit."""
     unit = next((o.unit for o in policy.task.observations if o.name == name), "")
     return f"{name} [{unit}]" if unit else name
 
 
 def definitions(policy: Policy) -> list[str]:
-    """The features that decide what a policy does, the task's and its own, in order: `lean = angle + 0.25*spin`."""
+    """Return the definitions of all features that the policy needs, in order: `lean = angle + 0.25*spin`."""
     return [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
 
 
@@ -155,10 +155,10 @@ def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[s
         lines += _wrapped(f"{across.name} ", [_bin_label(across, i) for i in range(across.bins)], width)
     lines.append("")
     margin = max(map(len, labels))
-    if way == "up":  # rows are counted from the top; quantities grow upwards, as in pictures
+    if way == "up":  # rows are printed from the top; quantities grow upwards, as in pictures
         labels.reverse()
         texts = np.flip(texts, axis=-2)
-    # With four dimensions each bin of the first one starts a new line of maps.
+    # With four dimensions each bin of the first one starts a new row of maps.
     groups = list(np.ndindex(*[d.bins for d in outer[:-1]]))
     for group in groups[::-1] if outer and not outer[0].counts_integers and len(outer) > 1 else groups:
         facets = []
@@ -171,7 +171,7 @@ def _map(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int) -> list[s
 
 
 def _bin_label(dimension: Dimension, index: int) -> str:
-    """The bin's number, which is what the policy's rows say, and the values it holds."""
+    """Return the bin number, as in the policy's rows, and the values of the bin."""
     label = dimension.label(index)
     return label if dimension.counts_integers else f"{index}: {label}"
 
@@ -195,7 +195,7 @@ def _one_dimension(policy: TablePolicy, texts: npt.NDArray[np.str_], width: int)
 
 
 def _bodies(texts: npt.NDArray[np.str_], room: int) -> list[list[str]]:
-    """A map of shape (rows, columns) as lines, bin numbers above; cut into several where `room` is too narrow."""
+    """Format a map of shape (rows, columns) with bin numbers above; split it if `room` is too narrow."""
     columns = texts.shape[1]
     longest = max(map(len, texts.ravel().tolist()))
     dense = longest == 1 and columns > 10
@@ -217,7 +217,7 @@ def _bodies(texts: npt.NDArray[np.str_], room: int) -> list[list[str]]:
 
 
 def _side_by_side(left: Sequence[str], facets: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Facets of equal height in as many lines as `width` takes, each line with the labels at its left."""
+    """Arrange facets of equal height side by side, as many per line as fit, with labels at the left."""
     margin = max(map(len, left))
     room = max(len(line) for facet in facets for line in facet)
     per_line = max(1, (width - margin) // (room + len(_GAP)))
@@ -230,7 +230,7 @@ def _side_by_side(left: Sequence[str], facets: Sequence[Sequence[str]], width: i
 
 
 def _key(letters: Sequence[Letter] | None, marked: Sequence[Mark], width: int) -> list[str]:
-    """What the letters stand for; arrows and numbers speak for themselves."""
+    """Explain the letters; arrows and numbers need no explanation."""
     shown: list[Letter | Mark] = list(letters or ())
     if all(letter.symbol in (letter.name, ARROWS.get(letter.name.lower())) for letter in shown):
         shown = []
@@ -239,7 +239,7 @@ def _key(letters: Sequence[Letter] | None, marked: Sequence[Mark], width: int) -
 
 
 def _wrapped(start: str, items: Sequence[str], width: int) -> list[str]:
-    """A list in lines that break between items only."""
+    """Join a list into lines that break only between items."""
     text = start + ", ".join(item.replace(" ", "\N{NO-BREAK SPACE}") for item in items)
     lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
@@ -249,7 +249,7 @@ def _wrapped(start: str, items: Sequence[str], width: int) -> list[str]:
 
 
 def weight_rows(policy: LinearPolicy) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """The terms in words and their weights, shape (terms + 1, outputs); the last row is the constant."""
+    """Return the terms in words and their weights, shape (terms + 1, outputs); the last row is the constant."""
     names = [to_text(term) for term in policy.terms]
     return [*names, "constant"], np.vstack([policy.weights, policy.bias])
 
@@ -271,5 +271,5 @@ def _weights(policy: LinearPolicy, width: int) -> str:
     return "\n\n".join(blocks)
 
 
-# How each kind of policy is drawn as text; a kind that is not here has no map.
+# The map of each kind of policy; other kinds have none.
 _MAPS: dict[str, Callable[[Any, int], str]] = {"table": _table, "linear": _weights}

@@ -1,4 +1,4 @@
-"""What a run that was killed at its very end lacks: made from what the run folder holds."""
+"""Files that a run lacks if it was killed at its very end; they are made from the run folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from policygen.runs.logbook import Logbook
 
 
 def make_missing(folder: Path) -> list[str]:
-    """Make the files that a finished run lacks; returns their names, none for a run that is whole or unfinished.
+    """Make the missing files of a finished run; return their names, none for a complete or unfinished run.
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or another process works in it.

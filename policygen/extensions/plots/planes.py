@@ -1,4 +1,4 @@
-"""Decision maps: what a policy does over the plane of the two quantities that suffice to decide."""
+"""Decision maps: the actions of a policy over the two quantities that determine them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POINTS = 201  # of each quantity
+POINTS = 201  # per quantity
 MOST_PANELS = 4  # actuators
 MOST_PATHS = 3  # episodes that are drawn across the map
-_SIDE, _BESIDE = 3.6, 1.8  # inches of a map beside a portrait, and of what explains it
+_SIDE, _BESIDE = 3.6, 1.8  # inches of a map beside another picture, and of its legend
 _NARROW = (4.4, 4.4)  # inches of a map on a telephone
-_MARGIN = 0.1  # of the range of what was visited, on either side
+_MARGIN = 0.1  # of the visited range, on either side
 
 
 def deciding_quantities(policy: Policy) -> tuple[str, ...]:
-    """The one or two quantities that suffice to decide: observations where they do, else features that are read.
+    """Return the one or two quantities that determine the action: observations, or else the features in use.
 
     Returns:
-        Their names, in the order of the task; empty where it takes more, or memory.
+        Their names, in the order of the task; empty if more are needed, or memory.
     """
     reader = policy.reader
     if policy.remembers or reader.read is None:
@@ -49,13 +49,13 @@ def deciding_quantities(policy: Policy) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Plane:
-    """What is drawn.
+    """The data of a map.
 
     Attributes:
-        names: of the two quantities: across, and up.
+        names: the two quantities: across, and up.
         x, y: their values, of shape (POINTS,).
         actions: shape (POINTS, POINTS, actuators).
-        paths: of episodes: the two quantities at each step.
+        paths: the two quantities at each step of some episodes.
     """
 
     names: tuple[str, ...]
@@ -79,17 +79,16 @@ def _plane(policy: Policy, episodes: Sequence[Trajectory]) -> _Plane | None:
 
 
 def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narrow: bool = False) -> Figure | None:
-    """A map of the actions over the two quantities that decide, with the paths of a few episodes across it.
+    """Draw the actions over the two deciding quantities, with the paths of a few episodes.
 
     Args:
-        episodes: played by the policy; they say how far the map reaches, and the first MOST_PATHS of them are drawn.
-            Without them it reaches as far as the bounds.
-        narrow: for a narrow screen: the maps of several actuators below each other, each with its legend below it, and
-            no title.
+        episodes: episodes of this policy. They set the range of the map, and the first MOST_PATHS are drawn. Without
+            them the range is that of the bounds.
+        narrow: for a narrow screen: maps of several actuators in a column, each legend below its map, no title.
 
     Returns:
-        None where two quantities do not suffice, where they are unbounded and there are no episodes, and where the
-        portrait of a table is this map already.
+        None if two quantities do not suffice, if they are unbounded and there are no episodes, or if the picture of a
+        table is this map already.
     """
     plane = _plane(policy, episodes)
     if plane is None:
@@ -114,7 +113,7 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
 
 
 def add_plane(figure: Figure, policy: Policy, episodes: Sequence[Trajectory]) -> None:
-    """Widen a finished portrait by the map, where there is one: for the first actuators, from the left."""
+    """Widen a finished picture by the map, if there is one: the first actuators, from the left."""
     plane = _plane(policy, episodes)
     if plane is None:
         return
@@ -142,7 +141,7 @@ def _path(policy: Policy, names: Sequence[str], episode: Trajectory) -> tuple[Nu
 
 
 def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float | None, float | None]:
-    """From where to where a quantity is drawn: what was visited, within its bounds; without episodes its bounds."""
+    """Return the drawn range of a quantity: the visited values within its bounds, or without episodes its bounds."""
     stated = next((o for o in policy.task.observations if o.name == name), None)
     values = np.concatenate(visited) if visited else np.array([])
     values = values[np.isfinite(values)]
@@ -151,19 +150,19 @@ def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float
         margin = _MARGIN * (high - low)
         bounds = (stated.low, stated.high) if stated is not None else (-math.inf, math.inf)
         return max(low - margin, min(bounds[0], low)), min(high + margin, max(bounds[1], high))
-    # What is called unbounded is often stated as the largest float.
+    # Environments often state an unbounded end as the largest float.
     if stated is not None and abs(stated.low) < 1e6 and abs(stated.high) < 1e6 and stated.low < stated.high:
         return stated.low, stated.high
     return None, None
 
 
 def _actions(policy: Policy, names: Sequence[str], x: Numbers, y: Numbers) -> npt.NDArray[np.float64]:
-    """Actions over the plane, shape (len(y), len(x), actuators)."""
+    """Compute the actions over the plane, shape (len(y), len(x), actuators)."""
     across, down = (plane.ravel() for plane in np.meshgrid(x, y))
     known = dict(zip(names, (across, down), strict=True))
     observed = [known.get(name, np.zeros(across.size)) for name in policy.task.columns]
     columns = policy.reader.columns(observed)
-    # A feature that decides is given, not computed of observations that are not known.
+    # A deciding feature is set directly; the observations behind it are unknown.
     columns = [known.get(name, column) for name, column in zip(policy.reader.names, columns, strict=True)]
     with np.errstate(all="ignore"):
         actions = np.asarray(policy.act_on_quantities(columns), np.float64)

@@ -1,4 +1,4 @@
-"""A few episodes of a policy, for pictures that show what it meets."""
+"""A few episodes of a policy, for pictures that need visited states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPISODES = 3
 
 
 def played(policy: Policy) -> list[Trajectory]:
-    """Episodes of fixed seeds; none where the environment cannot be made or played here."""
+    """Play episodes with fixed seeds; return none if the environment cannot be made or played here."""
     try:
         with Simulator(policy.task) as simulator:
             return simulator.play(policy, range(EPISODES))
@@ -28,18 +28,18 @@ def played(policy: Policy) -> list[Trajectory]:
 
 
 def unplayed(policy: Policy, what: str, *, page: bool = False, film: bool = False) -> str:
-    """What a picture or a page lacks where nobody vouched for the task, and the way out; empty where nothing is.
+    """Say which parts a picture or page lacks because the task is not trusted, and the remedy; empty if none.
 
     Args:
-        what: it is called.
-        page: it is a page, whose map of the plane shows episodes that the run has kept.
-        film: it would have an episode that plays.
+        what: the name of the picture or page.
+        page: whether it is a page, whose map shows episodes that the run has kept.
+        film: whether it would include a film.
     """
     why = why_refused(policy.task)
     linear = policy.kind == "linear"
     plane = not page and (linear or policy.reader.needed) and len(deciding_quantities(policy)) == 2
     parts = {
-        "the episode that plays": film,
+        "the film of an episode": film,
         "the usual sizes of the terms": linear,
         "episodes in the map": plane,
         "the traces of memory": policy.remembers,
@@ -49,7 +49,7 @@ def unplayed(policy: Policy, what: str, *, page: bool = False, film: bool = Fals
 
 
 def usual_sizes(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
-    """The mean absolute value of each of a policy's terms over the steps of episodes, shape (terms,)."""
+    """Return the mean absolute value of each term over the steps of episodes, shape (terms,)."""
     values = [policy.term_columns(policy.reader.along(e.observations[:-1], e.actions)) for e in episodes]
     sizes: npt.NDArray[np.float64] = np.abs(np.concatenate(values, axis=1)).mean(axis=1)
     return sizes

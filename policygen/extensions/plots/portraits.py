@@ -1,4 +1,4 @@
-"""Portraits of policies: maps of what a table does, and what the terms of a linear policy contribute."""
+"""Pictures of policies: maps of a table's actions, contributions of a linear policy's terms."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from policygen.tasks.spaces import Actuator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
-ROOM = (10.0, 7.5)  # inches that the cells of one actuator may take
+ROOM = (10.0, 7.5)  # most inches for the cells of one actuator
 MOST_PER_LINE, MOST_LINES = 6, 6  # facets
-MOST_IN_STRIP = 25  # cells of a single dimension before it is folded
-CHARACTERS_PER_INCH, LINE = 12, 0.16  # of the definitions below a picture; inches a line
+MOST_IN_STRIP = 25  # cells; a longer single dimension is folded
+CHARACTERS_PER_INCH, LINE = 12, 0.16  # for the definitions below a picture; inches per line
 
 
 def plot_policy(policy: Policy, path: str | Path) -> Path:
-    """Draw what a policy does into `path`: a map of a table's actions, or the contributions to a linear policy.
+    """Draw a policy into `path`: a map of a table's actions, or the contributions to a linear policy.
 
-    Where two observations decide, a map of their plane stands beside it; for a policy that remembers, what it
-    remembered over an episode.
+    If two observations determine the action, a map of their plane stands beside it. A policy with memory shows traces
+    of its memory over an episode.
 
     Raises:
-        UsageError: the suffix is not known, or there is no picture of this kind of policy.
+        UsageError: the suffix is unknown, or this kind of policy has no picture.
         LogbookError: `path` cannot be written.
     """
     check_suffix(Path(path))
@@ -60,10 +60,10 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
 
 
 def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
-    """The figure that `plot_policy` saves; see there for what it shows and what it raises.
+    """Build the figure that `plot_policy` saves; see there for contents and errors.
 
     Args:
-        alone: with the definitions of its features and the map of its plane; not needed where they stand beside it.
+        alone: add definitions of features and the map of the plane; unnecessary if the page shows them.
     """
     with style():
         if policy.kind not in _FIGURES:
@@ -78,7 +78,7 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
 
 
 def _define(figure: Figure, policy: Policy) -> None:
-    """The features that the picture speaks of, below it, in a strip of their own: the cells keep their size."""
+    """Write the features in use below the picture, in a strip of their own, so that cells keep their size."""
     across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
     lines = [line for text in definitions(policy) for line in textwrap.wrap(text, across, subsequent_indent="    ")]
     if not lines:
@@ -89,7 +89,7 @@ def _define(figure: Figure, policy: Policy) -> None:
 
 @dataclass(frozen=True)
 class _Facet:
-    """One map within a picture: where its cells are in an array of the grid's shape, and what stands around it."""
+    """One map of a picture: the position of its cells in an array of the grid's shape, and its labels."""
 
     index: tuple[Any, ...]
     above: str = ""
@@ -98,14 +98,14 @@ class _Facet:
 
 @dataclass(frozen=True)
 class _View:
-    """The part of a table that is drawn, and how it is laid out; the same for each actuator.
+    """The drawn part of a table and its layout, the same for each actuator.
 
     Attributes:
         facets: in reading order, `per_line` in each line.
-        down, across: the dimensions inside a facet; `down` is None for a table of one dimension.
-        shape: rows and columns of cells inside a facet; a long single dimension is folded into rows.
+        down, across: the dimensions of a facet; `down` is None for a table of one dimension.
+        shape: rows and columns of cells in a facet; a long single dimension is folded into rows.
         cell: width and height of a cell, in inches.
-        notes: what is left out, one line each.
+        notes: remarks about omitted parts, one line each.
     """
 
     facets: tuple[_Facet, ...]
@@ -118,7 +118,7 @@ class _View:
 
     @property
     def lines(self) -> int:
-        """Lines of facets."""
+        """Number of lines of facets."""
         return math.ceil(len(self.facets) / self.per_line)
 
     @property
@@ -128,7 +128,7 @@ class _View:
 
 
 def _view(policy: TablePolicy) -> _View:
-    """All of a table with up to four dimensions; of a larger one the four that split the actions most."""
+    """Choose the drawn part: up to four dimensions; of a larger table the four that split the actions most."""
     dimensions = policy.grid.dimensions
     shown = sorted(sorted(range(len(dimensions)), key=lambda i: -_splits(policy, i))[:4])
     held = {i: d.bins // 2 for i, d in enumerate(dimensions) if i not in shown}
@@ -142,7 +142,7 @@ def _view(policy: TablePolicy) -> _View:
         if count > most:
             notes.append(f"{most} of {count} bins of {dimensions[i].name} are shown")
     if len(outer) == 2 and not dimensions[outer[0]].counts_integers:
-        chosen[0].reverse()  # like the rows inside a facet: quantities grow upwards
+        chosen[0].reverse()  # like the rows of a facet: quantities grow upwards
     facets = []
     for bins in itertools.product(*chosen):
         at = {**held, **dict(zip(outer, bins, strict=True))}
@@ -167,7 +167,7 @@ def _view(policy: TablePolicy) -> _View:
 
 
 def _splits(policy: TablePolicy, axis: int) -> float:
-    """Share of the lines along an axis of the grid that hold more than one action."""
+    """Return the share of lines along an axis of the grid that hold more than one action."""
     lines = [np.moveaxis(actions, axis, 0) for _, actions in action_grids(policy)]
     return float(np.any([(line != line[:1]).any(axis=0) for line in lines], axis=0).mean())
 
@@ -201,7 +201,7 @@ def _draw_table(
     letters = alphabet(actuator, actions)
     texts = marked_texts(cell_texts(actions, letters), marked)
     actions = actions.copy()
-    actions.ravel()[list(marked)] = np.nan  # no colour of an action where none is taken
+    actions.ravel()[list(marked)] = np.nan  # no action is ever taken there, so no colour
     colors, norm = shades(actuator)
     longest = max(map(len, texts.ravel().tolist()))
     fits = view.cell[0] >= 0.1 + 0.08 * longest and view.cell[1] >= 0.17
@@ -232,7 +232,7 @@ def _draw_table(
         _bin_ticks(places, "y", view.down, view.shape[0], view.panel[1])
         part.supylabel(quantity_label(policy, view.down.name), fontsize=10)
     if view.down is None or view.down.counts_integers:
-        first.invert_yaxis()  # rows are counted from the top; quantities grow upwards
+        first.invert_yaxis()  # rows are drawn from the top; quantities grow upwards
     part.supxlabel(
         quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
         fontsize=10,
@@ -241,12 +241,12 @@ def _draw_table(
 
 
 def _broken(text: str, inches: float) -> str:
-    """A facet's heading, name and values on a line each where they would be longer than the facet."""
+    """Break the heading of a facet after the name if it is wider than the facet."""
     return text.replace(": ", ":\n", 1) if len(text) > 13 * inches else text
 
 
 def _folded(block: npt.NDArray[Any], shape: tuple[int, int], fill: Any) -> npt.NDArray[Any]:
-    """A block as rows and columns of cells, padded at the end."""
+    """Fold a block into rows and columns of cells, padded at the end."""
     padded = np.full(math.prod(shape), fill, dtype=block.dtype)
     padded[: block.size] = block.ravel()
     return padded.reshape(shape)
@@ -255,7 +255,7 @@ def _folded(block: npt.NDArray[Any], shape: tuple[int, int], fill: Any) -> npt.N
 def _bin_ticks(
     places: npt.NDArray[Any], which: Literal["x", "y"], dimension: Dimension | None, count: int, inches: float
 ) -> None:
-    """Edges between the cells, or numbers in their middle where a dimension counts; as many as there is room for."""
+    """Label the edges between cells, or for counted values their middle; as many as fit."""
     if dimension is None or dimension.counts_integers:
         positions, labels = np.arange(count) + 0.5, [str(i) for i in range(count)]
     else:
@@ -275,7 +275,7 @@ def _explain(
     actuator: Actuator,
     shown: tuple[Sequence[Letter] | None, Sequence[Mark]],
 ) -> None:
-    """A legend of the choices, or a colour bar with the named levels."""
+    """Add a legend of the choices, or a colour bar with the named levels."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.patches import Patch
 
@@ -294,5 +294,5 @@ def _explain(
     part.legend(handles=handles, loc="outside right upper", title=actuator.name, ncols=columns, alignment="left")
 
 
-# How each kind of policy is drawn.
+# The picture of each kind of policy.
 _FIGURES: dict[str, Callable[[Any, Sequence[Trajectory]], Figure]] = {"table": _table_figure, "linear": linear_figure}

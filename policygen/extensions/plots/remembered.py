@@ -1,4 +1,4 @@
-"""What a policy remembers, as traces over an episode beside its portrait."""
+"""Traces of a policy's memory over an episode, beside its picture."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from policygen.quantities.compiled import slot_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDTH = 4.5  # inches that the traces add to the picture
+WIDTH = 4.5  # inches that the traces add
 MOST_TRACES, MOST_STEPS = 10, 300
-SEED = 0  # of the episode that is played
+SEED = 0  # of the played episode
 
 
 def traces(policy: Policy) -> tuple[tuple[str, npt.NDArray[np.float64]], ...]:
-    """Name and value at each step of what a policy remembers, over an episode; NaN while there is nothing yet.
+    """Return name and value at each step of everything a policy remembers, over an episode; NaN before a value exists.
 
     Raises:
-        PolicygenError: the task's environment cannot be made or played here.
+        PolicygenError: the environment cannot be made or played here.
     """
     with Simulator(policy.task) as simulator:
         [episode] = simulator.play(policy, [SEED])
@@ -36,7 +36,7 @@ def traces(policy: Policy) -> tuple[tuple[str, npt.NDArray[np.float64]], ...]:
 
 
 def draw_memory(figure: Figure, policy: Policy) -> None:
-    """Widen a finished portrait by traces of what the policy remembers; by a sentence where it cannot be played."""
+    """Widen a finished picture by traces of memory, or by a message if no episode can be played."""
     if not policy.remembers:
         return
     width, height = figure.get_size_inches()

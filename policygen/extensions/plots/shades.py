@@ -1,4 +1,4 @@
-"""Colours of actions and amounts, and what is written into the cells of a picture."""
+"""Colours of actions and amounts, and texts in the cells of a picture."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap, Normalize
 
-MOST_TEXTS = 2_500  # cells that are written into, as well as coloured
-NO_ACTION = "#e4e4e4"  # of cells in which nothing is decided
+MOST_TEXTS = 2_500  # cells; larger maps have colours only
+NO_ACTION = "#e4e4e4"  # cells in which no action is taken
 
 
 def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
-    """One colour for each choice; for numbers two hues around zero where both signs occur, else one scale."""
+    """Return a colour for each choice; for numbers two hues around zero if both signs occur, else one scale."""
     import matplotlib
     from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, TwoSlopeNorm
 
@@ -34,7 +34,7 @@ def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
 
 
 def two_hues() -> Colormap:
-    """Orange over white to purple, without the ends, which are both nearly black."""
+    """Return orange over white to purple, without the nearly black ends."""
     import matplotlib
     from matplotlib.colors import ListedColormap
 
@@ -44,7 +44,7 @@ def two_hues() -> Colormap:
 def write_cells(
     axes: Axes, block: Numbers, texts: npt.NDArray[Any], colors: Colormap, norm: Normalize, *, size: float = 9.0
 ) -> None:
-    """A text in the middle of each cell, black or white, whichever can be read on its colour."""
+    """Write a text into each cell, black or white, whichever is readable on its colour."""
     for (row, column), text in np.ndenumerate(texts):
         if not text:
             continue

@@ -1,4 +1,4 @@
-"""Squares of a finite world on which nothing is decided: its goals, its holes, and where nobody ever stands."""
+"""Squares of a finite world in which no action is taken: goals, holes and unreachable states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policygen.tasks.faults import close
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What stands in a map in the place of an action."""
+    """The symbol that a map shows in place of an action."""
 
     symbol: str
     name: str
@@ -34,7 +34,7 @@ GOAL, HOLE, CLIFF, END, NEVER = (
 
 
 def marks(policy: TablePolicy) -> dict[int, Mark]:
-    """Cells of a table in which it never acts, by their number; empty where the world is not finite and known."""
+    """Return the marks of cells in which the policy never acts, by cell number; empty if the world is not finite."""
     task = policy.task
     if len(task.observations) != 1 or not task.observations[0].integer or policy.remembers:
         return {}
@@ -59,7 +59,7 @@ def marks(policy: TablePolicy) -> dict[int, Mark]:
 
 
 def _names(mdp: FiniteMDP, env: gym.Env[Any, Any]) -> list[Mark | None]:
-    """What each state is; None where something is decided."""
+    """Classify each state; None if an action is taken there."""
     possible = mdp.probabilities > 0
     decided = mdp.start > 0
     while True:
@@ -79,7 +79,7 @@ def _names(mdp: FiniteMDP, env: gym.Env[Any, Any]) -> list[Mark | None]:
         if acts:
             named.append(None)
         elif state in worth:
-            goal = bool((worth[state] == best).all())  # an end may be good or bad, by how one comes there
+            goal = bool((worth[state] == best).all())  # an end may be good or bad, depending on the way into it
             named.append(GOAL if goal else HOLE if letters[state] == "H" else END)
         else:
             named.append({"H": HOLE, "C": CLIFF}.get(letters[state], NEVER))
@@ -87,7 +87,7 @@ def _names(mdp: FiniteMDP, env: gym.Env[Any, Any]) -> list[Mark | None]:
 
 
 def _letters(env: gym.Env[Any, Any], states: int) -> list[str]:
-    """What the maps of Gymnasium's lakes and cliffs say of each state."""
+    """Return the letter of each state on the maps of Gymnasium's lakes and cliffs."""
     inner: Any = env.unwrapped
     letters = ["?"] * states
     board: npt.NDArray[Any] = np.asarray(getattr(inner, "desc", ()))

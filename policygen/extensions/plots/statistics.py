@@ -1,9 +1,8 @@
-"""The statistics of a comparison: of scores over seeds, of differences over shared seeds, of many tests at once.
+"""Statistics of comparisons: scores over seeds, differences over shared seeds, corrections for many tests.
 
-After Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice": bootstrap intervals
-that resample the runs of each task (stratified), performance profiles, probability of improvement. What is compared is
-the mean everywhere: intervals, differences, tests and the order of contenders are of one quantity.
-Every figure is the same whenever it is computed: the resampling is seeded.
+The methods follow Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice":
+bootstrap intervals that resample the runs of each task (stratified), performance profiles, probability of improvement.
+All intervals, differences, tests and rankings are of the mean. Resampling is seeded, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import numpy as np
 from policygen.extensions.plots.style import Numbers
 
 RESAMPLES = 5_000
-MOST_EXACT = 14  # differences whose signs are flipped in all 2^n ways
-FLIPS = 20_000  # random ones, where there are more
+MOST_EXACT = 14  # up to so many differences, all 2^n signs are tried
+FLIPS = 20_000  # random signs for more differences
 LEVEL = 0.95
 POWER = 0.8
 MOST_SEEDS = 10_000
@@ -27,9 +26,9 @@ Interval = tuple[float, float]
 
 
 def interval_over_seeds(values: Numbers) -> Interval | None:
-    """The 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of the mean over the runs of one task.
+    """Return the 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of the mean over the runs of one task.
 
-    None for a single run; of a handful of runs it is too narrow rather than too wide.
+    It is None for a single run. For few runs it is too narrow.
     """
     if len(values) < 2:
         return None
@@ -52,14 +51,14 @@ def interval_over_seeds(values: Numbers) -> Interval | None:
 def stratified_interval(
     strata: Sequence[Numbers], statistic: Callable[[Sequence[Numbers]], Numbers]
 ) -> Interval | None:
-    """The 95% percentile interval of a statistic over several tasks, resampling the runs within each.
+    """Return the 95% percentile interval of a statistic over several tasks, resampling the runs within each.
 
     Args:
         strata: per task the values of its runs, shapes (runs of the task,).
-        statistic: of arrays of shape (resamples, runs of the task), one a task; gives shape (resamples,).
+        statistic: maps one array of shape (resamples, runs of the task) per task to shape (resamples,).
 
     Returns:
-        None where no task has two runs.
+        None if no task has two runs.
     """
     if all(len(values) < 2 for values in strata):
         return None
@@ -70,15 +69,15 @@ def stratified_interval(
 
 
 def mean_of_means(strata: Sequence[Numbers]) -> Numbers:
-    """The mean over tasks of the mean over runs; every task counts the same."""
+    """Return the mean over tasks of the mean over runs; every task counts the same."""
     result: Numbers = np.mean([np.mean(values, axis=-1) for values in strata], axis=0)
     return result
 
 
 def probability_of_improvement(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
-    """The probability that a run of ours is better than one of theirs on a task drawn at random; ties count half.
+    """Return the probability that a run of ours beats one of theirs on a random task; ties count half.
 
-    Per task the share of all pairs of runs (the Mann-Whitney statistic), then the mean over tasks.
+    This is the mean over tasks of the share of winning pairs (the Mann-Whitney statistic).
     """
     shares = [
         np.mean((np.sign(np.subtract.outer(one, other)) + 1) / 2) for one, other in zip(ours, theirs, strict=True)
@@ -87,10 +86,10 @@ def probability_of_improvement(ours: Sequence[Numbers], theirs: Sequence[Numbers
 
 
 def sign_flip_p(differences: Sequence[Numbers]) -> float:
-    """The two-sided p-value of a permutation test: paired differences would as well have the other sign.
+    """Return the two-sided p-value of a permutation test that flips the signs of paired differences.
 
-    The statistic is the mean over tasks of the mean over pairs. All signs are tried up to 14 pairs (as
-    `scipy.stats.permutation_test` of paired samples does), 20,000 random ones beyond.
+    The statistic is the mean over tasks of the mean over pairs. Up to 14 pairs all signs are tried (like
+    `scipy.stats.permutation_test` for paired samples), for more pairs 20,000 random ones.
     """
     values = np.concatenate([np.asarray(d, dtype=np.float64) / len(d) for d in differences])
     observed = abs(values.sum())
@@ -106,7 +105,7 @@ def sign_flip_p(differences: Sequence[Numbers]) -> float:
 
 
 def shuffle_p(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
-    """The two-sided p-value of a permutation test of runs that are not paired, shuffled within each task.
+    """Return the two-sided p-value of a permutation test of unpaired runs, shuffled within each task.
 
     The statistic is the mean over tasks of the difference of means; 20,000 random shuffles.
     """
@@ -122,10 +121,10 @@ def shuffle_p(ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> float:
 
 
 def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | None) -> float:
-    """The two-sided p-value of the difference between runs and a mean published elsewhere; 1.0 for a single run.
+    """Return the two-sided p-value of the difference between runs and a published mean; 1.0 for a single run.
 
-    Welch's t-test where the standard deviation and the number of runs are published, else Student's of our runs against
-    the mean as it stands. Where no run differs from another a t-test knows no error: then it is a sign test, 2/2^n.
+    If standard deviation and number of runs are published, this is Welch's t-test, else Student's test against an exact
+    mean. If all runs have the same score, a t-test is impossible; a sign test then gives 2/2^n.
     """
     from scipy.stats import ttest_1samp, ttest_ind_from_stats
 
@@ -140,7 +139,7 @@ def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for being many (Holm 1979): each as a level at which its own test may be judged."""
+    """Return the p-values corrected for multiple tests (Holm 1979)."""
     order = np.argsort(p_values, kind="stable")
     corrected = [0.0] * len(p_values)
     largest = 0.0
@@ -151,15 +150,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def fewest_pairs(level: float) -> int:
-    """The fewest pairs whose sign-flip test can come down to a level: of n pairs it gives 2/2^n or more."""
+    """Return the fewest pairs with which a sign-flip test can reach a level: n pairs give at least 2/2^n."""
     return max(1, math.ceil(round(math.log2(2 / level), 9)))
 
 
 def fewest_runs(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
-    """How many more runs of each, a task, the shuffle test needs to be able to come down to a level.
+    """Return how many more runs of each contender and task the shuffle test needs to be able to reach a level.
 
-    It gives 1/C(n + m, n) or more for a task with n and m runs, and their product for several; twice that where n is m,
-    since runs may then all change sides.
+    Its smallest p-value is 1/C(n + m, n) for a task with n and m runs, and the product over several tasks. It doubles
+    for n = m, because the two sides are then interchangeable.
     """
     more = 0
     while (1 + (ours == theirs)) / math.comb(ours + theirs + 2 * more, ours + more) ** tasks > level:
@@ -168,14 +167,14 @@ def fewest_runs(level: float, ours: int, theirs: int, tasks: int = 1) -> int:
 
 
 def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
-    """Seeds with which a paired two-sided t-test finds a difference of this size 4 times of 5.
+    """Return the seeds with which a paired two-sided t-test finds a difference of this size with a power of 80%.
 
     Args:
-        mean, std: of the differences over seeds, as observed; the answer is a guess as good as they are.
-        level: of the test.
+        mean, std: observed mean and standard deviation of the differences over seeds; the result is an estimate.
+        level: the significance level of the test.
 
     Returns:
-        None where more than 10,000 would be needed, or there is no difference.
+        None if more than 10,000 seeds would be needed, or there is no difference.
     """
     if mean == 0 or not math.isfinite(mean) or not math.isfinite(std):
         return None
@@ -198,12 +197,12 @@ def _power(effect: float, seeds: int, level: float) -> float:
         return 0.0
     critical, shift = t.ppf(1 - level / 2, seeds - 1), effect * math.sqrt(seeds)
     power = float(nct.sf(critical, seeds - 1, shift))
-    return power if math.isfinite(power) else 1.0  # far in the tail, where the series gives up
+    return power if math.isfinite(power) else 1.0  # the series fails far in the tail
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Per threshold the share of runs above it, each task counting the same, and its interval; shapes (points,)."""
+    """The share of runs above each threshold, each task counting the same, and its interval; shapes (points,)."""
 
     thresholds: Numbers
     share: Numbers
@@ -212,7 +211,7 @@ class Profile:
 
 
 def performance_profile(strata: Sequence[Numbers], thresholds: Numbers) -> Profile:
-    """The share of runs that score more than each threshold, with a pointwise 95% stratified bootstrap interval."""
+    """Return the share of runs above each threshold, with a pointwise 95% stratified bootstrap interval."""
     rng = np.random.default_rng(0)
 
     def shares(samples: Sequence[Numbers]) -> Numbers:

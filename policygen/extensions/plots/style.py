@@ -1,7 +1,7 @@
-"""What all pictures share: their colours, their look, and how they become files.
+"""Colours, style and files of all pictures.
 
-Colours are those of Okabe and Ito, which colour-blind people can tell apart; nothing is told by colour alone. Heavy
-libraries are imported where they are used, so that importing a module of pictures costs nothing.
+The colours are those of Okabe and Ito, which colour-blind people can distinguish; no meaning depends on colour alone.
+Heavy libraries are imported where they are used, so that importing a module of pictures is fast.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _RC: dict[Any, Any] = {
     "legend.fontsize": 9,
     "legend.frameon": False,
     "savefig.dpi": 150,
-    "text.parse_math": False,  # a dollar sign in a name is one, and nothing here is a formula
-    "svg.hashsalt": "policygen",  # the same picture is the same file
+    "text.parse_math": False,  # names may contain dollar signs
+    "svg.hashsalt": "policygen",  # the same picture gives the same file
 }
 
 
 def check_suffix(path: Path, formats: Sequence[str] = FORMATS) -> None:
-    """Refuse a file name that does not say one of the `formats`, before anything is read or drawn.
+    """Check that a file name ends in one of the `formats`, before anything is read or drawn.
 
     Raises:
-        UsageError: it does not, or see `check_name`.
+        UsageError: it ends otherwise, or see `check_name`.
     """
     check_name(path)
     if path.suffix.lower().removeprefix(".") not in formats:
@@ -50,13 +50,13 @@ def check_suffix(path: Path, formats: Sequence[str] = FORMATS) -> None:
 
 
 def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = write_named) -> Path:
-    """Write a figure in the format that the name says; returns the path.
+    """Write a figure in the format of the file name; return the path.
 
     Args:
-        write: `write_atomically` in a run folder, where no pipe and no device is written into.
+        write: `write_atomically` in a run folder, where pipes and devices are never written to.
 
     Raises:
-        LogbookError: it cannot be written.
+        LogbookError: the file cannot be written.
     """
     kind = path.suffix.lower().removeprefix(".")
     content = io.BytesIO()
@@ -69,7 +69,7 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Our look whatever the user's matplotlibrc says, and theirs again afterwards."""
+    """Apply our style whatever the user's matplotlibrc says, and restore theirs afterwards."""
     import matplotlib
 
     with matplotlib.rc_context():

@@ -1,4 +1,4 @@
-"""Runs side by side in a table: Markdown to read, LaTeX and HTML to print, CSV to compute with."""
+"""Tables of runs: Markdown to read, LaTeX and HTML to print, CSV for computation."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _HEADER = (
 
 
 def write_table(folders: Sequence[str | Path], path: str | Path) -> Path:
-    """Write `comparison` into a .md, .csv, .tex or .html file, as its suffix says; returns the path.
+    """Write `comparison` into a .md, .csv, .tex or .html file, by its suffix; return the path.
 
     Raises:
-        UsageError: another suffix.
-        LogbookError: none of the folders is a finished run, or the file cannot be written.
+        UsageError: the suffix is unknown.
+        LogbookError: no folder is a finished run, or the file cannot be written.
     """
     path = Path(path)
     check_suffix(path, FORMATS)
@@ -51,18 +51,18 @@ def write_table(folders: Sequence[str | Path], path: str | Path) -> Path:
 
 
 def comparison(folders: Sequence[Path]) -> pd.DataFrame:
-    """One row per run, by group and seed, then one for each group in which several finished runs found a policy.
+    """Return a row per run, by group and seed, then a row per group in which several finished runs found a policy.
 
-    An unfinished run has a row, but no score, and enters no mean. A run's interval is that of its final score over
-    episodes; a group's is a bootstrap over its runs. Numbers are not rounded; what there is not is missing.
+    An unfinished run has a row but no score, and enters no mean. The interval of a run is over episodes; the interval
+    of a group is a bootstrap over its runs. Numbers are not rounded; unknown values are missing.
 
     Returns:
-        The columns `task`, `proposals`, `policy`, `what` (`run`, `unfinished run`, or what the mean is of, in words),
+        The columns `task`, `proposals`, `policy`, `what` (`run`, `unfinished run`, or a description of the mean),
         `seed`, `attempts`, `llm_calls`, `search_episodes`, `final_score`, `low`, `high` (95% interval), `exact` and
         `final_episodes`.
 
     Raises:
-        LogbookError: none of the folders is a finished run.
+        LogbookError: no folder is a finished run.
     """
     import pandas as pd
 
@@ -101,7 +101,7 @@ def _of_run(run: Member) -> dict[str, Any]:
 
 
 def _of_group(group: Group[Member]) -> dict[str, Any]:
-    """Means over the finished runs; of the final score over those of them that found a policy, which the words say."""
+    """Compute the means over finished runs; the mean final score covers only runs that found a policy."""
     score = group.final_score
     low, high = score.ci95 if score is not None and score.ci95 is not None else (None, None)
     left_out = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
@@ -134,7 +134,7 @@ def _is_mean(row: Any) -> bool:
 
 
 def _readable(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table as people read it: numbers rounded, intervals in one column; all cells are texts."""
+    """Format the table for reading: rounded numbers, intervals in one column; all cells are texts."""
     import pandas as pd
 
     rows = [_row(row) for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False)]
@@ -166,7 +166,7 @@ def _count(value: float | None, digits: int) -> str:
 
 
 def as_markdown(frame: pd.DataFrame) -> str:
-    """A `comparison` as a Markdown table, means in bold."""
+    """Format a `comparison` as a Markdown table, means in bold."""
     rows = [[_markdown(cell) for cell in row] for row in _readable(frame).to_numpy().tolist()]
     for cells, row in zip(rows, frame.itertuples(), strict=True):
         if _is_mean(row):
@@ -180,12 +180,12 @@ def _markdown(text: str) -> str:
 
 
 def as_csv(frame: pd.DataFrame) -> str:
-    """A table as CSV, in which a spreadsheet sees no formula."""
+    """Format a table as CSV, without anything that a spreadsheet takes for a formula."""
     return str(frame.map(_as_cell).to_csv(index=False))
 
 
 def _as_cell(value: Any) -> Any:
-    """A value as a spreadsheet shows it: a text that it would take for a formula begins with an apostrophe."""
+    """Prefix a text that a spreadsheet would take for a formula with an apostrophe."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
@@ -195,12 +195,12 @@ def _as_latex(frame: pd.DataFrame) -> str:
 
 
 def _as_html(frame: pd.DataFrame) -> str:
-    # The identifier is a random one otherwise, and the same runs another file each time.
+    # The default identifier is random, so the same runs would give different files.
     return str(_styled(frame, "html").set_uuid("runs").to_html(doctype_html=True, encoding="utf-8"))
 
 
 def _styled(frame: pd.DataFrame, language: str) -> Styler:
-    """The readable table with its texts escaped for a language, means in bold."""
+    """Return the readable table with texts escaped for a language, means in bold."""
     bold = [_is_mean(row) for row in frame.itertuples()]
     styled = _readable(frame).style.hide(axis="index")
     styled = styled.format(escape=language).format_index(escape=language, axis="columns")

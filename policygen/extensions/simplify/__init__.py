@@ -1,3 +1,3 @@
-"""The smallest policy that is not worse: rows, terms and digits that do not matter go."""
+"""Simplification: a smaller policy that is not worse, without superfluous rows, terms and digits."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a smaller policy is still as good: paired episodes, the same for all candidates, against the original."""
+"""Paired comparisons of smaller candidates with the original policy, on shared episodes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from policygen.episodes.score import Score, episode_seeds, paired_gain, sampled_
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 
-SIGNIFICANCE = 0.05  # one-sided: a policy that is worse at this level is refused, however little it loses
-MARGIN = 0.01  # of the score's size, or of its spread where that is larger: what a smaller policy may lose on average
-FIRST_LOOK = 20  # episodes that suffice to refuse what is clearly worse
-ROUNDING = 1e-9  # of exact scores, of which nothing may be lost
-SIMPLIFYING, CHECKING = "simplify", "simplified {}"  # streams of seeds: no search, no final score has them
+SIGNIFICANCE = 0.05  # one-sided; a loss that is significant at this level is refused, however small
+MARGIN = 0.01  # largest mean loss, relative to the score or to its standard deviation, whichever is larger
+FIRST_LOOK = 20  # episodes after which a clearly worse candidate is refused
+ROUNDING = 1e-9  # tolerance for exact scores, of which nothing may be lost
+SIMPLIFYING, CHECKING = "simplify", "simplified {}"  # streams of seeds that searches and final scores do not use
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a policy loses against another on the same episodes.
+    """The loss of a policy against another one on the same episodes.
 
     Attributes:
-        mean: of the differences; negative is a gain.
-        p: one-sided, that so much is lost by chance.
-        allowed: the margin.
+        mean: mean difference of the returns; negative is a gain.
+        p: one-sided p-value of the loss.
+        allowed: the largest accepted mean loss.
     """
 
     mean: float
@@ -37,12 +37,12 @@ class Loss:
 
     @property
     def bearable(self) -> bool:
-        """Whether it is within the margin, and not significant."""
+        """Whether the loss is within the margin and not significant."""
         return self.mean <= self.allowed and (self.p > SIGNIFICANCE or self.mean <= 0)
 
 
 def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> Loss:
-    """What a policy loses against the original on the first seeds of both."""
+    """Compute the loss of a smaller policy on the episodes of both scores, as many as both have."""
     if original.exact:
         return Loss(original.mean - smaller.mean, 0.0, ROUNDING)
     lost, p = paired_gain(original, smaller)
@@ -51,15 +51,14 @@ def loss_of(smaller: Score, original: Score, margin: float = MARGIN) -> Loss:
 
 @dataclass
 class Contest:
-    """Tries candidates one after the other; what is accepted is compared with the original each time, so losses do
-    not add up.
+    """Tries candidates one after another, each against the original, so that losses do not add up.
 
     Attributes:
-        original: the policy that is to become smaller.
-        episodes: how many are played for a candidate that is accepted.
-        limit: how many are played in all; nothing more is accepted then but what acts alike.
+        original: the policy to simplify.
+        episodes: number played for an accepted candidate.
+        limit: most episodes in all; after that, only candidates with identical actions are accepted.
         current: the smallest policy so far.
-        path: all that were accepted, the original first.
+        path: all accepted policies, the original first.
     """
 
     original: Policy
@@ -80,7 +79,7 @@ class Contest:
         self._exact = exact_score(self.original, self.mdp) if self.mdp is not None else None
         self.before = self._exact or sampled_score(self._reference, self.players.engine)
         self.path.append(self.original)
-        self._known = {self.original.to_text()}  # what was tried before
+        self._known = {self.original.to_text()}  # candidates tried before
 
     @property
     def current(self) -> Policy:
@@ -98,7 +97,7 @@ class Contest:
         return self.played + self.episodes > self.limit
 
     def accepts(self, candidate: Policy) -> bool:
-        """Whether the candidate is not worse than the original; then it is the current policy."""
+        """Accept the candidate as current policy if it is not worse than the original; return whether it is."""
         text = candidate.to_text()
         if text in self._known:
             return False
@@ -114,12 +113,12 @@ class Contest:
         return True
 
     def adopt(self, candidate: Policy, played: list[Trajectory]) -> None:
-        """Make a candidate the current policy; these are its episodes."""
+        """Make a candidate with its episodes the current policy."""
         self._current = played
         self.path.append(candidate)
 
     def trial(self, candidate: Policy, seen: list[Trajectory] | None = None) -> list[Trajectory] | None:
-        """The candidate's episodes if it is not worse than the original; into `seen` go all that it played."""
+        """Return the candidate's episodes if it is not worse than the original; append all it played to `seen`."""
         if self.exhausted:
             return None
         if self._exact is not None and self.mdp is not None:
@@ -144,7 +143,7 @@ class Contest:
         engine = self.players.engine
         smaller, original = sampled_score(played, engine), sampled_score(self._reference[: len(played)], engine)
         lost = loss_of(smaller, original, self.margin)
-        # The margin is that of all episodes: few may happen to spread little.
+        # The margin is that of all episodes, because the spread of a few is unreliable.
         return Loss(lost.mean, lost.p, self.margin * max(abs(self.before.mean), self.before.std))
 
     def _play(self, policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
@@ -152,16 +151,16 @@ class Contest:
         return self.players.play(policy, seeds)
 
     def acts_alike(self, candidate: Policy) -> bool:
-        """Whether the candidate does the same in every step of the current policy's episodes: then they are its own."""
+        """Whether the candidate acts like the current policy in every step of its episodes, which are then its own."""
         if self._exact is not None:
             return False
         return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self._current if t.length)
 
     def check(self, candidate: Policy, look: int) -> tuple[Score, Score, Loss]:
-        """Scores of the original and of a candidate on episodes that nothing was chosen by, and what is lost.
+        """Score the original and a candidate on episodes that selected nothing, and compute the loss.
 
         Args:
-            look: number of the check; each has seeds of its own.
+            look: number of the check; each check has seeds of its own.
         """
         if self._exact is not None and self.mdp is not None:
             score = exact_score(candidate, self.mdp)
@@ -175,7 +174,7 @@ class Contest:
 
 
 def _along(policy: Policy, episode: Trajectory) -> npt.NDArray[np.generic]:
-    """What a policy does in an episode, if it remembers what happened in it."""
+    """Compute the actions of a policy along an episode, including its memory."""
     observations = episode.observations[:-1]
     if not policy.remembers:
         return policy.act(observations)

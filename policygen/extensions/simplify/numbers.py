@@ -1,4 +1,4 @@
-"""Smaller equations: terms, parts of expressions and digits that do not matter go."""
+"""Simplification of equations: superfluous terms, parts of expressions and digits are removed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from policygen.quantities.tree import (
     with_plain_signs,
 )
 
-MOST_DIGITS, FEWEST_DIGITS = 4, 2  # more are seldom worth reading, and 1.5 is as easily read as 2
+MOST_DIGITS, FEWEST_DIGITS = 4, 2  # 1.5 is as readable as 2
 Named = tuple[tuple[str, Node], ...]
 
 
 def simplify_numbers(contest: Contest) -> None:
-    """Leave out parts of expressions, then digits; what is accepted becomes the contest's current policy."""
+    """Remove parts of expressions, then digits; accepted candidates become the contest's current policy."""
     for candidate in relative_scores(contest.current):
         if size_of_expressions(candidate) < size_of_expressions(contest.current):
             contest.accepts(candidate)
@@ -40,12 +40,12 @@ def simplify_numbers(contest: Contest) -> None:
 
 
 def named_nodes(policy: Policy) -> Named:
-    """The expressions of a policy: its features, and its equations if it has any."""
+    """Return the expressions of a policy: its features, and its equations if it has any."""
     return policy.lets + (policy.equations if isinstance(policy, LinearPolicy) else ())
 
 
 def with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
-    """The policy with other expressions in the same places; features that nothing needs any more are left out."""
+    """Return the policy with other expressions in the same places, without features that are no longer used."""
     count = len(policy.lets)
     lets = tuple((name, node) for (name, _), node in zip(policy.lets, nodes[:count], strict=True))
     changed: Policy
@@ -60,7 +60,7 @@ def with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
 
 
 def size(node: Node) -> int:
-    """Number of names, numbers and operations."""
+    """Count the names, numbers and operations of an expression."""
     match node:
         case Call("fixed", (inner,)):
             return size(inner)
@@ -72,12 +72,12 @@ def size(node: Node) -> int:
 
 
 def size_of_expressions(policy: Policy) -> int:
-    """Names, numbers and operations of all expressions."""
+    """Count the names, numbers and operations of all expressions."""
     return sum(size(node) for _, node in named_nodes(policy))
 
 
 def relative_scores(policy: Policy) -> Iterator[Policy]:
-    """The same choices with the score of one label 0: what the others have more or less than it."""
+    """Yield equivalent policies in which the score of one label is 0 and the others are relative to it."""
     if not isinstance(policy, LinearPolicy) or policy.task.action_space != "discrete":
         return
     for k in range(len(policy.equations)):
@@ -106,7 +106,7 @@ def _sum(terms: Sequence[Node], weights: Sequence[float], constant: float) -> No
 
 
 def _drop_parts(contest: Contest) -> None:
-    """Replace expressions by parts of themselves, the largest savings first, until none can go."""
+    """Replace expressions by parts of themselves, largest savings first, until no replacement is accepted."""
     refused: set[tuple[str, Node]] = set()
     changed = True
     while changed and not contest.exhausted:
@@ -127,7 +127,7 @@ def _drop_parts(contest: Contest) -> None:
 
 
 def _made(policy: Policy, nodes: Sequence[Node]) -> Policy | None:
-    """The policy with these expressions, or None where they make none."""
+    """Return the policy with these expressions, or None if they are invalid."""
     try:
         return with_nodes(policy, nodes)
     except PolicygenError:
@@ -135,7 +135,7 @@ def _made(policy: Policy, nodes: Sequence[Node]) -> Policy | None:
 
 
 def smaller(node: Node) -> Iterator[Node]:
-    """The expression with one operation replaced by one of its arguments."""
+    """Yield the expression with one operation replaced by one of its arguments."""
     match node:
         case Call("+", (left, right)):
             yield from (left, right)
@@ -166,7 +166,7 @@ def smaller(node: Node) -> Iterator[Node]:
     if isinstance(node, Call) and node.function != "fixed":
         for i, argument in enumerate(node.arguments):
             for less in smaller(argument):
-                if less != Number(0.0):  # a sum without the term is smaller, and anything times 0 is 0
+                if less != Number(0.0):  # dropping a term of a sum is smaller, and anything times 0 is 0
                     yield Call(node.function, (*node.arguments[:i], less, *node.arguments[i + 1 :]))
 
 
@@ -174,7 +174,7 @@ def smaller(node: Node) -> Iterator[Node]:
 
 
 def _drop_digits(contest: Contest) -> None:
-    """Round all numbers to as few digits as will do, then each by itself."""
+    """Round all numbers to as few digits as possible, then each number separately."""
     for digits in range(MOST_DIGITS, FEWEST_DIGITS - 1, -1):
         rounded = with_digits(contest.current, digits)
         if rounded is None or (rounded != contest.current and not contest.accepts(rounded)):
@@ -186,7 +186,7 @@ def _drop_digits(contest: Contest) -> None:
 
 
 def _numbers(policy: Policy) -> list[float]:
-    """The numbers of a policy that may be rounded: in expressions, its own edges, levels of its rows."""
+    """Return the numbers of a policy that may be rounded: in expressions, its own edges, levels of its rows."""
     found = [value for _, node in named_nodes(policy) for value in constants(node)]
     levels = [not actuator.is_choice for actuator in policy.task.actuators]
     if isinstance(policy, TablePolicy):
@@ -199,7 +199,7 @@ def _numbers(policy: Policy) -> list[float]:
 
 
 def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy | None:
-    """The policy with numbers of at most so many significant digits, or only number `only`; None if it is none then."""
+    """Return the policy with at most `digits` significant digits (in number `only`, or in all); None if invalid."""
     values = [
         float(f"{value:.{digits}g}") if only in (None, i) and np.isfinite(value) else value
         for i, value in enumerate(_numbers(policy))
@@ -219,6 +219,6 @@ def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy 
                     for rule in rules
                 )
             changed = TablePolicy(policy.task, changed.lets, grid, rules)
-    except PolicygenError:  # edges that are the same, a level out of range
+    except PolicygenError:  # equal edges, or a level out of range
         return None
     return changed

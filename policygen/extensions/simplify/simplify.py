@@ -1,4 +1,4 @@
-"""A smaller policy for a policy: try what may go, then check on episodes that nothing was chosen by."""
+"""Simplification of a policy: try smaller candidates, then check the result on fresh episodes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 
-LOOKS = 4  # at most so many policies are checked, each on episodes of its own
+LOOKS = 4  # most policies checked, each on fresh episodes
 EPISODES, MOST_EPISODES = 100, 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much there is to read: rows of a table or terms of equations, and names, numbers and operations beside."""
+    """The size of a policy: rows or terms, and names, numbers and operations in expressions."""
 
     rows: int
     parts: int
@@ -36,7 +36,7 @@ class Size:
 
 
 def size_of(policy: Policy) -> Size:
-    """The size of a policy."""
+    """Return the size of a policy."""
     if isinstance(policy, TablePolicy):
         rows = len(policy.rules)
     else:
@@ -47,14 +47,14 @@ def size_of(policy: Policy) -> Size:
 
 @dataclass(frozen=True, slots=True)
 class Simplified:
-    """What simplifying came to.
+    """The result of a simplification.
 
     Attributes:
-        policy: the smaller policy, or the one that it began with.
-        before, after: scores of both on the last check's episodes, which chose nothing (or exact ones).
-        loss: between them.
-        looks: how many policies were checked until one was not worse; each had fresh episodes.
-        tried, episodes: candidates and episodes in all.
+        policy: the smaller policy, or the original.
+        before, after: scores of both on the episodes of the last check, which selected nothing (or exact scores).
+        loss: of the smaller policy against the original.
+        looks: number of policies checked until one was not worse; each had fresh episodes.
+        tried, episodes: numbers of candidates and episodes in all.
     """
 
     policy: Policy
@@ -68,7 +68,7 @@ class Simplified:
 
     @property
     def changed(self) -> bool:
-        """Whether there is a smaller policy."""
+        """Whether a smaller policy was found."""
         return self.policy is not self.original
 
 
@@ -81,17 +81,17 @@ def simplify(
     margin: float = MARGIN,
     on_accepted: Callable[[Policy], None] = lambda policy: None,
 ) -> Simplified:
-    """The smallest policy found that is not worse.
+    """Find the smallest policy that is not worse.
 
-    Not worse: on the same episodes it loses on average at most `margin` of the score's size (or of its standard
-    deviation, where that is larger), and a one-sided paired t-test does not call the loss significant (p > 0.05).
-    Nothing of an exact score may be lost. Candidates are compared with the original on `episodes` seeds that all of
-    them share, so that the one that is left may have been lucky there; it is therefore checked on twice as many fresh
-    ones, and where it fails, one of the larger ones before it is, on others: four checks at most.
+    Not worse means: on the same episodes the mean loss is at most `margin` of the score (or of its standard deviation,
+    if larger), and a one-sided paired t-test finds no significant loss (p > 0.05). An exact score must not decrease.
+    Candidates are compared with the original on `episodes` shared seeds, where the winner may have been lucky. It is
+    therefore checked on twice as many fresh episodes; if it fails, the next larger policy is checked on other episodes.
+    There are at most four checks.
 
     Raises:
-        UsageError: a number out of range.
-        PolicyError: this kind of policy cannot become smaller.
+        UsageError: a number is out of range.
+        PolicyError: this kind of policy cannot be simplified.
     """
     if episodes < 2 or margin < 0:
         raise UsageError("simplifying needs at least 2 episodes, and a margin of at least 0")
@@ -108,7 +108,7 @@ def simplify(
 
 
 class _Told(Contest):
-    """A contest that tells what it accepts."""
+    """A contest that reports accepted candidates."""
 
     told: Callable[[Policy], None]
 
@@ -120,7 +120,7 @@ class _Told(Contest):
 
 
 def _checked(contest: Contest) -> Simplified:
-    """The last policy of the path that a check on fresh episodes does not call worse."""
+    """Return the last policy on the path that a check on fresh episodes does not find worse."""
     last = len(contest.path) - 1
     for look in range(1, LOOKS + 1):
         candidate = contest.path[last * (LOOKS + 1 - look) // LOOKS]
@@ -136,20 +136,20 @@ def _result(contest: Contest, policy: Policy, found: tuple[Score, Score, Loss], 
 
 
 def words_of(found: Simplified, margin: float) -> list[str]:
-    """What simplifying came to, in sentences."""
+    """Summarise a simplification in sentences."""
     lines = [f"before: {size_of(found.original)}; {found.before}", f"after:  {size_of(found.policy)}; {found.after}"]
     if not found.changed:
-        return [*lines[:1], f"nothing smaller was found that is not worse ({found.tried:,} candidates)"]
+        return [*lines[:1], f"no smaller policy was found that is not worse ({found.tried:,} candidates)"]
     if found.before.exact:
         return [*lines, f"nothing of the exact score is lost ({found.tried:,} candidates)"]
     loss = found.loss
     share = f"{margin:.3g} of the score or its spread"
     word = "lost" if loss.mean >= 0 else "gained"
     lines += [
-        f"{word}: {abs(loss.mean):.4g} on {found.before.episodes} paired episodes that simplifying never used; "
+        f"{word}: {abs(loss.mean):.4g} on {found.before.episodes} paired episodes that simplification never used; "
         f"p of a loss {loss.p:.2g}",
-        f"not worse means: a loss of at most {loss.allowed:.4g} ({share}), with p > {SIGNIFICANCE:g}",
+        f"criterion: a mean loss of at most {loss.allowed:.4g} ({share}), with p > {SIGNIFICANCE:g}",
     ]
     if found.looks > 1:
-        lines.append(f"{found.looks - 1} smaller policies failed this check, each on episodes of its own")
+        lines.append(f"{found.looks - 1} smaller policies failed this check, each on fresh episodes")
     return lines

@@ -1,4 +1,4 @@
-"""Smaller tables: a decision tree over the cells that are visited, as few leaves as suffice; then rows that may go."""
+"""Simplification of tables: a small decision tree over visited cells, then removal of superfluous rows."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from policygen.policies.rows import Rule, joined, visible
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 
-CORRECTIONS = 2  # how often a tree that is worse is told what to do where it went
+CORRECTIONS = 2  # rounds in which a tree learns the original's actions in the states that the tree visits
 MOST_LEAVES = 60
-MOST_PAIRS = 400  # of rows that are tried as one
+MOST_PAIRS = 400  # pairs of rows tried as one row
 Box = tuple[tuple[int, int], ...]  # first and last bin per dimension
 
 
 def simplify_table(contest: Contest) -> None:
-    """Find fewer rows for the contest's table; what is accepted becomes its current policy."""
+    """Find fewer rows for the contest's table; accepted candidates become its current policy."""
     start = contest.current
     assert isinstance(start, TablePolicy)
     reached = visible(start.rules, start.grid.shape)
-    if len(reached) < len(start.rules):  # the same decisions: nothing is to be played for it
+    if len(reached) < len(start.rules):  # same decisions, so no episodes are needed
         start = replace(start, rules=reached)
         contest.adopt(start, list(contest.trajectories))
     _fewest_leaves(contest, start)
@@ -39,7 +39,7 @@ def simplify_table(contest: Contest) -> None:
 
 
 def _accept(contest: Contest, policy: TablePolicy, rules: Sequence[Rule]) -> bool:
-    """Take these rows, which are simpler, where they are not worse."""
+    """Accept these simpler rows if they are not worse."""
     return contest.accepts(replace(policy, rules=tuple(rules)))
 
 
@@ -47,7 +47,7 @@ def _accept(contest: Contest, policy: TablePolicy, rules: Sequence[Rule]) -> boo
 
 
 def _fewest_leaves(contest: Contest, original: TablePolicy) -> None:
-    """The tree of fewest leaves that is not worse, taught by the original where it went itself (as in DAgger)."""
+    """Find the tree of fewest leaves that is not worse, trained on the states that it visits itself (as in DAgger)."""
     weights = _visits(original, contest.trajectories)
     leaves = 1
     while leaves <= MOST_LEAVES and not contest.exhausted:
@@ -69,7 +69,7 @@ def _fewest_leaves(contest: Contest, original: TablePolicy) -> None:
 
 
 def _visits(policy: TablePolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
-    """How often each cell is visited, shape (cells,)."""
+    """Count the visits of each cell, shape (cells,)."""
     counts = np.zeros(policy.grid.size)
     steps = [(episode.observations[:-1], episode.actions) for episode in episodes if episode.length]
     if steps:
@@ -78,10 +78,10 @@ def _visits(policy: TablePolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[
 
 
 def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: int) -> list[Rule]:
-    """Rows that agree with the policy where it matters: the best-first tree of at most so many leaves.
+    """Return rows that agree with the policy in important cells: the best-first tree of at most `leaves` leaves.
 
     Args:
-        weights: how much each cell matters, shape (cells,); cells of weight 0 may get any action.
+        weights: importance of each cell, shape (cells,); cells of weight 0 may get any action.
     """
     kinds, codes = np.unique(policy.dense[0], axis=0, return_inverse=True)
     table, mass = codes.reshape(policy.grid.shape), weights.reshape(policy.grid.shape)
@@ -105,7 +105,7 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
 
 
 def _as_rules(leaves: list[tuple[tuple[tuple[int, ...], ...], int]], kinds: Any, shape: tuple[int, ...]) -> list[Rule]:
-    """Rows for the leaves; the action with most of them becomes one last row of `*`."""
+    """Convert leaves to rows; the most frequent action becomes a last row of `*`."""
     counts = np.bincount([code for _, code in leaves], minlength=len(kinds))
     common = int(np.argmax(counts))
     rows = [Rule(box, tuple(kinds[code].tolist())) for box, code in leaves if code != common]
@@ -121,7 +121,7 @@ def _block(array: npt.NDArray[Any], box: Box) -> npt.NDArray[Any]:
 
 
 def _common(table: npt.NDArray[np.intp], mass: npt.NDArray[np.float64], box: Box, kinds: int) -> int:
-    """The action that most visits of a box want; of one that nobody visits, that of most of its cells."""
+    """Return the action of most visits of a box, or of most of its cells if it was never visited."""
     codes, weights = _block(table, box).reshape(-1), _block(mass, box).reshape(-1)
     counts = np.bincount(codes, weights if weights.any() else None, minlength=kinds)
     return int(np.argmax(counts))
@@ -130,7 +130,7 @@ def _common(table: npt.NDArray[np.intp], mass: npt.NDArray[np.float64], box: Box
 def _best_cut(
     table: npt.NDArray[np.intp], mass: npt.NDArray[np.float64], box: Box, kinds: int
 ) -> tuple[float, tuple[int, int] | None]:
-    """Minus the gain in visits that find their action (Gini), and axis and first bin of the upper half."""
+    """Return minus the gain of the best cut (Gini), its axis, and the first bin of the upper half."""
     codes, weights = _block(table, box), _block(mass, box)
     best: tuple[float, tuple[int, int] | None] = (0.0, None)
     for axis in range(codes.ndim):
@@ -148,7 +148,7 @@ def _best_cut(
 
 
 def _purity(counts: npt.NDArray[Any]) -> Any:
-    """Sum over actions of n_k^2/n: the visits less their Gini impurity."""
+    """Return the sum over actions of n_k^2/n: the visits less their Gini impurity."""
     total = counts.sum(axis=-1)
     return (counts**2).sum(axis=-1) / np.maximum(total, 1e-300)
 
@@ -162,7 +162,7 @@ def _rules(contest: Contest) -> tuple[Rule, ...]:
 
 
 def _drop_rows(contest: Contest) -> None:
-    """Leave out rows, those first that decide least."""
+    """Remove rows, starting with those that decide the fewest visits."""
     changed = True
     while changed and not contest.exhausted:
         changed = False
@@ -176,7 +176,7 @@ def _drop_rows(contest: Contest) -> None:
 
 
 def _covers(rules: Sequence[Rule], shape: tuple[int, ...]) -> bool:
-    """Whether the last row covers everything, as it does wherever rows may go."""
+    """Whether the last row covers everything; removal of rows requires it."""
     return bool(rules) and all(len(bins) == size for bins, size in zip(rules[-1].bins, shape, strict=True))
 
 
@@ -192,7 +192,7 @@ def _least_used(policy: TablePolicy, episodes: Sequence[Trajectory]) -> list[int
 
 
 def _join_rows(contest: Contest) -> None:
-    """Make one row of two that have the same action."""
+    """Join two rows with the same action into one."""
     changed = True
     while changed and not contest.exhausted:
         changed = False
@@ -213,7 +213,7 @@ def _join_rows(contest: Contest) -> None:
 
 
 def widen_rows(contest: Contest) -> None:
-    """Let rows cover all bins of a quantity: fewer words, and perhaps a quantity or later rows that nothing needs."""
+    """Widen rows to all bins of a quantity: shorter rows, and perhaps unused quantities or later rows."""
     for i, axis in itertools.product(range(len(_rules(contest))), range(len(_rules(contest)[0].bins))):
         policy = contest.current
         assert isinstance(policy, TablePolicy)
@@ -228,7 +228,7 @@ def widen_rows(contest: Contest) -> None:
 
 
 def _wider(bins: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
-    """All bins, or all up or down to the end: more bins in fewer words."""
+    """Yield all bins, or all bins up or down to the end: more bins in a shorter text."""
     if len(bins) < size:
         yield tuple(range(size))
         if bins[0] > 0 and bins[-1] < size - 1:
@@ -237,7 +237,7 @@ def _wider(bins: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
 
 
 def _drop_bins(contest: Contest) -> None:
-    """Leave out quantities and edges that no row asks for, where the bins are the policy's own."""
+    """Remove quantities and edges that no row needs, if the bins are the policy's own."""
     policy = contest.current
     assert isinstance(policy, TablePolicy)
     if policy.grid == policy.task.grid:
@@ -248,7 +248,7 @@ def _drop_bins(contest: Contest) -> None:
 
 
 def without_idle_bins(policy: TablePolicy) -> TablePolicy:
-    """The same decisions on a grid without the quantities and the edges that no row tells apart."""
+    """Return a table with the same decisions, without quantities and edges that no row distinguishes."""
     dimensions: list[Dimension] = []
     columns: list[list[tuple[int, ...]]] = []
     for axis, dimension in enumerate(policy.grid.dimensions):
@@ -259,7 +259,7 @@ def without_idle_bins(policy: TablePolicy) -> TablePolicy:
         dimensions.append(Dimension(dimension.name, tuple(dimension.edges[i] for i in kept)))
         first = [0, *(i + 1 for i in kept)]  # the first old bin of each new one
         columns.append([tuple(new for new, old in enumerate(first) if old in bins) for bins in asked])
-    if not dimensions:  # a table has at least one quantity
+    if not dimensions:  # a table needs at least one quantity
         return policy
     rules = tuple(Rule(bins, rule.action) for bins, rule in zip(zip(*columns, strict=True), policy.rules, strict=True))
     slim = TablePolicy(policy.task, policy.lets, Grid(tuple(dimensions)), rules)

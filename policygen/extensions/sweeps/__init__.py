@@ -1,3 +1,3 @@
-"""Many runs: suites of tasks, and sweeps over tasks, models, templates and seeds."""
+"""Sweeps: many runs over tasks, models, templates and seeds; and suites of tasks."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sweep from start to finish: cells handed out to worker processes, and what became of them."""
+"""A sweep from start to finish: cells are given to an executor, and their results collected."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from policygen.runs.request_log import llm_options
 
 @dataclass
 class Sweep:
-    """A sweep's folder, what it is to run, and what has become of it so far; held until `release`.
+    """A sweep: its folder, plan and results so far; the folder is locked until `release`.
 
     Attributes:
-        typed: models as the user named them, by the names in the plan, which hold no password.
-        asked: whether the user stated the settings; else the manifest does.
-        settings: all runs' settings; `again` are those that runs begun before take as well (a server's address, for
-            one, which no file may choose).
-        skipped: cells that were finished before.
-        outcomes: by cell, of those that this process carried out.
-        running: how far the cells are that are being carried out.
-        refused: whether a cell was refused the sweep's budget.
-        place: what the command line says of who carries the cells out, beyond processes on this machine.
-        cache: the folder of the cache that its runs share; `track` names the trackers that they are written for.
+        typed: models as the user typed them, by their names in the plan, which contain no password.
+        asked: whether the user stated the settings; otherwise the manifest did.
+        settings: settings of all runs; `again` holds those that resumed runs take as well (such as a server's address,
+            which no file may choose).
+        skipped: cells that had finished before.
+        outcomes: results of this process, by cell.
+        running: progress of the cells in progress.
+        refused: whether the sweep's budget refused a cell.
+        place: command-line options of the executor, if it is not processes on this machine.
+        cache: folder of the cache shared by the runs; `track` names their trackers.
     """
 
     folder: Path
@@ -67,23 +67,23 @@ class Sweep:
     _lock: RunLock | None = None
 
     def release(self) -> None:
-        """Let other processes go on with the sweep."""
+        """Unlock the folder for other processes."""
         if self._lock is not None:
             self._lock.release()
 
     def of_state(self, state: str) -> list[CellResult]:
-        """The outcomes of a kind, in the order in which they came."""
+        """Return the results with a state, in order of arrival."""
         return [outcome for outcome in self.outcomes.values() if outcome.state == state]
 
     @property
     def left(self) -> int:
-        """How many cells are not finished, and have not failed."""
+        """Number of cells that have neither finished nor failed."""
         done = sum(outcome.state in ("finished", "failed") for outcome in self.outcomes.values())
         return len(self.cells) - len(self.skipped) - done
 
     @property
     def whole(self) -> bool:
-        """Whether all cells are finished."""
+        """Whether all cells have finished."""
         return len(self.skipped) + len(self.of_state("finished")) == len(self.cells)
 
 
@@ -97,30 +97,29 @@ def open_sweep(
     trust: bool = False,
     cache: Path | None = None,
 ) -> Sweep:
-    """A sweep ready to go on, new or begun before; its folder is held.
+    """Open a new or existing sweep, and lock its folder.
 
     Args:
-        asked: what to run; None for what the manifest says. A folder that has a manifest is extended by it.
-        limits: what is stated of them takes the place of the manifest's.
-        again: settings for runs that were begun before as well as for new ones; `llm=SPEC` names a model of the
-            manifest, which vouches for its address.
-        workers: processes that carry out cells.
-        trust: the task files are known to the user.
-        cache: the folder of a cache of answers, for runs to share.
+        asked: what to run; None: as the manifest says. A folder with a manifest is extended.
+        limits: stated limits replace those of the manifest.
+        again: settings for resumed and new runs; `llm=SPEC` names a model of the manifest and confirms its address.
+        workers: number of worker processes.
+        trust: whether the user trusts the task files.
+        cache: folder of a cache of answers, shared by the runs.
 
     Raises:
-        UsageError: a task, suite or setting is wrong, or the folder's runs have other settings.
-        LogbookError: the folder is in use, damaged, or cannot be written.
+        UsageError: a task, suite or setting is wrong, or the runs in the folder have other settings.
+        LogbookError: the folder is in use, damaged, or not writable.
     """
     if workers < 1:
         raise UsageError(f"--workers {workers}: at least one is needed")
     if cache is not None:
-        Cache(cache)  # says what is wrong with it
+        Cache(cache)  # raises if it is unusable
     llms = [text.removeprefix("llm=") for text in again if text.startswith("llm=")]
     again = [text for text in again if not text.startswith("llm=")]
     products = asked.products if asked is not None else ()
     typed = {redacted(llm): llm for llm in (*llms, *(llm for product in products for llm in product.llms))}
-    if asked is not None:  # a password is in no plan
+    if asked is not None:  # plans contain no passwords
         hidden = [one.model_copy(update={"llms": tuple(map(redacted, one.llms))}) for one in products]
         asked = asked.model_copy(update={"products": tuple(hidden)})
     if asked is not None and not trust:
@@ -132,7 +131,7 @@ def open_sweep(
         except OSError as error:
             raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     elif not is_sweep(folder):
-        read_plan(folder)  # says what it is not
+        read_plan(folder)  # raises if it is no sweep
     lock = RunLock(folder)
     try:
         plan = read_plan(folder) if is_sweep(folder) else asked
@@ -157,7 +156,7 @@ def open_sweep(
 
 
 def _check(plan: SweepPlan, again: tuple[str, ...], trust: bool, typed: Mapping[str, str]) -> None:
-    """Refuse what every run of a task, model and template would be refused for: a wrong setting, a missing key."""
+    """Check each task, model and template once for faults that every run would have: a wrong setting, a missing key."""
     models = [one for product in plan.products for llm in product.llms for one in specs_of(llm)]
     check_address(models, next((text.partition("=")[2] for text in again if text.startswith("base_url=")), None))
     seen = set()
@@ -170,14 +169,14 @@ def _check(plan: SweepPlan, again: tuple[str, ...], trust: bool, typed: Mapping[
 
 
 def conduct(sweep: Sweep, tell: Callable[[Event], None] = lambda event: None, crew: Executor | None = None) -> None:
-    """Carry out all cells that are not finished; what becomes of them is in `sweep.outcomes`.
+    """Carry out all cells that are not finished; results are in `sweep.outcomes`.
 
     Args:
-        tell: told what happens; what it raises breaks the sweep off.
-        crew: who carries them out; by default `sweep.workers` processes on this machine.
+        tell: called with every event; an exception in it stops the sweep.
+        crew: the executor; by default `sweep.workers` processes on this machine.
 
     Raises:
-        KeyboardInterrupt: the sweep was interrupted; its runs are broken off, and can be resumed.
+        KeyboardInterrupt: the sweep was interrupted; its runs are stopped and can be resumed.
     """
     waiting: deque[Cell] = deque()
     for cell in sweep.cells:
@@ -231,7 +230,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _next(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
-    """The next cell; once the sweep's budget was refused to one, only those that need none of it."""
+    """Return the next cell; once the sweep's budget has refused one, only cells that need no budget."""
     while waiting:
         cell = waiting.popleft()
         entry = read_spec(cell.llm).entry

@@ -1,4 +1,4 @@
-"""Who carries out the cells of a sweep: here by worker processes, in other modules on other machines."""
+"""Executors carry out the cells of a sweep: worker processes here, cluster jobs in other modules."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ class ClusterError(PolicygenError):
 
 
 class Executor(Protocol):
-    """Carries out orders, some at a time.
+    """Carries out orders, several at a time.
 
     Attributes:
-        jobs: processes that play the episodes of one cell, where its settings do not say; None for a run's own default.
+        jobs: processes per cell for episodes, unless its settings state it; None: the default of a run.
     """
 
     jobs: int | None
 
     @property
     def free(self) -> bool:
-        """Whether it takes another order now."""
+        """Whether it can take another order now."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether there is an order it has been given whose outcome has not been told."""
+        """Whether the result of any order is outstanding."""
         ...
 
     def give(self, order: Order) -> None:
-        """Take an order; only where `free`."""
+        """Take an order; call this only if `free`."""
         ...
 
     def events(self) -> list[Event]:
-        """What has happened; waits a while for something to happen."""
+        """Return new events; wait briefly if there are none."""
         ...
 
     def end(self) -> list[CellResult]:
-        """Break off what is being carried out, to be resumed one day, and say what became of it."""
+        """Stop all orders in progress, so that they can be resumed, and return their results."""
         ...
 
 
 class Processes:
-    """Worker processes on this machine; each log is in the sweep's folder.
+    """Worker processes on this machine; their logs are in the sweep's folder.
 
     Args:
-        size: how many at most.
+        size: most workers.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
@@ -71,16 +71,16 @@ class Processes:
 
     @property
     def free(self) -> bool:
-        """Whether a worker has nothing to do, or there may be another one."""
+        """Whether a worker is idle, or another one may start."""
         return len(self._slots) < self._size or any(slot.order is None for slot in self._slots)
 
     @property
     def busy(self) -> bool:
-        """Whether any worker has something to do."""
+        """Whether any worker has an order."""
         return any(slot.order is not None for slot in self._slots)
 
     def give(self, order: Order) -> None:
-        """Hand an order to a worker that has none."""
+        """Give an order to an idle worker."""
         slot = next((slot for slot in self._slots if slot.order is None), None)
         if slot is None:
             slot = _Slot(self._folder / f"worker-{len(self._slots) + 1}.log", alone=self._size == 1)
@@ -88,12 +88,12 @@ class Processes:
         slot.give(order)
 
     def events(self) -> list[Event]:
-        """Wait until a worker says something or ends."""
+        """Wait until a worker sends something or ends."""
         busy = [slot for slot in self._slots if slot.order is not None]
         return [event for slot in _ready(busy) for event in slot.events()]
 
     def end(self) -> list[CellResult]:
-        """End all workers; runs that they were at are broken off and stay to be resumed."""
+        """Stop all workers; their runs can be resumed."""
         for slot in self._slots:
             slot.stop()
         deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
@@ -112,7 +112,7 @@ def remove_empty_logs(folder: Path) -> None:
 
 
 def broken_off(key: str, last: CellResult | None) -> CellResult:
-    """What became of a cell that was told to break off: interrupted, but for one that came to its end all the same."""
+    """Return the result of a stopped cell: interrupted, unless it finished nevertheless."""
     return last if last is not None and last.state == "finished" else CellResult(key, "interrupted")
 
 
@@ -122,11 +122,11 @@ def _ready(busy: Sequence[_Slot]) -> list[_Slot]:
 
 
 class _Slot:
-    """A place for one worker process, which is replaced where it dies."""
+    """A slot for a worker process, which is replaced if it dies."""
 
     def __init__(self, log: Path, *, alone: bool) -> None:
         self._log = log
-        # Without it every process would let its libraries use all cores.
+        # Otherwise the libraries of every process would use all cores.
         self._threads = {} if alone else {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self.order: Order | None = None
         self._begun = 0.0
@@ -142,15 +142,15 @@ class _Slot:
         theirs.close()
 
     def give(self, order: Order) -> None:
-        """Hand out a cell."""
+        """Send an order to the worker."""
         if not self.process.is_alive():
             self._start()
         self.order, self._begun = order, time.perf_counter()
-        with suppress(OSError):  # it died this moment: events() says so
+        with suppress(OSError):  # it has just died; events() reports that
             self.connection.send(order)
 
     def events(self) -> list[Event]:
-        """What the worker has to say; where it has died, that its cell has failed."""
+        """Return what the worker has sent; if it has died, a failure of its cell."""
         found: list[Event] = []
         try:
             while self.connection.poll():
@@ -163,13 +163,13 @@ class _Slot:
             self.process.join()
             code = self.process.exitcode or 0
             how = f"was ended by signal {-code}" if code < 0 else f"ended by itself (exit code {code})"
-            sentence = f"its process {how}; what it printed is in {self._log}"
+            sentence = f"its process {how}; its output is in {self._log}"
             found.append(CellResult(self.order.cell.key, "failed", sentence, None, time.perf_counter() - self._begun))
             self.order = None
         return found
 
     def stop(self) -> None:
-        """Tell the worker to break off what it does, and to end."""
+        """Tell the worker to stop its order, and to end."""
         if self.order is None:
             with suppress(OSError):
                 self.connection.send(None)
@@ -177,7 +177,7 @@ class _Slot:
             os.kill(self.process.pid, signal.SIGTERM)
 
     def ended(self, deadline: float) -> CellResult | None:
-        """What became of the order that it had, once its process has ended."""
+        """Return the result of its order, once the process has ended."""
         self.process.join(max(0.0, deadline - time.monotonic()))
         if self.process.is_alive():
             self.process.kill()

@@ -1,4 +1,4 @@
-"""What a sweep is to run: cells, the products they come from, and the manifest in the sweep's folder."""
+"""Plans of sweeps: products of tasks, models, templates and seeds, their cells, and the manifest file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from policygen.llm import prompt_folders, reads_prompts
 from policygen.tasks.trust import check_id
 
 MANIFEST = "sweep.toml"
-_REMEDY = "restore it from a copy, or begin the sweep again with the same --out: finished runs are kept"
+_REMEDY = "restore it from a copy, or start the sweep again with the same --out: finished runs are kept"
 _LARGEST = 16 * 2**20
 _MOST_SEEDS = 100_000
 
@@ -30,7 +30,7 @@ class _Frozen(BaseModel):
 
 
 class SweepEntry(_Frozen):
-    """A task of a sweep, with what its suite says of it."""
+    """A task of a sweep, with the protocol of its suite."""
 
     task: str
     suite: str = ""
@@ -40,16 +40,16 @@ class SweepEntry(_Frozen):
     @field_validator("run")
     @classmethod
     def _protocol_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
-        # A folder may come from a stranger: it chooses no server that gets a key.
+        # A folder may be untrusted, so it must not choose a server that gets a key.
         if other := [name for name in value if name not in PROTOCOL]:
             raise ValueError(f"a suite does not state {other[0]}")
         return value
 
 
 class Product(_Frozen):
-    """What one command asked for: every task with every model, template and seed.
+    """The cells that a command requested: every task with every model, template and seed.
 
-    A template of "" is the one that the kind of policy has.
+    An empty template stands for the default of the kind of policy.
     """
 
     tasks: tuple[SweepEntry, ...] = Field(min_length=1)
@@ -59,14 +59,14 @@ class Product(_Frozen):
 
 
 class Limits(_Frozen):
-    """What all runs of a sweep may spend together on language models; None is no limit."""
+    """Spending limits on language models for all runs of a sweep together; None: no limit."""
 
     max_calls: int | None = Field(default=None, ge=0)
     max_tokens: int | None = Field(default=None, ge=1)
     max_usd: float | None = Field(default=None, ge=0)
 
     def more(self, other: Limits) -> Limits:
-        """These limits, with those of `other` that are stated in their place."""
+        """Return these limits, replaced by those that `other` states."""
         return Limits(**{**self.model_dump(), **other.model_dump(exclude_none=True)})
 
 
@@ -80,7 +80,7 @@ class SweepPlan(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run of a sweep; `key` names its folder."""
+    """A run of a sweep; `key` names its folder."""
 
     key: str
     entry: SweepEntry
@@ -95,10 +95,10 @@ class Cell:
 
 
 def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[str], seeds: Sequence[int]) -> Product:
-    """What a command asks for: `names` are tasks, suites, and tasks of suites (`SUITE:TASK`); each task is run once.
+    """Build the product of a command; `names` are tasks, suites and tasks of suites (`SUITE:TASK`), each run once.
 
     Raises:
-        UsageError: a suite is malformed, or has no such task; or see `check_name`.
+        UsageError: a suite is malformed or lacks the task; or see `check_name`.
     """
     for text in (*names, *llms, *templates):
         check_name(text)
@@ -115,9 +115,9 @@ def product_of(names: Sequence[str], llms: Sequence[str], templates: Sequence[st
 
 
 def protocols(plan: SweepPlan) -> list[str]:
-    """What suites bring to their runs and no setting of the plan replaces, a line a suite: `suite quick: episodes 10`.
+    """Describe suite settings that no setting of the plan replaces, a line per suite: `suite quick: episodes 10`.
 
-    What only some of its tasks have is said to be there, and where it is shown.
+    Settings of single tasks are only named, with the command that shows them.
     """
     stated = {text.partition("=")[0].strip() for text in plan.settings}
     suites: dict[str, dict[str, dict[str, Any]]] = {}
@@ -136,7 +136,7 @@ def protocols(plan: SweepPlan) -> list[str]:
 
 
 def idle_templates(plan: SweepPlan) -> bool:
-    """Whether several templates are to be compared, and no provider of theirs reads a prompt."""
+    """Whether the plan compares several templates but no provider reads prompts."""
     return any(len(one.templates) > 1 and not any(map(reads_prompts, one.llms)) for one in plan.products)
 
 
@@ -160,16 +160,16 @@ def _settings(suite: Suite, task: str) -> dict[str, Any]:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Seeds as they are written: `10` is 0 to 9, `100..109` both ends included, `1,5,7` a list (also of ranges).
+    """Parse seeds: `10` means 0 to 9, `100..109` includes both ends, `1,5,7` is a list (also of ranges).
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text has none of these forms.
     """
-    wrong = UsageError(f"--seeds {text}: write how many, as in 10, a range, as in 100..109, or a list, as in 1,5,7")
+    wrong = UsageError(f"--seeds {text}: write a number, as in 10, a range, as in 100..109, or a list, as in 1,5,7")
     if text.isdecimal():
         count = int(text)
         if not 1 <= count <= _MOST_SEEDS:
-            raise UsageError(f"--seeds {text}: at least one and at most {_MOST_SEEDS:,} seeds, please")
+            raise UsageError(f"--seeds {text}: give at least one and at most {_MOST_SEEDS:,} seeds")
         return tuple(range(count))
     seeds: list[int] = []
     for part in filter(None, text.split(",")):
@@ -186,10 +186,10 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 
 def cells_of(plan: SweepPlan) -> list[Cell]:
-    """All cells, each once, in the order of the products: all tasks under the first seed, then under the next.
+    """Return all cells, each once, in the order of the products: all tasks with the first seed, then with the next.
 
     Raises:
-        UsageError: two products want the same cell under different protocols.
+        UsageError: two products have the same cell with different protocols.
     """
     found: dict[str, Cell] = {}
     for product in plan.products:
@@ -210,22 +210,22 @@ def _from(entry: SweepEntry) -> str:
 
 
 def _key(task: str, llm: str, template: str, seed: int) -> str:
-    """The name of a cell's folder: readable, and another one for every other cell."""
+    """Return a readable and unique folder name for a cell."""
     parts = [task, llm.replace(":", "-", 1), *filter(None, [template])]
     plain = [re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("._-")[:60] for part in parts]
-    if plain != parts:  # something could not be written as it is: tell it apart by a digest
+    if plain != parts:  # some characters were replaced, so a digest makes the name unique
         plain.append(hashlib.sha256("\n".join(parts).encode()).hexdigest()[:6])
     return "-".join([*filter(None, plain), f"s{seed}"])
 
 
 def check_vouched(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> None:
-    """Refuse what only a suite's file or the manifest in `folder` names: modules to import, folders to write into.
+    """Refuse modules to import and folders to write into that only a suite file or the manifest in `folder` names.
 
     Args:
-        typed: what the user has named on the command line.
+        typed: the plan of the command line.
 
     Raises:
-        UsageError: there is such a name; the message says what to do.
+        UsageError: there is such a name; the message gives the remedy.
     """
     products = typed.products if typed is not None else ()
     tasks = {entry.task for product in products for entry in product.tasks if not entry.suite}
@@ -236,8 +236,8 @@ def check_vouched(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> Non
                 check_id(entry.task, f"suite {entry.suite}" if entry.suite else str(folder / MANIFEST))
         for llm in product.llms:
             if llm not in llms and (into := prompt_folders(llm)):
-                # Written otherwise it was hidden, and not typed by the user once.
-                remedy = "if you know it, add --trust" if llm == f"manual:{into[0]}" else "do not use this manifest"
+                # A differing name was hidden when it was written, so the user never typed it.
+                remedy = "if you trust it, add --trust" if llm == f"manual:{into[0]}" else "do not use this manifest"
                 raise UsageError(
                     f"{folder / MANIFEST} would write prompts into {into[0]}: a file may not choose where; {remedy}"
                 )
@@ -247,12 +247,12 @@ def check_vouched(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> Non
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder is a sweep's."""
+    """Whether a folder holds a sweep."""
     return (folder / MANIFEST).is_file()
 
 
 def read_plan(folder: Path) -> SweepPlan:
-    """What the manifest of a sweep says.
+    """Read the manifest of a sweep.
 
     Raises:
         LogbookError: it is missing or damaged.
@@ -261,7 +261,7 @@ def read_plan(folder: Path) -> SweepPlan:
     try:
         record = toml_of(read_plain(path, _LARGEST))
     except FileNotFoundError:
-        raise PlaceError(f"{folder} is not a sweep's folder (it has no {MANIFEST})") from None
+        raise PlaceError(f"{folder} is not a sweep folder (it has no {MANIFEST})") from None
     except (ValueError, RecursionError) as error:
         raise damaged(path, error, _REMEDY) from None
     check_mark(record, path, "sweep", _REMEDY)
@@ -269,7 +269,7 @@ def read_plan(folder: Path) -> SweepPlan:
         plan = SweepPlan.model_validate({key: value for key, value in record.items() if key != "format"})
     except ValidationError as error:
         raise damaged(path, explain(error), _REMEDY) from None
-    # Settings pass for the user's own words, and an address is never among those that a sweep writes down.
+    # Settings count as typed by the user, and a sweep never writes an address into them.
     if any(text.partition("=")[0].strip() in ("base_url", "llm", "task") for text in plan.settings):
         raise damaged(path, "its settings name a server, a provider or a task", _REMEDY)
     return plan
@@ -286,7 +286,7 @@ def write_plan(folder: Path, plan: SweepPlan) -> None:
 
 
 def extended(plan: SweepPlan, asked: SweepPlan, folder: Path) -> SweepPlan:
-    """A sweep that is asked for again, perhaps with more tasks, models, templates or seeds, or larger limits.
+    """Extend a sweep by newly requested tasks, models, templates, seeds or larger limits.
 
     Raises:
         UsageError: its runs have other settings.
@@ -300,10 +300,10 @@ def extended(plan: SweepPlan, asked: SweepPlan, folder: Path) -> SweepPlan:
 
 
 def cell_folders(folder: Path) -> list[Path]:
-    """The run folders of a sweep that were begun, in the order of its cells.
+    """Return the run folders of a sweep that have been started, in the order of its cells.
 
     Raises:
-        LogbookError: it is not a sweep's folder, or its manifest is damaged.
+        LogbookError: it is not a sweep folder, or its manifest is damaged.
     """
     keys = [cell.key for cell in cells_of(read_plan(folder))]
     return [folder / key for key in keys if (folder / key / "config.toml").is_file()]

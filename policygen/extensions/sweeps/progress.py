@@ -1,4 +1,4 @@
-"""What a sweep shows while it works: a live table on a terminal, a line per finished run elsewhere; and its end."""
+"""Terminal output of a sweep: a live table, or a line per finished run; and the closing summary."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from policygen.llm import prompt_folders
 from policygen.outgoing import shown
 from policygen.progress import duration
 
-MOST_ROWS = 40  # of the live table; those of runs at work come first
+MOST_ROWS = 40  # of the live table; rows with running cells come first
 _LONGEST = 200
 
 
 class SweepTerminal:
-    """Shows a sweep; call it with every event.
+    """Shows a sweep on the terminal; call it with every event.
 
     Args:
-        live: whether to draw the table; by default when standard output is a terminal.
+        live: whether to draw the table; by default if standard output is a terminal.
     """
 
     def __init__(self, sweep: Sweep, *, live: bool | None = None) -> None:
@@ -41,7 +41,7 @@ class SweepTerminal:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Draw the table while the sweep is conducted."""
+        """Draw the table during the sweep."""
         if not self._is_live:
             yield
             return
@@ -53,7 +53,7 @@ class SweepTerminal:
             self._view = None
 
     def __call__(self, event: Event) -> None:
-        """Print a line for a run that came to its end, and for a warning."""
+        """Print a line for a run that has ended, and for a warning."""
         if isinstance(event, CellResult):
             self._print(self._line(event))
         elif isinstance(event, Note):
@@ -77,13 +77,13 @@ class SweepTerminal:
         return f"{number:>4}/{len(sweep.cells)}  {outcome.key}: {words}{took}{self._left()}"
 
     def _left(self) -> str:
-        """How long the rest will take, if it takes as long as what is done."""
+        """Estimate the remaining time from the runs done so far."""
         sweep = self._sweep
         done = len(sweep.of_state("finished")) + len(sweep.of_state("failed"))
         if not done or not sweep.left:
             return ""
         elapsed = time.monotonic() - self._begun
-        # What runs at work have done already counts as a part of them.
+        # Running cells count by the share of their attempts.
         begun = sum(min(1.0, run.attempt / max(1, run.planned)) for run in sweep.running.values())
         return f", about {duration(max(0.0, sweep.left - begun) * elapsed / (done + begun))} left"
 
@@ -95,7 +95,7 @@ class SweepTerminal:
         busy = {name for name, keys in rows.items() if any(key in sweep.running for key in keys)}
         chosen = list(rows) if len(rows) <= MOST_ROWS else sorted(rows, key=lambda name: name not in busy)[:MOST_ROWS]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for heading in ("task", "done", "mean so far", "at work"):
+        for heading in ("task", "done", "mean so far", "running"):
             table.add_column(heading, no_wrap=True, overflow="ellipsis")
         for name in chosen:
             table.add_row(*map(Text, self._row(name, rows[name])))
@@ -127,9 +127,9 @@ class SweepTerminal:
 
 
 def way_on(sweep: Sweep) -> str:
-    """The command that goes on with a sweep, with all options that its manifest does not keep."""
+    """Return the command that continues a sweep, with all options that its manifest does not hold."""
     words = ["policygen", "resume", str(sweep.folder)]
-    for text in sweep.again:  # no manifest says them: where a key goes, for one, is the user's to say
+    for text in sweep.again:  # the manifest never holds them, because only the user may choose where a key goes
         name, _, value = text.partition("=")
         words += ["--base-url", value.strip()] if name.strip() == "base_url" else ["--set", text]
     words += [word for llm in sweep.typed.values() if "@http" in llm for word in ("--llm", llm)]
@@ -142,7 +142,7 @@ def way_on(sweep: Sweep) -> str:
 
 
 def closing_words(sweep: Sweep) -> list[str]:
-    """What became of a sweep, and what to do next, as lines."""
+    """Summarise the results of a sweep and the next steps, as lines."""
     done = sweep.of_state("finished")
     failed, short = sweep.of_state("failed"), sweep.of_state("out of budget")
     parts = [f"{len(done)} of {len(sweep.cells)} runs finished"]
@@ -160,7 +160,7 @@ def closing_words(sweep: Sweep) -> list[str]:
         limits = sweep.plan.limits.model_dump(exclude_none=True)
         options = {f"--{name.replace('_', '-')}": max(1, 2 * value) for name, value in limits.items()}
         used = [f"{option} {value}" for option, value in options.items() if option in reason or not reason]
-        lines.append(f"{reason or 'the budget is used'}; go on with more: {' '.join([way_on(sweep), *used])}")
+        lines.append(f"{reason or 'the budget is used up'}; go on with more: {' '.join([way_on(sweep), *used])}")
     elif open_ones or failed:
         lines.append(f"go on with: {way_on(sweep)}")
     if sweep.whole:

@@ -1,4 +1,4 @@
-"""Suites: `envs/suites/*.toml`, several tasks under one protocol, with what others have published for them."""
+"""Suites: `envs/suites/*.toml`, several tasks with one protocol and published scores."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from policygen.tasks.task import PolicyKind
 
 FOLDER = "envs/suites"
 
-# Settings of a run that a suite may state: for what kind of policy and how long is searched, and what is played. Who is
-# asked, and where, is the user's to say.
+# Settings of a run that a suite may state: kind of policy, length of the search, episodes. The user chooses the
+# model and the server.
 PROTOCOL = (
     "policy",
     *("iterations", "candidates", "episodes", "warmup_episodes", "final_episodes"),
@@ -30,12 +30,12 @@ PROTOCOL = (
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What one method reached elsewhere: a column of a published table.
+    """The published scores of a method: a column of a table.
 
     Attributes:
-        source: where the figures are from, and what they are means of.
-        runs: how many runs each mean is over; None where the source does not say.
-        scores: by task the mean and the standard deviation over runs, None where that is not known.
+        source: the publication, and what its figures average.
+        runs: number of runs per mean; None if the source does not say.
+        scores: by task the mean and the standard deviation over runs; the deviation is None if unknown.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Suite:
 
     Attributes:
         tasks: names of tasks, or Gymnasium ids.
-        run: settings of every run, over those of the task files and under those of the user.
-        max_steps: the published step limits by task, over those of the task files.
-        policy: the published kinds of policy by task, over those of the task files.
-        published: columns to be shown beside ours.
+        run: settings of every run; they override task files, and the user overrides them.
+        max_steps: published step limits by task; they override task files.
+        policy: published kinds of policy by task; they override task files.
+        published: columns to show beside ours.
     """
 
     name: str
@@ -102,21 +102,21 @@ class _SuiteFile(_Strict):
 
 
 def list_suites() -> dict[str, Path]:
-    """Every suite that is found, by its name."""
+    """Find all suites, by name."""
     return list_resources(FOLDER, ".toml")
 
 
 def find_suite(name: str) -> Path | None:
-    """The file of the suite `name`, a bare name or a path into a folder `suites`; None where there is none."""
+    """Return the file of a suite, given as a bare name or a path into a folder `suites`; None if it does not exist."""
     path = find_resource(FOLDER, name, ".toml")
     return path if path is not None and path.absolute().parent.name == "suites" else None
 
 
 def load_suite(name: str) -> Suite:
-    """The suite called `name`.
+    """Load a suite.
 
     Raises:
-        UsageError: there is none, or its file is malformed; the message says what to write.
+        UsageError: it does not exist or its file is malformed; the message gives the remedy.
     """
     path = find_suite(name)
     if path is None:
@@ -128,7 +128,7 @@ def load_suite(name: str) -> Suite:
 
 
 def published_columns() -> dict[str, tuple[Published, ...]]:
-    """The published columns of every suite that has some; malformed ones are left out."""
+    """Return the published columns of every suite that has some; malformed suites are skipped."""
     found = {}
     for name, path in sorted(list_suites().items()):
         with suppress(UsageError):
@@ -137,7 +137,7 @@ def published_columns() -> dict[str, tuple[Published, ...]]:
 
 
 def suite_from_file(path: Path) -> Suite:
-    """Read a suite; its tasks are looked for when they are run.
+    """Read a suite file; its tasks are looked up later.
 
     Raises:
         UsageError: it is malformed; the message says where.
@@ -161,13 +161,13 @@ def suite_from_file(path: Path) -> Suite:
 def _check(stated: _SuiteFile, path: Path) -> None:
     where = f"suite {path.name}"
     if stated.name != path.stem or not re.fullmatch(r"[\w.-]+", stated.name):
-        raise UsageError(f"{where}: `name` is `{stated.name}`; a suite is called as its file, `{path.stem}`")
+        raise UsageError(f"{where}: `name` is `{stated.name}`; it must be the name of the file, `{path.stem}`")
     twice = [task for i, task in enumerate(stated.tasks) if task in stated.tasks[:i]]
     if twice:
         raise UsageError(f"{where}: `tasks` names {twice[0]} twice")
     for key in stated.run:
         if key not in PROTOCOL:
-            raise UsageError(f"{where}: `run.{key}`: a suite may state {', '.join(PROTOCOL)}; the rest is the user's")
+            raise UsageError(f"{where}: `run.{key}`: a suite may state only {', '.join(PROTOCOL)}")
     try:
         RunConfig(task=stated.name, **stated.run)
     except ValidationError as error:
@@ -176,7 +176,7 @@ def _check(stated: _SuiteFile, path: Path) -> None:
         raise UsageError(f"{where}: `run`: {error}") from None
     for task, steps in stated.max_steps.items():
         if steps < 1:
-            raise UsageError(f"{where}: `max_steps.{task}` is {steps}; an episode has at least one step")
+            raise UsageError(f"{where}: `max_steps.{task}` is {steps}; it must be at least 1")
     named = [(f"published.{entry.name}.scores", task) for entry in stated.published for task in entry.scores]
     for place, task in (
         *(("max_steps", task) for task in stated.max_steps),
@@ -184,14 +184,16 @@ def _check(stated: _SuiteFile, path: Path) -> None:
         *named,
     ):
         if task not in stated.tasks:
-            raise UsageError(f"{where}: `{place}` names {task}, which is none of its tasks: {', '.join(stated.tasks)}")
+            raise UsageError(
+                f"{where}: `{place}` names {task}, which is not one of its tasks: {', '.join(stated.tasks)}"
+            )
     names = [entry.name for entry in stated.published]
     if len(set(names)) < len(names):
         raise UsageError(f"{where}: two published columns are called {max(names, key=names.count)}")
 
 
 def suite_line(name: str) -> str:
-    """A suite on one line: its tasks, and who published scores for them."""
+    """Describe a suite on one line: its tasks, and the published methods."""
     try:
         suite = load_suite(name)
         published = f"; published: {', '.join(column.name for column in suite.published)}" if suite.published else ""
@@ -201,7 +203,7 @@ def suite_line(name: str) -> str:
 
 
 def describe_suite(name: str) -> str:
-    """All that a suite says, in plain text."""
+    """Describe a suite in full, in plain text."""
     suite = load_suite(name)
     lines = [f"{suite.name}: a suite of {len(suite.tasks)} tasks", "", suite.about, ""]
     lines.append(f"tasks: {', '.join(suite.tasks)}")

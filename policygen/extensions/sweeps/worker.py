@@ -1,4 +1,4 @@
-"""One cell of a sweep carried out, and the process that carries out one after the other."""
+"""Carrying out a cell of a sweep, and the worker process that carries out one after another."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ State = Literal["finished", "failed", "interrupted", "out of budget"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A cell to carry out in a sweep's folder.
+    """A cell to carry out, with the sweep's folder and settings.
 
     Attributes:
-        settings: `NAME=VALUE` of all runs; what `again` names goes to runs that were begun before as well.
-        llm_from, settings_from: the file that chose the cell's model, and the settings; empty where the user did.
+        settings: `NAME=VALUE` for all runs; those that `again` names also apply to resumed runs.
+        llm_from, settings_from: the file that chose the model or the settings; empty if the user did.
         trust: see `policygen.tasks.load.load_task`.
-        track: names of trackers that its run is written for.
+        track: names of the trackers of its run.
     """
 
     cell: Cell
@@ -68,7 +68,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a cell is: attempts so far, those planned, and the best score."""
+    """The progress of a cell: attempts so far, planned attempts, and the best score."""
 
     key: str
     attempt: int
@@ -78,7 +78,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence about a cell: a warning, or what it waits for."""
+    """A message about a cell: a warning, or the reason for waiting."""
 
     key: str
     sentence: str
@@ -86,9 +86,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What became of a cell: its final score where it has one, or why it did not end, in a sentence.
+    """The result of a cell: its final score, or the reason why it did not finish.
 
-    `seconds` is None where nobody measured how long it took, as in a run that was told to break off.
+    `seconds` is None if the time was not measured, as for a stopped run.
     """
 
     key: str
@@ -103,7 +103,7 @@ Tell = Callable[[Event], None]
 
 
 def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> tuple[Task, RunConfig]:
-    """The task and the settings of a cell's run.
+    """Return the task and the settings of a cell's run.
 
     Raises:
         UsageError: the task cannot be loaded, or a setting is wrong.
@@ -122,14 +122,14 @@ def _task(name: str, trust: bool) -> Task:
 
 
 def begin(order: Order) -> Run:
-    """The run of a cell, new or as it was left; it spends from the sweep's purse, if it asks a language model.
+    """Start or resume the run of a cell; language-model runs spend from the sweep's shared budget.
 
     Raises:
-        PolicygenError: it cannot be begun or resumed.
+        PolicygenError: the run cannot be started or resumed.
     """
     cell, folder = order.cell, order.folder / order.cell.key
     if (folder / "config.toml").exists():
-        told = list(order.again)  # and what the user named, which is then no file's word
+        told = list(order.again)  # and values that the user typed, which count as the user's own
         if not order.llm_from and any(read_spec(one).address for one in specs_of(cell.llm)):
             told.append(f"llm={cell.llm}")
         told += [text for text in order.settings if text.startswith("extra_body") and not order.settings_from]
@@ -143,7 +143,7 @@ def begin(order: Order) -> Run:
         if run.proposer.is_language_model:
             if order.limits.max_usd is not None and run.config.max_usd is None:
                 limited = run.config.model_copy(update={"max_usd": order.limits.max_usd})
-                make_proposer(run.provider, limited).check(run.task)  # refuses a price that is not known
+                make_proposer(run.provider, limited).check(run.task)  # raises if a price is unknown
             run.ledger = SharedLedger(run.ledger, SharedBudget(order.folder, order.limits), cell.key)
     except BaseException:
         run.logbook.release()
@@ -157,7 +157,7 @@ def _with_sources(config: RunConfig, order: Order) -> RunConfig:
 
 
 def carry_out_cell(order: Order, tell: Tell) -> CellResult:
-    """Carry out one cell to its end, or to where it cannot go on; whatever happens becomes the outcome."""
+    """Carry out a cell to its end or first obstacle; every error becomes part of the result."""
     key, started = order.cell.key, time.perf_counter()
 
     def outcome(state: State, sentence: str = "", score: float | None = None) -> CellResult:
@@ -186,9 +186,9 @@ def carry_out_cell(order: Order, tell: Tell) -> CellResult:
 
 
 def carry_out_again(order: Order, tell: Tell) -> CellResult:
-    """Carry out a cell that another process may have begun and lost, may be at still, or may have finished.
+    """Carry out a cell that another process may have started and lost, may still run, or may have finished.
 
-    A machine that is given up may be alive: the run's lock is waited for, and whoever has it goes on alone.
+    A machine given up as lost may be alive, so this waits for the run's lock. The process that gets it continues alone.
     """
     folder = order.folder / order.cell.key
     deadline = time.monotonic() + SECONDS_TO_LET_GO
@@ -208,7 +208,7 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
 
 
 def go_to(directory: str) -> str:
-    """Change to the working directory of whoever gave an order; returns what is wrong where this machine lacks it."""
+    """Change to the working directory of the process that gave the order; return an error message if it is missing."""
     try:
         os.chdir(directory)
     except OSError as error:
@@ -219,7 +219,7 @@ def go_to(directory: str) -> str:
 
 @contextmanager
 def warnings_told(key: str, tell: Tell) -> Iterator[None]:
-    """Tell users' warnings as notes of a cell."""
+    """Send users' warnings as notes of a cell."""
 
     def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, UserWarning):
@@ -231,7 +231,7 @@ def warnings_told(key: str, tell: Tell) -> Iterator[None]:
 
 
 def print_into(log: Path) -> None:
-    """Send what this process prints, and what its libraries print, to a file."""
+    """Send everything that this process and its libraries print to a file."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
@@ -239,11 +239,11 @@ def print_into(log: Path) -> None:
 
 
 def finished(folder: Path, again: Sequence[str] = ()) -> Summary | None:
-    """The summary of a cell's run, if it has come to its end and `again` gives it no larger budget.
+    """Return the summary of a cell's run if it has ended and `again` does not enlarge its budget.
 
     Raises:
         LogbookError: it is damaged.
-        UsageError: it has a larger budget already.
+        UsageError: its budget is larger already.
     """
     logbook = Logbook(folder)
     summary = logbook.summary() if (folder / "config.toml").exists() else None
@@ -254,7 +254,7 @@ def finished(folder: Path, again: Sequence[str] = ()) -> Summary | None:
 
 
 class _Telling(Listener):
-    """Tells how far a run is."""
+    """Listener that reports the progress of a run."""
 
     def __init__(self, key: str, tell: Tell) -> None:
         self._key = key
@@ -262,17 +262,17 @@ class _Telling(Listener):
         self._run: Watched | None = None
 
     def started(self, run: Watched) -> None:
-        """Remember the run, and say where it stands."""
+        """Remember the run, and report its state."""
         self._run = run
         self._say(max(0, len(run.search.attempts) - 1))
 
     def doing(self, activity: Activity | None) -> None:
-        """Say what is waited for after a fault, and what comes of the user's having a say."""
+        """Report waiting after errors, and the effects of the user's comments."""
         if isinstance(activity, Steered) or (isinstance(activity, Wait) and activity.reason):
             self._tell(Note(self._key, str(activity)))
 
     def attempted(self, attempt: Attempt) -> None:
-        """Say what the attempt brought."""
+        """Report the attempt."""
         self._say(attempt.number)
 
     def _say(self, number: int) -> None:
@@ -286,10 +286,10 @@ class _Telling(Listener):
 
 
 def work(connection: Connection, log: Path, environment: dict[str, str]) -> None:
-    """Carry out the orders that come over a connection, until there are no more or the process is to end.
+    """Carry out the orders that arrive over a connection, until there are no more or the process is told to end.
 
-    Interrupts are the parent's to give: it sends SIGTERM, which breaks a run off as Ctrl-C would. What environments
-    print goes to the file `log`.
+    Only the parent interrupts: it sends SIGTERM, which stops a run like Ctrl-C. Output of environments goes to the file
+    `log`.
     """
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -311,12 +311,12 @@ def work(connection: Connection, log: Path, environment: dict[str, str]) -> None
             if outcome.state == "interrupted":
                 return
     except (EOFError, KeyboardInterrupt, OSError):
-        pass  # nobody listens any more, or the parent wants an end
+        pass  # the parent has ended, or wants this process to end
 
 
 def interrupt_once(number: int, frame: Any) -> None:
-    """A signal's handler: break off what is done, as Ctrl-C would."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is being written must be written whole
+    """Handle a signal: stop the run, like Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the writing of files
     raise KeyboardInterrupt
 
 

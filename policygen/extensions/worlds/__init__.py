@@ -1,7 +1,7 @@
 """Environments that Gymnasium lacks, registered with it under `policygen/` when this package is imported.
 
-policygen imports it before it makes any environment. Elsewhere `import policygen.extensions.worlds` does, or the id in
-Gymnasium's long form: `gymnasium.make("policygen.extensions.worlds:policygen/Nim-v0")`.
+policygen imports it before it creates any environment. Other programs use `import policygen.extensions.worlds`, or the
+long form of the id: `gymnasium.make("policygen.extensions.worlds:policygen/Nim-v0")`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import gymnasium as gym
 
 
 def _register(name: str, module: str, steps: int, threshold: float | None, *, vector: bool = False) -> None:
-    """Once only: registering an id again is a warning."""
+    """Register an id once; registering it again would warn."""
     home = f"{__name__}.{module}"
     if f"policygen/{name}-v0" not in gym.registry:
         gym.register(

@@ -1,4 +1,4 @@
-"""A small text adventure: five rooms, a lamp, a key, a locked chest in the dark, commands of a verb and an object."""
+"""A small text adventure: five rooms, a lamp, a key, a locked chest in the dark, commands of verb and object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIES_IN = {"lamp": "kitchen", "key": "library"}
 
 @dataclass(slots=True)
 class _State:
-    """Where things are: `doors` says which room lies in each direction of the hall."""
+    """The state of the game; `doors` maps each direction of the hall to a room."""
 
     doors: dict[str, str]
     room: str = "hall"
@@ -30,7 +30,7 @@ class _State:
 
     @property
     def exits(self) -> dict[str, str]:
-        """The room that each direction leads to."""
+        """The room in each direction."""
         if self.room == "hall":
             return self.doors
         way = next(direction for direction, room in self.doors.items() if room == self.room)
@@ -47,7 +47,7 @@ class AdventureEnv(gym.Env[str, Any]):
     ## Description
     A hall has a door in each of the four directions; behind them lie a kitchen, a library, a cave and a garden, in an
     order that the seed decides (24 maps). A lamp lies in the kitchen and a key in the library. In the cave, which is
-    dark without the lamp, a locked chest holds a crown. Whoever takes the crown has won.
+    dark without the lamp, a locked chest holds a crown. Taking the crown wins.
 
     The shortest solution has nine commands on every map: go to the kitchen, take the lamp, go back to the hall, go to
     the library, take the key, go back, go to the cave, open the chest, take the crown (the key may be fetched first).
@@ -109,7 +109,7 @@ class AdventureEnv(gym.Env[str, Any]):
         self._said = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """A new map, in the hall."""
+        """Start a new map, in the hall."""
         super().reset(seed=seed)
         rooms = [SIDE_ROOMS[i] for i in self.np_random.permutation(len(SIDE_ROOMS))]
         self._state = _State(dict(zip(DIRECTIONS, rooms, strict=True)))
@@ -126,7 +126,7 @@ class AdventureEnv(gym.Env[str, Any]):
         return _described(self._state), float(points - 1), won, False, self._info()
 
     def render(self) -> str | None:
-        """What came of the last command, and what is seen, as text (`ansi`)."""
+        """Return the result of the last command and the visible state, as text (`ansi`)."""
         return f"{self._said}\n{_described(self._state)}\n" if self.render_mode == "ansi" else None
 
     def _info(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class AdventureEnv(gym.Env[str, Any]):
 
 
 def _carried_out(state: _State, command: str) -> str:
-    """Change the state as a command says, and tell what came of it."""
+    """Change the state as a command says, and describe the result."""
     verb, _, thing = command.partition(" ")
     if verb == "go":
         if thing not in state.exits:
@@ -157,14 +157,14 @@ def _carried_out(state: _State, command: str) -> str:
 
 
 def _lying(state: _State) -> list[str]:
-    """What can be taken where the agent is."""
+    """List the things that can be taken in the room."""
     if state.room == "cave":
         return ["crown"] if state.chest_is_open and "crown" not in state.carried else []
     return [thing for thing, room in _LIES_IN.items() if room == state.room and thing not in state.carried]
 
 
 def _described(state: _State) -> str:
-    """All that is to be known, as text."""
+    """Describe everything that is observable, as text."""
     sentences = [f"You are in the {state.room}."]
     if state.is_dark:
         sentences.append("It is pitch dark.")

@@ -1,4 +1,4 @@
-"""An environment of finitely many states that publishes its transitions, as Gymnasium's toy-text ones do."""
+"""An environment with finitely many states that publishes its transitions, like Gymnasium's toy-text environments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Outcomes = list[tuple[float, int, float, bool]]
 
 
 class FiniteEnv(gym.Env[Any, Any]):
-    """Plays the transitions in `P` from `start`; whoever knows `P` can compute returns without sampling.
+    """Plays the transitions in `P` from `start`; with `P`, returns can be computed without sampling.
 
     Attributes:
         P: `P[state][action]` lists the outcomes of an action.
-        initial_state_distrib: probability of each state to be the first, shape (states,).
+        initial_state_distrib: initial probability of each state, shape (states,).
     """
 
     def __init__(self, transitions: dict[int, dict[int, Outcomes]], start: int, render_mode: str | None = None) -> None:
@@ -35,13 +35,13 @@ class FiniteEnv(gym.Env[Any, Any]):
         self._ended = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """The first state of a new episode."""
+        """Start an episode in a random first state."""
         super().reset(seed=seed)
         self.state, self._ended = self.start, False
         return self.state, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """One of the outcomes that `P` lists, drawn with its probability.
+        """Draw one of the outcomes in `P` by its probability.
 
         Raises:
             gymnasium.error.ResetNeeded: the episode has ended.
@@ -53,7 +53,7 @@ class FiniteEnv(gym.Env[Any, Any]):
         if outcomes is None:
             raise gym.error.InvalidAction(f"there is no action {action}; there are 0 to {self.actions - 1}")
         chosen = 0
-        if len(outcomes) > 1:  # a certain outcome draws nothing
+        if len(outcomes) > 1:  # a certain outcome needs no random draw
             chosen = int(self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes]))
         probability, self.state, reward, self._ended = outcomes[chosen]
         return self.state, reward, self._ended, False, {"prob": probability}

@@ -1,4 +1,4 @@
-"""A maze of three by three squares with one way to the goal."""
+"""A maze of three by three squares with a single way to the goal."""
 
 from __future__ import annotations
 

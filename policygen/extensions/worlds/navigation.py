@@ -12,9 +12,9 @@ import numpy.typing as npt
 from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, DynamicsVectorEnv, Stepped
 from policygen.extensions.worlds.picture import Picture
 
-SIZE = 20.0  # of the square around the track
+SIZE = 20.0  # side of the square around the track
 NOISE = 0.02  # standard deviation of turn, distance and readings
-CRASH = 0.4  # a reading below this
+CRASH = 0.4  # a shorter reading is a crash
 FARTHEST = 30.0
 RAYS = np.deg2rad([-90.0, -45.0, 0.0, 45.0, 90.0])  # from left to right, relative to the heading
 DISTANCE = np.array([0.2, 0.04, 0.04])  # of forward, right, left
@@ -24,7 +24,7 @@ REWARD = np.array([5.0, -0.5, -0.5])
 # The corners of the outer and of the inner wall.
 OUTER = ((0.0, 0.0), (0.0, 20.0), (20.0, 20.0), (20.0, 8.5), (11.5, 8.5), (11.5, 0.0))
 INNER = ((3.0, 3.0), (3.0, 17.0), (17.0, 17.0), (17.0, 11.5), (8.5, 11.5), (8.5, 3.0))
-# The middle of the six stretches, as (x, y) of both ends: where an episode may begin.
+# The middle lines of the six stretches, as (x, y) of both ends: starting positions.
 MIDDLE = np.array(
     [
         [(1.5, 1.5), (1.5, 18.5)],
@@ -42,21 +42,21 @@ _LEVEL = np.array([(a[1], *sorted((a[0], b[0]))) for a, b in _WALLS if a[1] == b
 
 
 class Track(Dynamics):
-    """The state is x, y and the heading, clockwise from +y."""
+    """A robot on the track; the state is x, y and the heading, clockwise from +y."""
 
     observation_space = gym.spaces.Box(0.0, FARTHEST, (5,), np.float32)
     actions = 3
     noise = 7
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
-        """Anywhere on the middle of a stretch, heading anywhere."""
+        """Draw a point on the middle line of a stretch, and any heading."""
         first, last = MIDDLE[random.integers(len(MIDDLE))]
         x, y = first + random.random() * (last - first)
         state = np.array([x, y, random.uniform(-math.pi, math.pi)])
         return state, _readings(state[:, None], random.standard_normal((1, 5)))[0]
 
     def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> Stepped:
-        """Move along the old heading, then turn, then look."""
+        """Move along the old heading, turn, then measure."""
         x, y, heading = state
         turn = TURN[actions] + NOISE * noise[:, 0]
         distance = np.abs(DISTANCE[actions] + NOISE * noise[:, 1])  # backwards does not happen
@@ -67,17 +67,17 @@ class Track(Dynamics):
 
 
 def _wrapped(angle: Array) -> Array:
-    """Between -pi and pi."""
+    """Wrap an angle to between -pi and pi."""
     wrapped: Array = angle - 2 * math.pi * np.rint(angle / (2 * math.pi))
     return wrapped
 
 
 def _readings(state: Array, noise: Array) -> Array:
-    """Distance to the nearest wall along each ray, and noise; shape (n, 5)."""
+    """Compute the distance to the nearest wall along each ray, plus noise; shape (n, 5)."""
     angles = (state[2][:, None] + RAYS).ravel()
     x, y = np.repeat(state[0], len(RAYS)), np.repeat(state[1], len(RAYS))
     dx, dy = np.sin(angles), np.cos(angles)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a ray along a wall does not meet it
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a ray parallel to a wall
         upright = _met((_UPRIGHT[0] - x) / dx, y, dy, _UPRIGHT)
         level = _met((_LEVEL[0] - y) / dy, x, dx, _LEVEL)
     readings = np.minimum(upright, level).reshape(noise.shape) + NOISE * noise
@@ -85,9 +85,9 @@ def _readings(state: Array, noise: Array) -> Array:
 
 
 def _met(along: Array, origin: Array, slope: Array, walls: Array) -> Array:
-    """The distance at which rays first meet walls of one direction, shape (rays,), given where each meets their lines.
+    """Return the distance at which rays first meet walls of one direction, shape (rays,).
 
-    Walls come first in `along`, shape (walls, rays): numpy is fast along a long last axis.
+    `along`, shape (walls, rays), has the distances to the walls' lines; numpy is fast along a long last axis.
     """
     other = along * slope
     other += origin
@@ -176,7 +176,7 @@ class NavigationEnv(DynamicsEnv):
 
 
 def _pixel(point: Any) -> tuple[float, float]:
-    """y upwards, with a margin."""
+    """Convert track coordinates to pixels, y upwards, with a margin."""
     return 10 + 14 * float(point[0]), 10 + 14 * (SIZE - float(point[1]))
 
 

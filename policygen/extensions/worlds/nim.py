@@ -1,4 +1,4 @@
-"""Misère Nim against a perfect player: ten sticks, one to three a move, whoever takes the last one loses."""
+"""Misère Nim against a perfect player: ten sticks, one to three per move; taking the last one loses."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class NimEnv(FiniteEnv):
 
 
 def _outcomes(sticks: int, taken: int) -> Outcomes:
-    """What may follow when the agent takes so many of the sticks."""
+    """Return the outcomes after the agent has taken `taken` sticks."""
     if sticks == 0:  # the game is over
         return [(1.0, 0, 0.0, True)]
     if not 1 <= taken <= min(MOST, sticks):

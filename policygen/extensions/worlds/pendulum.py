@@ -1,4 +1,4 @@
-"""Gymnasium's pendulum under a constant torque that nobody tells of: what integral action is for."""
+"""Gymnasium's pendulum under a constant hidden torque; controlling it needs integral action."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from policygen.episodes.classic import ADVANCES, advance_pendulum
 from policygen.episodes.dynamics import Array
 
-_FAR = 10.0  # standard deviations of noise that no reading leaves the observation space by
+_FAR = 10.0  # standard deviations of noise by which the observation space is wider
 
 
 class PendulumTorqueEnv(PendulumEnv):
@@ -89,13 +89,13 @@ class PendulumTorqueEnv(PendulumEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """The first observation of a new episode."""
+        """Start an episode; return its first observation."""
         super().reset(seed=seed, options=options)
         self.state = np.append(self.state, self.np_random.uniform(-self.most_load, self.most_load))
         return self._read(), {}
 
     def step(self, u: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """One step with torque `u`, shape (1,), of the motor.
+        """Apply the torque `u`, shape (1,), for one step.
 
         Raises:
             gymnasium.error.ResetNeeded: there is no episode yet.
@@ -115,7 +115,7 @@ class PendulumTorqueEnv(PendulumEnv):
         return self._read(), -float(costs), False, False, {}
 
     def _get_obs(self) -> Array:
-        """What there is to read: in double precision, because noise is still to be added."""
+        """Return the exact observation in double precision; noise is added later."""
         angle, rate = self.state[:2]
         return np.array([np.cos(angle), np.sin(angle), rate])
 

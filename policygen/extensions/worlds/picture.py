@@ -1,4 +1,4 @@
-"""Small pictures drawn with numpy alone, so that rendering needs no window and no further package."""
+"""Small pictures drawn with numpy alone, so that rendering needs no window and no other package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Picture:
         self._paint(np.hypot(x - along * dx, y - along * dy) - width / 2, colour)
 
     def copy(self) -> Picture:
-        """The same picture, to be drawn on further."""
+        """Return a copy to draw on."""
         twin = Picture(*self._ink.shape[:2])
         twin._ink[:] = self._ink
         return twin
@@ -44,6 +44,6 @@ class Picture:
         return np.rint(self._ink).astype(np.uint8)
 
     def _paint(self, distance: npt.NDArray[np.float64], colour: Colour) -> None:
-        """Colour what lies inside, half a pixel of the edge blended; `distance` is negative inside."""
+        """Colour the inside, where `distance` is negative, blended over half a pixel at the edge."""
         share = np.clip(0.5 - distance, 0, 1)[..., None]
         self._ink += share * (np.array(colour) - self._ink)

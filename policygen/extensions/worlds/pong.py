@@ -20,7 +20,7 @@ MOVES = np.array([-SPEED, SPEED, 0.0])
 
 
 class Rally(Dynamics):
-    """The state is the upper edges of the agent's and the opponent's paddle, and the ball's x, y, vx, vy."""
+    """A game of Pong; the state is the upper edges of the two paddles (agent, opponent) and the ball's x, y, vx, vy."""
 
     observation_space = gym.spaces.Box(
         np.array([PADDLE / 2, -SPEED, -SPEED, -SPEED, -SPEED], np.float32),
@@ -30,17 +30,17 @@ class Rally(Dynamics):
     actions = 3
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
-        """Paddles and ball in the middle, the ball flying either way."""
+        """Place paddles and ball in the middle; the ball flies either way."""
         middle = (HEIGHT - PADDLE) / 2
         vx = SPEED if random.random() < 0.5 else -SPEED
         state = np.array([middle, middle, WIDTH / 2, HEIGHT / 2, vx, random.uniform(-SPEED, SPEED)])
         return state, _seen(state[:, None])[0]
 
     def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> Stepped:
-        """The paddles move, then the ball; walls first, then paddles turn it round."""
+        """Move the paddles, then the ball; it bounces off walls first, then off paddles."""
         agent, opponent, x, y, vx, vy = state
         agent = _within(agent + MOVES[actions])
-        # The opponent goes for where the ball was, and never rests.
+        # The opponent moves towards the ball's previous position, and never rests.
         opponent = _within(opponent + np.where(opponent + PADDLE / 2 < y, SPEED, -SPEED))
         x, y = x + vx, y + vy
         vy = np.where((y <= 0) | (y >= HEIGHT - BALL), -vy, vy)
@@ -55,13 +55,13 @@ class Rally(Dynamics):
 
 
 def _within(edge: Array) -> Array:
-    """A paddle's upper edge, kept in the field; several times faster than `np.clip` for one copy."""
+    """Clip a paddle's upper edge to the field; for one copy this is several times faster than `np.clip`."""
     kept: Array = np.minimum(np.maximum(edge, 0.0), LOWEST)
     return kept
 
 
 def _seen(state: Array) -> Array:
-    """The middle of the agent's paddle, and the ball; shape (n, 5)."""
+    """Return the middle of the agent's paddle, and the ball; shape (n, 5)."""
     agent, _, x, y, vx, vy = state
     return np.stack((agent + PADDLE / 2, x, y, vx, vy), axis=1)
 

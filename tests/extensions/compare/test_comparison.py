@@ -96,12 +96,10 @@ def test_so_few_seeds_can_settle_nothing_and_the_sentence_says_so() -> None:
     field = field_of(results("t", "A", [10, 20, 30]), results("t", "B", [20, 30.5, 40]))
     pair = only(field)
     assert (pair.p, pair.more, pair.fewest) == (0.25, 3, 6)  # 2/2^6 is the first below 0.05
-    assert "about 3 more seeds each would settle it (6 seeds are the fewest with which this test can settle)" in (
-        verdict(field, [pair])
-    )
+    assert "about 3 more seeds each would settle it (this test needs at least 6 seeds)" in (verdict(field, [pair]))
     unpaired = only(field_of(results("t", "A", [10, 20, 30]), results("t", "B", [100, 110, 120], None)))
     assert (unpaired.seeds, unpaired.more, unpaired.fewest) == (0, 1, 4)
-    assert "about 1 more seed each would settle it (4 seeds are" in verdict(field, [unpaired])
+    assert "about 1 more seed each would settle it (this test needs at least 4 seeds" in verdict(field, [unpaired])
     three = pairs_of(field_of(*(results("t", name, [10, 20, 30 + i]) for i, name in enumerate("ABC"))))
     assert {pair.fewest for pair in three} == {7}  # three tests share the level, and 2/2^7 is below a third of it
 
@@ -117,7 +115,7 @@ def test_a_guess_at_many_seeds_is_no_number() -> None:
 def test_nothing_is_bold_where_nothing_is_compared() -> None:
     alone = report_of(field_of(results("t", "A", [10, 20, 30])))
     assert not alone.sections[0].bold
-    assert "Intervals that rest on fewer than 5 runs are too narrow." in alone.notes
+    assert "Intervals from fewer than 5 runs are too narrow." in alone.notes
     open_one = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5]), results("t", "B", [2, 3, 4, 5, 6])))
     assert not open_one.sections[0].bold  # five pairs settle nothing
     two = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5, 6]), results("t", "B", [2, 3, 4, 5, 6, 7])))
@@ -139,7 +137,7 @@ def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
     )  # fmt: skip
     together = [pair for pair in pairs_of(field) if pair.tasks == 2]
     assert [pair.gain for pair in together] == [20.0]
-    assert "20.00 [20.00, 20.00] points on these 2 tasks" in verdict(field, pairs_of(field))
+    assert "20.00 [20.00, 20.00] (normalised) on these 2 tasks" in verdict(field, pairs_of(field))
     assert scale_of(field, "one").points(50.0) == 50.0
 
 
@@ -151,7 +149,9 @@ def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None
     pairs = pairs_of(field)
     assert len(pairs) == 3
     assert all(pair.corrected >= pair.p for pair in pairs)
-    assert verdict(field, pairs).startswith("C is highest of 3 on t, surely above A and B; 10 seeds each.")
+    assert verdict(field, pairs).startswith(
+        "C has the highest mean of 3 on t, significantly above A and B; 10 seeds each."
+    )
 
 
 def test_published_columns_stand_beside_ours_and_are_counted() -> None:
@@ -161,7 +161,7 @@ def test_published_columns_stand_beside_ours_and_are_counted() -> None:
     )
     field = field_of(results("one", "A", [95, 96, 97]), results("two", "A", [100, 100]), published=published)
     assert verdict(field, []) == (
-        "A is above every published column on 1 of 2 tasks, level with the best of them on 1 (two)."
+        "A is significantly above all published columns on 1 of 2 tasks, level with the best on 1 (two)."
     )
     text = as_markdown(report_of(field))
     assert "| one | **96.00 ± 1.000 [95.00, 97.00]** | 90.00 ± 2.000 | 10.00 |" in text
@@ -285,7 +285,7 @@ def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
     axes = comparison_figure(field_of(early, late)).axes[0]
     ways = [np.array([line.get_xdata(), line.get_ydata()], float).round(6).tolist() for line in axes.get_lines()]
     assert [[100.0, 200.0], [10.0, 10.0]] in ways
-    assert axes.get_ylabel() == "best so far, own seeds"
+    assert axes.get_ylabel() == "best so far, search seeds"
 
 
 # --- real runs -------------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_p
     assert {"c.md", "c.png"} <= {path.name for path in tmp_path.iterdir()}
     said = done.out.splitlines()[-1]
     assert "Whether PPO or iterations 1 is better on cartpole is open" in said
-    assert "a single run does not say how much runs differ" in said
+    assert "a single run does not show how much runs vary" in said
     assert "on nim; 3 seeds each" in said or "on nim is open" in said
     one = line("compare", *longer)
     assert re.search(r"scores \S+ \[.*\] on nim; 3 seeds each\.$", one.out.strip())
@@ -373,12 +373,12 @@ def test_templates_that_nobody_reads_are_said_to_make_no_difference() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("nowhere",), "nowhere is no run and no sweep; other programs' runs are named LABEL:TASK=PATH"),
-        (("X=log.csv",), "log.csv does not say which task it is of: write X:TASK=log.csv"),
+        (("nowhere",), "nowhere is not a run or a sweep; name runs of other programs as LABEL:TASK=PATH"),
+        (("X=log.csv",), "log.csv does not name its task: write X:TASK=log.csv"),
         (("X:nim=log.csv", "--by", "colour"), "--by colour: compare by one of llm, template"),
         (("X:nim=log.csv", "-o", "x.doc"), "cannot write x.doc: end the name in"),
         (("X:nim=log.csv", "--suite", "none"), "there is no suite `none`"),
-        (("X:nim=log.csv", "-o", "x.png", "--x", "calls"), "none of these runs counts calls"),
+        (("X:nim=log.csv", "-o", "x.png", "--x", "calls"), "no run counts calls"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, line: Line) -> None:
@@ -396,7 +396,7 @@ def test_unfinished_runs_are_left_out_and_counted() -> None:
     field = read_field([str(whole), str(other)])
     assert len(field.results) == 1
     assert "1 unfinished runs are left out" in field.notes
-    with pytest.raises(LogbookError, match="none of the runs is finished"):
+    with pytest.raises(LogbookError, match="no run is finished"):
         read_field([str(other)])
 
 
@@ -428,12 +428,12 @@ def test_one_quantity_orders_contenders_in_every_table_and_sentence() -> None:
     field = field_of(*(results(task, name, values) for task in ("t", "u") for name, values in scores.items()))
     report = report_of(field)
     over_all = next(section for section in report.sections if section.title == "Over all tasks")
-    assert over_all.header[1].startswith("mean in points")
+    assert over_all.header[1].startswith("mean normalised score")
     assert {name: float(cell.split(" [")[0]) for name, cell in over_all.rows} == {"A": 10.0, "B": 29.25}
     assert "B is ahead by 19.25" in report.sentence or "B is better than A by 19.25" in report.sentence
     text = as_markdown(report)
     assert "IQM" not in text
-    assert "| P(B > A), ties half |" in text
+    assert "| P(B > A), ties count half |" in text
 
 
 def test_above_a_published_column_is_what_a_test_says_and_else_it_is_the_highest() -> None:
@@ -446,8 +446,8 @@ def test_above_a_published_column_is_what_a_test_says_and_else_it_is_the_highest
         results("few", "A", [100, 100]), results("lower", "A", [95, 97]), published=published,
     )  # fmt: skip
     assert verdict(field, []) == (
-        "A is above every published column on 1 of 4 tasks, highest, though no test says so, on 2 (noisy, few), "
-        "lower than the best of them on 1 (lower)."
+        "A is significantly above all published columns on 1 of 4 tasks, highest, but not significantly, on 2 "
+        "(noisy, few), below the best on 1 (lower)."
     )
     scores = report_of(field).sections[0]
     assert scores.bold == {(0, 1)}
@@ -459,9 +459,9 @@ def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_sta
     for source, words in (
         (
             "PPO:nosuch=ppo.csv",
-            "none of the runs is of the task 'nosuch'; write PPO:TASK=ppo.csv, TASK one of cartpole",
+            "no run has the task 'nosuch'; write PPO:TASK=ppo.csv, with TASK one of cartpole",
         ),
-        ("builtin (no language model):cartpole=ppo.csv", "is the name of runs that are compared; write another label"),
+        ("builtin (no language model):cartpole=ppo.csv", "already names a contender; write another label"),
     ):
         done = line("compare", folder, source)
         (said,) = sentences(done.err)

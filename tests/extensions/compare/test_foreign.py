@@ -42,7 +42,7 @@ def test_monitor_files_of_parallel_environments_are_one_run_in_order_of_time() -
     assert run.level.tolist() == [1.0, 1.5, 2.0, 2.5]
 
 
-def test_a_log_of_props_scores_its_best_mean_and_says_that_it_flatters() -> None:
+def test_a_log_of_props_scores_its_best_mean_and_says_that_it_is_biased() -> None:
     run = read_foreign(
         written(
             "Iteration, CPU Time, API Time, Total Episodes, Total Steps, Total Reward, Parameters\n"
@@ -52,7 +52,7 @@ def test_a_log_of_props_scores_its_best_mean_and_says_that_it_flatters() -> None
         )
     )
     assert run.score == 80.0
-    assert "flatters" in run.words
+    assert "selection biases it upwards" in run.words
     assert run.episodes.tolist() == [40, 60, 80]
     assert run.calls.tolist() == [1, 2, 3]
     assert run.level.tolist() == [12.5, 80.0, 80.0]
@@ -67,16 +67,16 @@ def test_a_plain_table_has_returns_over_episodes_or_calls() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a,b\n1,2\n", "of no kind that is known: a CSV file has a column `return`"),
-        ("return\n1\n", "of no kind that is known"),
-        ("", "of no kind that is known"),
-        ("episodes,return\n1,high\n", "column `return` has 'high', which is no number"),
+        ("a,b\n1,2\n", "has an unknown format: a CSV file needs a column `return`"),
+        ("return\n1\n", "has an unknown format"),
+        ("", "has an unknown format"),
+        ("episodes,return\n1,high\n", "column `return` has 'high', which is not a number"),
         ("episodes,return\n1,nan\n", "column `return` has a value that is not finite"),
         ("episodes,return\n", "has no rows yet"),
-        ("#{broken\nr,l,t\n1,2,3\n", "does not begin as a monitor file does"),
-        ("episodes,return\n1,1e308\n", "column `return` has a value that is not finite, or beyond"),
+        ("#{broken\nr,l,t\n1,2,3\n", "is not a monitor file"),
+        ("episodes,return\n1,1e308\n", "column `return` has a value that is not finite, or is beyond"),
         ('#{"t_start": 1e999}\nr,l,t\n1,2,3\n', "column `t_start` has a value that is not finite"),
-        ('#{"a": ' + "[" * 100_000 + "\nr,l,t\n1,2,3\n", "does not begin as a monitor file does"),
+        ('#{"a": ' + "[" * 100_000 + "\nr,l,t\n1,2,3\n", "is not a monitor file"),
         ('#{"t_start": 0}\nl,t\n1,2\n', "has no column `r`"),
         ('#{"t_start": 0}\nr,l,t\n', "has no episodes yet"),
     ],
@@ -91,7 +91,7 @@ def test_what_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"cannot read nowhere\.csv: No such file"):
         read_foreign(Path("nowhere.csv"))
     Path("empty").mkdir()
-    with pytest.raises(UsageError, match=r"neither a run, nor a sweep, nor a folder with a monitor\.csv"):
+    with pytest.raises(UsageError, match=r"not a run, a sweep or a folder with a monitor\.csv"):
         read_foreign(Path("empty"))
 
 

@@ -107,7 +107,7 @@ class started:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        found = re.match(r"http://127\.0\.0\.1:(\d+)/ \(\d+ runs?; only this machine can see it\)", line)
+        found = re.match(r"http://127\.0\.0\.1:(\d+)/ \(\d+ runs?; only this machine can open it\)", line)
         assert found, line + (self.process.stdout.read() if self.process.poll() is not None else "")
         return Server(int(found[1]), self.root)
 
@@ -209,7 +209,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(server: Server) -> None
 
 
 def test_a_run_is_told_something_paused_and_let_go_on(server: Server, tmp_path: Path) -> None:
-    assert "Tell it</button>" not in server.ask("/run/sweep/one-s0").text
+    assert "Tell the model</button>" not in server.ask("/run/sweep/one-s0").text
     (server.folder / "sweep" / "one-s0" / "summary.json").unlink()  # an unfinished one
     lengthen(server.folder / "sweep" / "one-s0")
     steering = Steering(server.folder / "sweep" / "one-s0")
@@ -231,7 +231,7 @@ def test_a_run_is_told_something_paused_and_let_go_on(server: Server, tmp_path: 
     [
         ("comment/going", "text=", 400, "the comment is empty"),
         ("comment/going", f"text={'x' * 3_000}", 400, "may have 2,000; shorten it"),
-        ("comment/going", f"text={'x' * 100_000}", 413, "That is too long."),
+        ("comment/going", f"text={'x' * 100_000}", 413, "The form is too long."),
         ("comment/done", "text=hello", 400, "the run is finished, and no prompt will carry a comment"),
         ("pause/done", "", 400, "is finished: there is nothing to pause"),
         ("comment/nowhere", "text=hello", 404, "There is no such run."),

@@ -88,7 +88,7 @@ def test_every_attempt_says_what_it_changed_and_why_it_was_kept_or_not(page: str
     assert "the first policy" in said
     assert "became the best" in said
     assert "against the best" in said
-    assert "What it changed in attempt 1, the best before it" in said
+    assert "Changes to attempt 1, the best so far" in said
     assert "of 16 cells have another action" in said
     assert "no policy" in said
     changed = re.search(r'<span class="plus">\+ \| *1 *\|[^<]*left', page)
@@ -109,7 +109,7 @@ def test_costs_settings_versions_and_the_commands_that_repeat_it(page: str, a_ru
     said = words(page)
     assert "8,000 in, 400 out" in said
     assert "cost unknown" in said
-    assert "no command repeats it" in said
+    assert "no command can repeat it" in said
     assert f"policygen run frozenlake --llm replay:{a_run} --policy table" in said
     assert "iterations 3" in said
     assert "gymnasium" in said
@@ -153,7 +153,7 @@ def test_a_page_is_written_whole_and_small(a_run: Path, tmp_path: Path) -> None:
     assert path.stat().st_size < 400_000
     with pytest.raises(UsageError, match=r"end the name in \.html"):
         write_page(a_run, tmp_path / "r.pdf")
-    with pytest.raises(LogbookError, match="is no run and no sweep"):
+    with pytest.raises(LogbookError, match="is not a run or a sweep"):
         write_page(tmp_path, tmp_path / "r.html")
 
 
@@ -187,7 +187,7 @@ def test_where_the_environment_cannot_be_played_the_page_says_why_it_has_no_film
     policy = policygen.Policy.load(a_run)
     shown = playing(replace(policy, task=replace(policy.task, gym_id="Nowhere-v0")))
     assert shown.film is None
-    assert shown.words.startswith("There is no film here: ")
+    assert shown.words.startswith("No film: ")
 
 
 def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path, line: Line) -> None:

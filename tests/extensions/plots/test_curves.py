@@ -235,16 +235,16 @@ def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path
     folders.append(a_run(tmp_path, [0.9], llm="manual", final=FinalScore(0.8, 0.1, (0.7, 0.9), 100)))
     axes = the_axes(runs_figure(folders))
     several, single = legend_of(axes)[-2:]
-    assert several.startswith("final score on seeds no search saw: 0.6 [")
+    assert several.startswith("final score on fresh seeds: 0.6 [")
     assert several.endswith("], mean of 2 runs")
-    assert single == "final score on seeds no search saw: 0.8 [0.7, 0.9]"
+    assert single == "final score on fresh seeds: 0.8 [0.7, 0.9]"
     marks = [container.lines[0] for container in axes.containers]
     assert [list(mark.get_ydata()) for mark in marks] == [[pytest.approx(0.6)], [pytest.approx(0.8)]]
     assert all(1 < mark.get_xdata()[0] < axes.get_xlim()[1] for mark in marks)
     assert axes.get_ylabel() == "mean return of the best so far"
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
-    assert figure.get_supxlabel().startswith("Curves are scores on the seeds of each run's own search")
+    assert figure.get_supxlabel().startswith("Curves are scores on each run's own search seeds")
 
 
 @pytest.mark.parametrize("groups", [1, 4])

@@ -72,7 +72,7 @@ def test_many_rows_of_a_searched_table_become_few(tmp_path: Path) -> None:
     assert set(found.before.seeds) == set(found.after.seeds)
     assert found.before.episodes == 80
     assert told
-    assert "paired episodes that simplifying never used" in words_of(found, 0.01)[2]
+    assert "paired episodes that simplification never used" in words_of(found, 0.01)[2]
 
 
 def test_the_table_of_a_known_system_stays_as_good_to_the_last_digit() -> None:
@@ -194,7 +194,7 @@ def test_what_was_lucky_is_found_out_on_fresh_episodes(monkeypatch: pytest.Monke
     assert found.policy is good
     assert not found.changed
     assert found.looks == LOOKS
-    assert "nothing smaller was found" in words_of(found, 0.01)[1]
+    assert "no smaller policy was found" in words_of(found, 0.01)[1]
 
 
 def test_episodes_are_limited_and_each_stream_is_its_own() -> None:

@@ -180,7 +180,7 @@ def test_a_cell_that_kills_its_process_fails_and_the_others_go_on(
     assert "names the module `deadly`, which would run its code" in refused.stderr
     done = line("resume", "swept", "--trust")
     assert done.code == 1
-    assert f"failed: {folder.name}: its process was ended by signal 9; what it printed is in" in done.err
+    assert f"failed: {folder.name}: its process was ended by signal 9; its output is in" in done.err
     assert "1 of 2 runs finished, 1 failed" in done.err
     assert "farewell" in (Path("swept") / "worker-1.log").read_text()
 
@@ -344,7 +344,7 @@ def test_a_limit_that_cannot_be_held_is_a_sentence(line: Line) -> None:
         (("cartpoll",), "there is no task `cartpoll`; did you mean cartpole"),
         (("nim", "--set", "seed=3"), "--set seed: in a sweep that is said by --seeds"),
         (("nim", "--set", "episodez=3"), "--set: there is no setting `episodez`; did you mean `episodes`?"),
-        (("nim", "--seeds", "x"), "--seeds x: write how many, as in 10"),
+        (("nim", "--seeds", "x"), "--seeds x: write a number, as in 10"),
         (("nim", "--max-usd", "-1"), "the options: `max_usd`"),
         (("nim", "--llm", "magic:m"), "magic"),
         (("nim", "--address", "auto"), "--address is of a Ray cluster: add --on ray"),

@@ -169,7 +169,9 @@ def test_a_job_whose_python_lacks_what_it_needs_says_so(monkeypatch: pytest.Monk
     sweep.release()
     (one,) = sweep.outcomes.values()
     assert one.state == "failed"
-    assert one.sentence.startswith("ModuleNotFoundError: No module named 'policygen.extensions'; what it printed is in")
+    assert one.sentence.startswith(
+        "ModuleNotFoundError: No module named 'policygen.extensions'; its output is in"
+    )
     assert Path(one.sentence.rpartition(" ")[2]).exists()
 
 
@@ -177,10 +179,10 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     folder = Path("swept")
     folder.mkdir()
     for option, sentence in (
-        ("time:4", "--slurm time:4: write NAME=VALUE, an option of sbatch by its long name"),
+        ("time:4", "--slurm time:4: write NAME=VALUE with a long option name of sbatch"),
         ("comment=two\nlines", "write NAME=VALUE"),
-        ("job-name=mine", "--slurm job-name: that is policygen's to say"),
-        ("cpus-per-task=many", "--slurm cpus-per-task=many: write how many"),
+        ("job-name=mine", "--slurm job-name: policygen sets this option itself"),
+        ("cpus-per-task=many", "--slurm cpus-per-task=many: write a number"),
     ):
         with pytest.raises(UsageError, match=sentence):
             OnSlurm(folder, [option], cluster="local")
@@ -189,7 +191,7 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
     assert done.code == 2
     assert sentences(done.err) == [
-        "Error: --on slurm: there is no `sbatch` here; run the command on a machine that submits to Slurm"
+        "Error: --on slurm: there is no `sbatch` here; run the command on a machine that submits Slurm jobs"
     ]
     for name, does in (
         ("sbatch", "echo sbatch: error: invalid partition specified: x >&2; exit 1"),
@@ -201,7 +203,7 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm", "--slurm", "partition=x")
     assert done.code == 1
     assert sentences(done.err) == [
-        "Error: --on slurm: invalid partition specified: x (ask otherwise by --slurm, or for fewer by --workers)"
+        "Error: --on slurm: invalid partition specified: x (change the request by --slurm, or its size by --workers)"
     ]
     assert not list((folder / "a").glob("slurm-*"))
     monkeypatch.setitem(sys.modules, "submitit", None)

@@ -157,5 +157,5 @@ def test_the_manifest_that_the_damaged_ones_are_made_of_is_whole() -> None:
 
 
 def test_a_folder_without_one_is_no_sweep() -> None:
-    with pytest.raises(LogbookError, match=r"nowhere is not a sweep's folder \(it has no sweep.toml\)"):
+    with pytest.raises(LogbookError, match=r"nowhere is not a sweep folder \(it has no sweep.toml\)"):
         read_plan(Path("nowhere"))

@@ -1,1 +1,1 @@
-"""Rooms with a locked door, on the package `minigrid`: maps, options that code carries out, and a planner of rules."""
+"""Rooms with a locked door, built on `minigrid`: environments, options for the robot, and a rule-based planner."""

@@ -1,4 +1,4 @@
-"""When to ask, as an environment of its own: a mediator stands between a robot and the planner it may ask."""
+"""When to ask, as an environment: a mediator decides when a robot asks its planner."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class WhenToAskEnv(gym.Env[Signs, np.int64]):
         self._errand: RoomEpisode | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Signs, dict[str, Any]]:
-        """A new room, and a first plan."""
+        """Start a random room with a first plan."""
         super().reset(seed=seed)
         self._errand = RoomEpisode(self._env, self._room, seed)
         self._errand.follow(planned(self._errand.report, self._room))
@@ -83,7 +83,7 @@ class WhenToAskEnv(gym.Env[Signs, np.int64]):
         return self._seen(self._errand)
 
     def step(self, action: Any) -> tuple[Signs, float, bool, bool, dict[str, Any]]:
-        """One step of the robot, after a question or without one."""
+        """Take one step of the robot, after a question or without one."""
         errand = self._errand
         if errand is None:
             raise gym.error.ResetNeeded("call reset() before step()")
@@ -96,7 +96,7 @@ class WhenToAskEnv(gym.Env[Signs, np.int64]):
         return signs, reward, errand.opened, errand.over and not errand.opened, info
 
     def render(self) -> Any:
-        """The room, as a picture of 320 x 320 pixels."""
+        """Draw the room, as a picture of 320 x 320 pixels."""
         return self._env.render() if self.render_mode is not None else None  # type: ignore[no-untyped-call]
 
     def _seen(self, errand: RoomEpisode) -> tuple[Signs, dict[str, Any]]:

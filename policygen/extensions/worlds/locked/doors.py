@@ -121,11 +121,11 @@ class LockedRoomEnv(MiniGridEnv):
         self._stood: Cell | None = None
 
     def _furnish(self, colour: str) -> None:
-        """Put things into a room whose door has that colour."""
+        """Put things into a room whose door has the colour."""
         raise NotImplementedError
 
     def _put(self, thing: WorldObj, *, before_door: bool = True) -> None:
-        """Into a random free cell; the one before the door only where that may be."""
+        """Put a thing into a random free cell; the cell in front of the door only if permitted."""
         self.place_obj(
             thing, (0, 0), self._size, None if before_door else lambda env, place: tuple(place) == self._front
         )
@@ -133,7 +133,7 @@ class LockedRoomEnv(MiniGridEnv):
     # --- what is seen -----------------------------------------------------------------------------------------------
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One action; see the class."""
+        """Take one action; see the class."""
         if self._door is None:
             raise gym.error.ResetNeeded("call reset() before step()")
         if not LEFT <= action <= NOTHING:
@@ -143,7 +143,7 @@ class LockedRoomEnv(MiniGridEnv):
         return observation, float(self._reward()) if opened else 0.0, opened, truncated, info
 
     def gen_obs(self) -> dict[str, Any]:
-        """The map of all that was seen, as it is now."""
+        """Return the map of everything seen, as it is now."""
         here = (int(self.agent_pos[0]), int(self.agent_pos[1]))
         ahead = AHEAD[self.agent_dir]
         image = self._map
@@ -161,7 +161,7 @@ class LockedRoomEnv(MiniGridEnv):
         return {"image": image.copy()}
 
     def _lit(self, here: Cell, ahead: Cell) -> set[Cell]:
-        """What is seen from a cell in one direction: light goes ahead and aslant, past what does not block it."""
+        """Return the cells visible from a cell in one direction: light spreads ahead and diagonally until blocked."""
         (x, y), (dx, dy) = here, ahead
         found: set[Cell] = set()
         lit = [False, True, False]  # to the left, in line, to the right
@@ -220,7 +220,7 @@ class ColoredDoorKeyEnv(LockedRoomEnv):
         self._put(Key(other), before_door=False)
 
 
-# By the names that their ids have.
+# The environments, by the names in their ids.
 ROOMS: dict[str, type[LockedRoomEnv]] = {
     "SimpleDoorKey": SimpleDoorKeyEnv,
     "KeyInBox": KeyInBoxEnv,

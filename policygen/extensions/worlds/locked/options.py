@@ -1,11 +1,11 @@
-"""Options in a locked room (explore, go to, pick up, drop, open), each carried out by code, action by action.
+"""Options in a locked room (explore, go to, pick up, drop, open), carried out action by action.
 
-They behave as those of When2Ask (arXiv 2306.03604), shortcomings included: exploring is a regular sweep that takes keys
-and boxes for free cells and pushes against them for ever, and a way is planned once. What rescues a robot that pushes
-is to ask for another plan, which is the point of asking.
+They behave like those of When2Ask (arXiv 2306.03604), including their flaws: exploring is a regular sweep that treats
+keys and boxes as free cells and can push against them for ever, and a path is planned only once. A stuck robot
+therefore has to ask for another plan.
 
-A plan may go on to things that were not seen when it was made. Exploring then ends as soon as the next of them is in
-sight; where it is not in sight by its turn, the plan is over.
+A plan may name things that were not yet seen when it was made. Exploring then ends as soon as the next of them is
+visible. If it is not visible by its turn, the plan is over.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from policygen.extensions.worlds.locked.view import (
 )
 
 EXPLORE, GO_TO, TAKE, PUT, OPEN = VERBS = ("explore", "go to", "pick up", "drop", "open")
-STRIP = 3  # steps from one lane of the sweep to the next: as wide as what is seen
-_TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}  # quarters to the right
+STRIP = 3  # steps between lanes of the sweep: the width of the view
+_TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}  # by quarter turns to the right
 _BACK = {0: [], 1: [LEFT], 2: [RIGHT, RIGHT], 3: [RIGHT]}
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What to do, and with which thing (`key`, `red key`, `box`, `door`); to explore and to drop need none."""
+    """A kind of action and its thing (`key`, `red key`, `box`, `door`); exploring and dropping need none."""
 
     verb: str
     thing: str = ""
@@ -54,7 +54,7 @@ Plan = tuple[Option, ...]
 
 @dataclass(slots=True)
 class Sweep:
-    """How far exploring has come: actions that are due, and whether the upper wall was reached."""
+    """The state of exploring: actions to take next, and whether the upper wall was reached."""
 
     due: deque[int]
     reached: bool = False
@@ -65,8 +65,8 @@ class Executor:
     """Carries out a plan, one action at a time.
 
     Attributes:
-        rng: for the turn that exploring leaves open.
-        doing: what is being carried out.
+        rng: for turns that exploring chooses at random.
+        doing: the current option.
     """
 
     rng: np.random.Generator
@@ -76,12 +76,12 @@ class Executor:
     _sweep: Sweep | None = None
 
     def follow(self, plan: Plan, view: View) -> None:
-        """Take up a plan in the place of the one before; where its things are is what is known now."""
+        """Replace the plan; the places of its things are those known now."""
         self.doing = self._control = None
         self._waiting = deque((option, place_of(option.thing, view)) for option in plan)
 
     def act(self, view: View) -> int:
-        """The next action. A plan of which nothing is left does nothing."""
+        """Return the next action; a finished plan does nothing."""
         if isinstance(self._control, _Exploring) and self._awaited and place_of(self._awaited, view):
             self._control = None
         while self._control is None and not self.is_over(view):
@@ -97,19 +97,19 @@ class Executor:
         return action
 
     def is_over(self, view: View) -> bool:
-        """Whether nothing is under way, and nothing is left or what is to be gone to next is not in sight."""
+        """Whether no option is running and the plan is finished or its next target is not visible."""
         if self._control is not None:
             return False
         return not self._waiting or (self._awaited is not None and place_of(self._awaited, view) is None)
 
     @property
     def _awaited(self) -> str | None:
-        """What is to be gone to next, where it was not seen when the plan was made."""
+        """Return the next target if it had not been seen when the plan was made."""
         option, place = self._waiting[0] if self._waiting else (None, None)
         return option.thing if option is not None and option.verb == GO_TO and place is None else None
 
     def _begun(self, option: Option, place: Cell | None, view: View) -> _Control | None:
-        """What carries out an option; None where there is nothing to do, or no way to do it."""
+        """Start an option; return None if there is nothing to do, or no path."""
         if option.verb == EXPLORE:
             if view.is_complete() or (self._awaited and place_of(self._awaited, view)):
                 return None
@@ -127,7 +127,7 @@ class Executor:
 
 
 def place_of(name: str, view: View) -> Cell | None:
-    """Where a thing of that name was seen, the last one of several; None if none was."""
+    """Return the last place where a thing with that name was seen; None if it was never seen."""
     words = name.split()
     if not words:
         return None
@@ -141,13 +141,13 @@ def place_of(name: str, view: View) -> Cell | None:
 
 class _Control(Protocol):
     def act(self, view: View, /) -> tuple[int, bool]:
-        """The next action, and whether it is the option's last."""
+        """Return the next action, and whether it is the option's last."""
         ...
 
 
 @dataclass(slots=True)
 class _Listed:
-    """Actions that are known beforehand."""
+    """A fixed list of actions."""
 
     actions: deque[int]
 
@@ -162,7 +162,7 @@ def _listed(actions: Sequence[int] | None) -> _Listed | None:
 
 @dataclass(slots=True)
 class _Exploring:
-    """To the upper left corner, and then to and fro in lanes."""
+    """Exploring: to the upper left corner, then to and fro in lanes."""
 
     sweep: Sweep
     rng: np.random.Generator
@@ -187,14 +187,14 @@ class _Exploring:
             sweep.due = deque([FORWARD] * STRIP + [turn])
             return turn
         turn = RIGHT
-        if view.direction == 1:  # the lower wall ends the way to the next lane
+        if view.direction == 1:  # the lower wall blocks the next lane
             turn = sweep.due[-1] if sweep.due else int(self.rng.choice([LEFT, RIGHT]))
         sweep.due.clear()
         return turn
 
 
 def way_to(place: Cell, view: View) -> list[int] | None:
-    """A shortest way, through cells known to be empty, to where the robot looks at a place; None without one."""
+    """Return a shortest path through known empty cells until the robot faces a place; None if there is none."""
     start = (*view.here, view.direction)
     before: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {start: (start, -1)}
     waiting = deque([start])
@@ -219,12 +219,12 @@ def way_to(place: Cell, view: View) -> list[int] | None:
 
 
 def _is_free(cell: Cell, view: View) -> bool:
-    """Whether a thing may be put there: it is known to be empty, and no door is beside it."""
+    """Whether a thing may be put there: the cell is known to be empty, with no door beside it."""
     return view.kind(cell) == EMPTY and all(view.kind(view.ahead(cell, d)) != DOOR for d in range(4))
 
 
 def _exchanged(view: View) -> list[int] | None:
-    """Put down what is carried beside the robot, or beside the next cell, and pick up what is ahead."""
+    """Put down the carried thing beside the robot, or beside the next cell, and pick up the one ahead."""
     for turn in (2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
             return [*_TURNS[turn], DROP, *_BACK[turn], PICK_UP]
@@ -241,7 +241,7 @@ def _exchanged(view: View) -> list[int] | None:
 
 
 def _put_down(view: View) -> list[int] | None:
-    """Put down what is carried, ahead or beside."""
+    """Put down the carried thing, ahead or beside."""
     for turn in (0, 2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
             return [*_TURNS[turn], DROP]

@@ -1,4 +1,4 @@
-"""The rule-based planner: what the examples of When2Ask say to do next. It is not a language model."""
+"""The rule-based planner, with the rules of When2Ask's examples. It is not a language model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from policygen.extensions.worlds.locked.view import COLOURED, View
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a planner is told: things that were seen, keys first, then boxes and doors, and what is carried.
+    """The planner's input: known things (keys, then boxes, then doors) and the carried one.
 
-    Equal reports are equal questions. Colours are told where keys differ in them.
+    Equal reports are equal questions. Colours are included if keys differ in colour.
     """
 
     seen: tuple[str, ...]
@@ -20,7 +20,7 @@ class Report:
 
 
 def reported(view: View, *, colours: bool) -> Report:
-    """What there is to tell of a map."""
+    """Build the report of a map."""
     names = (f"{thing.colour} {thing.kind}" if colours else thing.kind for thing in view.things())
     held = view.carried
     carried = "" if held is None else f"{held[1]} {held[0]}" if colours else held[0]
@@ -28,13 +28,13 @@ def reported(view: View, *, colours: bool) -> Report:
 
 
 def planned(report: Report, room: str) -> Plan:
-    """What to do next, by the rules of the published examples.
+    """Return the plan by the rules of the published examples.
 
-    A key that fits the door is fetched and used; without a key a box is opened, and without either it explores. Where
-    no door is known yet, a key is picked up all the same; one that does not fit is exchanged later.
+    A key that fits the door is fetched and used; without a key a box is opened; without either the robot explores. If
+    no door is known yet, any key is picked up; one that does not fit is exchanged later.
 
     Args:
-        room: one of `ROOM_NAMES`; the examples differ in when they go on to explore with a key in hand.
+        room: one of `ROOM_NAMES`; the rules differ in when they continue to explore with a key in hand.
     """
     keys, boxes, doors = ([name for name in report.seen if name.endswith(kind)] for kind in ("key", "box", "door"))
     has_key = report.carried.endswith("key")

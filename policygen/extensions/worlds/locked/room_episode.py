@@ -1,4 +1,4 @@
-"""An episode in a locked room, led by plans: what a planner is told, and what speaks for asking it."""
+"""An episode in a locked room under plans, with the signals for asking the planner again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:  # minigrid is an extra
 
 
 class Signs(NamedTuple):
-    """What speaks for asking.
+    """Signals for asking the planner again.
 
     Attributes:
-        new: things that were seen first since the last question.
-        ended: 1 where the plan is over, else 0.
+        new: number of things first seen since the last question.
+        ended: 1 if the plan is over, else 0.
         since: steps since the last question.
     """
 
@@ -27,17 +27,17 @@ class Signs(NamedTuple):
 
 
 class RoomEpisode:
-    """One episode: the plan is followed until another one takes its place.
+    """An episode in which the robot follows a plan until it gets another one.
 
     Args:
-        room: `SimpleDoorKey`, `KeyInBox`, `RandomBoxKey` or `ColoredDoorKey`, which `env` is.
-        seed: of the episode; None goes on with the generator of `env`.
+        room: the kind of room of `env`: `SimpleDoorKey`, `KeyInBox`, `RandomBoxKey` or `ColoredDoorKey`.
+        seed: of the episode; None continues with the generator of `env`.
 
     Attributes:
-        steps, questions: so far.
+        steps, questions: numbers so far.
         returned: the sum of rewards so far.
         opened: whether the door is open.
-        over: whether the episode is.
+        over: whether the episode has ended.
     """
 
     def __init__(self, env: LockedRoomEnv, room: str, seed: int | None = None) -> None:
@@ -53,22 +53,22 @@ class RoomEpisode:
 
     @property
     def report(self) -> Report:
-        """What a planner is told now."""
+        """Return the planner's current input."""
         return reported(self._view, colours=self._colours)
 
     @property
     def signs(self) -> Signs:
-        """What speaks for asking now."""
+        """Return the current signals for asking."""
         return Signs(len(self._known() - self._told), int(self._ended), self._since)
 
     def follow(self, plan: Plan) -> None:
-        """Take up the answer to a question."""
+        """Start following a new plan."""
         self.questions += 1
         self._told, self._since = self._told | self._known(), 0
         self._executor.follow(plan, self._view)
 
     def act(self) -> float:
-        """One step of the plan: its reward. Where the plan is over, nothing is done for a step."""
+        """Take a step of the plan and return its reward; without a plan the robot does nothing."""
         action = self._executor.act(self._view)
         observation, reward, self.opened, truncated, _ = self._env.step(action)
         self._view = View(observation["image"])

@@ -1,4 +1,4 @@
-"""What the robot in a locked room knows: its map, read as things in places, and the words for them."""
+"""The robot's knowledge of a locked room: its map, the things on it, and their names."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ ROOM_NAMES = ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", COLOURED := "ColoredD
 MISSION = "open the door"
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, NOTHING = range(7)
 UNSEEN, EMPTY, WALL, DOOR, KEY, BOX = 0, 1, 2, 4, 5, 7
-KINDS = {KEY: "key", BOX: "box", DOOR: "door"}  # in the order in which they are told
+KINDS = {KEY: "key", BOX: "box", DOOR: "door"}  # in the order of reports
 KINDS_IN = {room: ("key", "box", "door") if "Box" in room else ("key", "door") for room in ROOM_NAMES}
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
-AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # of the directions right, down, left, up
-_EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # 1 for what a room ends at
-NOBODY = 4  # the direction where the robot is not
+AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # steps right, down, left, up, by direction
+_EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # 1 for kinds that bound a room
+NOBODY = 4  # direction in cells without the robot
 NONE = (EMPTY, 0, 0, NOBODY)
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A key, box or door that was seen, and where it is."""
+    """A key, box or door on the map, with its place."""
 
     kind: str
     colour: str
@@ -33,11 +33,11 @@ class Thing:
 
 
 class View:
-    """A map, shape (w, h, 4), uint8, as the environment hands it on; see `LockedRoomEnv`.
+    """A map, shape (w, h, 4), uint8, as the environment returns it; see `LockedRoomEnv`.
 
     Attributes:
-        here, direction: where the robot is, and which way it looks.
-        carried: what it carries, as (kind, colour), or None.
+        here, direction: the robot's cell, and the direction it faces.
+        carried: the thing it carries, as (kind, colour), or None.
     """
 
     __slots__ = ("_colours", "_height", "_kinds", "carried", "direction", "here")
@@ -54,17 +54,17 @@ class View:
         self.carried = (KINDS[held], COLOURS[self._colours[at]]) if held in KINDS else None
 
     def kind(self, cell: Cell) -> int:
-        """What is known to be in a cell."""
+        """Return the known content of a cell."""
         return int(self._kinds[cell[0] * self._height + cell[1]])
 
     def ahead(self, cell: Cell | None = None, direction: int | None = None) -> Cell:
-        """The cell before the robot, or before one that stands elsewhere or looks another way."""
+        """Return the cell in front of the robot, or in front of another cell or direction."""
         x, y = self.here if cell is None else cell
         dx, dy = AHEAD[self.direction if direction is None else direction]
         return x + dx, y + dy
 
     def things(self) -> Iterator[Thing]:
-        """What was seen and is not carried: keys, boxes, doors, each from left to right."""
+        """Yield the known keys, boxes and doors that are not carried, each kind from left to right."""
         own = self.here[0] * self._height + self.here[1]
         for number, kind in KINDS.items():
             at = self._kinds.find(number)
@@ -74,7 +74,7 @@ class View:
                 at = self._kinds.find(number, at + 1)
 
     def is_complete(self) -> bool:
-        """Whether walls and doors that were seen close the room, and all within them was seen."""
+        """Whether the known walls and doors enclose the room, and everything inside has been seen."""
         height, edges = self._height, self._kinds.translate(_EDGES)
         left, right = edges.find(1) // height, edges.rfind(1) // height
         top, bottom = (found - left * height for found in (edges.find(1), edges.rfind(1, 0, (left + 1) * height)))
