@@ -169,9 +169,7 @@ def test_a_job_whose_python_lacks_what_it_needs_says_so(monkeypatch: pytest.Monk
     sweep.release()
     (one,) = sweep.outcomes.values()
     assert one.state == "failed"
-    assert one.sentence.startswith(
-        "ModuleNotFoundError: No module named 'policygen.extensions'; its output is in"
-    )
+    assert one.sentence.startswith("ModuleNotFoundError: No module named 'policygen.extensions'; its output is in")
     assert Path(one.sentence.rpartition(" ")[2]).exists()
 
 
