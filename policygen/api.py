@@ -31,7 +31,6 @@ from policygen.tasks.load import load_task
 from policygen.tasks.task import PolicyKind, Task
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
-from policygen.tasks.user_env import handed_over
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -257,7 +256,7 @@ def score(
     if task is None and not ours:
         raise UsageError("say what to play: policygen.score(model, 'cartpole')")
     if ours and task is not None and not isinstance(task, str | Task):
-        played = handed_over(policy.task, task)
+        played = environments.handed_over(policy.task, task)
     else:
         played = policy.task if task is None else _task(task, trust=trust)
     played = seeds_checked(trusted(played) if trust else played)
@@ -296,7 +295,7 @@ def film(
 
     check_suffix(Path(path), films.FORMATS)
     policy = _policy(source, trust=trust)
-    policy = replace(policy, task=handed_over(policy.task, env)) if env is not None else policy
+    policy = replace(policy, task=environments.handed_over(policy.task, env)) if env is not None else policy
     return films.film(policy, films.takes(policy, episodes=episodes, seed=seed, which=which), path)
 
 

@@ -33,8 +33,8 @@ from policygen.search.extend import check_extension, unchanged
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 from policygen.search.runner import seeds_of_attempt, warm_up_seeds
+from policygen.tasks.environments import handed_over
 from policygen.tasks.trust import trusted
-from policygen.tasks.user_env import handed_over
 
 
 def resume(

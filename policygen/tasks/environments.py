@@ -11,16 +11,18 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from policygen.errors import TaskError
-from policygen.tasks.spaces import check_spaces
+from policygen.tasks.actions import actuators_of
+from policygen.tasks.spaces import check_spaces, flat_names, texts_of
 from policygen.tasks.task import Task
-from policygen.tasks.trust import of_python, refuse_untrusted
-from policygen.tasks.user_env import NAMESPACE
+from policygen.tasks.trust import of_python, refuse_untrusted, trusted
+from policygen.tasks.user_env import NAMESPACE, UserEnv, given
 
 # Importing the room registers its environments with Gymnasium.
 with contextlib.suppress(ModuleNotFoundError):
@@ -38,6 +40,33 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
         return task.given.make(limit)
     refuse_untrusted(task)
     return make(task.gym_id, dict(task.kwargs), limit)
+
+
+def handed_over(task: Task, env: Any) -> Task:
+    """Return the task with its environment replaced by an environment or factory of this program.
+
+    Raises:
+        UsageError: it is neither.
+        TaskError: its observations or actions have other lengths than the task's.
+    """
+    own = given(env)
+    if isinstance(own, str):
+        if own == task.gym_id:
+            return trusted(task)
+        own = UserEnv(factory=env)
+    made = own.make(None)
+    try:
+        observed = len(flat_names(made.observation_space)) + len(texts_of(made.observation_space))
+        taken = len(actuators_of(made.action_space)[1])
+    finally:
+        made.close()
+    expected = len(task.observations) + len(task.texts)
+    if (observed, taken) != (expected, len(task.actuators)):
+        raise TaskError(
+            f"{own.name} observes {observed} and takes {taken} numbers, the environment of {task.name} "
+            f"{expected} and {len(task.actuators)}"
+        )
+    return replace(trusted(task), given=own)
 
 
 def origin(env: gym.Env[Any, Any]) -> str:

@@ -249,7 +249,7 @@ def _target(machine: _Machine, actuator: int) -> str:
 
 
 def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
-    """What an action physically is: a torque or force where the actuator is a plain motor, else that it is not one."""
+    """Describe an actuator's effect: the torque or force of a plain motor, else that it is not one."""
     model, mujoco = machine.model, machine.mujoco
     gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
     unit = "N m" if effort == "torque" else "N"

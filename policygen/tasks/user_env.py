@@ -6,7 +6,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,7 @@ import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.errors import TaskError, UsageError
-from policygen.tasks.actions import actuators_of
-from policygen.tasks.spaces import check_spaces, flat_names, texts_of
-from policygen.tasks.task import Task
-from policygen.tasks.trust import trusted
+from policygen.tasks.spaces import check_spaces
 
 NAMESPACE = "given/"  # prefix of ids of environments that only this program can make
 
@@ -123,9 +120,7 @@ def given(what: Any) -> UserEnv | str:
     if isinstance(what, gym.Env):
         return UserEnv(env=what)
     if isinstance(what, gym.vector.VectorEnv):
-        raise UsageError(
-            "a vectorised environment is not a task: pass a function that makes a single one"
-        )
+        raise UsageError("a vectorised environment is not a task: pass a function that makes a single one")
     if not callable(what):
         raise UsageError(
             f"a {type(what).__name__} is not a task: pass a task's name, a Gymnasium id, a Task, an environment, or a "
@@ -138,38 +133,11 @@ def given(what: Any) -> UserEnv | str:
     return UserEnv(factory=what)
 
 
-def handed_over(task: Task, env: Any) -> Task:
-    """Return the task with its environment replaced by an environment or factory of this program.
-
-    Raises:
-        UsageError: it is neither.
-        TaskError: its observations or actions have other lengths than the task's.
-    """
-    own = given(env)
-    if isinstance(own, str):
-        if own == task.gym_id:
-            return trusted(task)
-        own = UserEnv(factory=env)
-    made = own.make(None)
-    try:
-        observed = len(flat_names(made.observation_space)) + len(texts_of(made.observation_space))
-        taken = len(actuators_of(made.action_space)[1])
-    finally:
-        made.close()
-    expected = len(task.observations) + len(task.texts)
-    if (observed, taken) != (expected, len(task.actuators)):
-        raise TaskError(
-            f"{own.name} observes {observed} and takes {taken} numbers, the environment of {task.name} "
-            f"{expected} and {len(task.actuators)}"
-        )
-    return replace(trusted(task), given=own)
-
-
 def can_travel(what: UserEnv) -> bool:
     """Whether the factory can be sent to other processes."""
     if what.alone:
         return False
-    from loky.cloudpickle_wrapper import dumps
+    from loky.cloudpickle_wrapper import dumps  # start-up time
 
     try:
         dumps(what)
