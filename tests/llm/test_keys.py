@@ -197,5 +197,5 @@ def test_the_address_that_a_sentence_offers_to_paste_runs_nothing(keys: None, tm
         options = LLMOptions(base_url=None if "@" in spec else url, base_url_from="a file", provider_from="a file")
         with pytest.raises(UsageError, match="a file would send the key") as refused:
             connect(spec, options)
-        said = str(refused.value).partition("say so with ")[2].partition(" or --trust")[0]
+        said = str(refused.value).partition("this server, add ")[2].partition(" or --trust")[0]
         assert shlex.split(said) == [option, word]
