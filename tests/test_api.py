@@ -47,7 +47,7 @@ def test_what_is_printed_fits_a_screen() -> None:
     assert len(printed.splitlines()) <= 32
     assert max(map(len, printed.splitlines())) <= 160
     assert f"final score: {result.final}" in printed
-    assert printed.splitlines()[0] == "cartpole (CartPole-v1), table policy, proposals from builtin"
+    assert printed.splitlines()[0] == "cartpole (CartPole-v1), policy: table, proposals from builtin"
     assert result.policy is not None
     assert result.policy.to_text().splitlines()[0] in printed
     assert repr(result.policy).startswith("<TablePolicy for cartpole, ")
@@ -165,7 +165,7 @@ def test_a_policy_is_scored_on_fresh_episodes_or_exactly() -> None:
 @pytest.mark.parametrize(
     ("numbers", "sentence"),
     [
-        ({"episodes": 1}, "a score needs at least 2 episodes to say how sure it is, not 1"),
+        ({"episodes": 1}, "a score with an interval needs at least 2 episodes, not 1"),
         ({"episodes": 0}, "at least 2 episodes .* not 0"),
         ({"seed": -1}, "a seed is 0 or more, not -1"),
     ],

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
     from policygen.tasks.user_env import UserEnv
 
 PolicyKind = Literal["table", "linear"]
+KIND_WORDS = {"table": "table", "linear": "equations"}  # for users: equations need not be linear in the observations
 
 DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
@@ -137,7 +138,7 @@ class Task:
         stated = dict(self.run).get("policy")
         if stated in ("table", "linear"):
             return stated  # type: ignore[no-any-return]
-        return "table" if self.grid is not None else "linear"
+        return "table" if self.grid is not None and stated != "equations" else "linear"
 
 
 def environment_words(task: Task) -> str:

@@ -105,5 +105,5 @@ def test_actions_of_several_parts_are_refused_before_anything_plays() -> None:
 
 
 def test_a_guest_needs_a_task() -> None:
-    with pytest.raises(UsageError, match=r"say what to play: policygen.score\(model, 'cartpole'\)"):
+    with pytest.raises(UsageError, match=r"name the task to play: policygen.score\(model, 'cartpole'\)"):
         policygen.score(lambda observation: 0)
