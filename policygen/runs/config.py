@@ -136,9 +136,9 @@ class RunConfig(BaseModel):
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     normalise: bool = Field(
         False,
-        description="offer observations as n_NAME, minus their running mean and over their spread (linear policies)",
+        description="offer observations as n_NAME, minus their running mean and over their spread (equations)",
     )
-    memory: bool = Field(False, description="builtin's linear policies get a clock and integrals to weigh")
+    memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     jobs: int | None = Field(
         None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (default: all cores)"

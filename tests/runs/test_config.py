@@ -26,7 +26,7 @@ def test_equations_is_another_word_for_linear_and_stored_as_linear(tmp_path, lin
     assert (stated.default_policy, effective_config(stated, "frozenlake").policy) == ("linear", "linear")
     typed = ("--policy", "equations", "--iterations", 1, "--episodes", 2, "--set", "final_episodes=2")
     assert line("run", "cartpole", *typed, "--out", tmp_path / "runs").code == 0
-    assert '"policy": "linear"' in next(tmp_path.glob("runs/*/config.json")).read_text()
+    assert 'policy = "linear"' in next(tmp_path.glob("runs/*/config.toml")).read_text()
 
 
 def test_later_sources_win(tmp_path):
