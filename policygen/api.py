@@ -1,4 +1,4 @@
-"""The library in a few calls: run a search, go on with it, score, show and hand on what it found."""
+"""The library in a few functions: run or resume a search; score, film, report, compare, simplify or export policies."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ from policygen.tasks import environments
 from policygen.tasks.discovery import task_of
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.load import load_task
-from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
-from policygen.tasks.user_env import handed_over
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -45,9 +44,9 @@ _MOST_LINES = 24  # of a policy that is printed with its result
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """What a run found.
+    """The result of a run.
 
-    `policy` is None if no reply was ever a policy; `final` is its score on fresh seeds (or exact).
+    `policy` is None if no reply held a policy; `final` is its score on fresh seeds (or exact).
     """
 
     policy: Policy | None
@@ -57,17 +56,18 @@ class RunResult:
     folder: Path
 
     def __repr__(self) -> str:
-        said = f"{self.summary.task}, final={self.final}, {self.summary.attempts} attempts"
-        return f"RunResult({said}, {str(self.folder)!r})"
+        words = f"{self.summary.task}, final={self.final}, {self.summary.attempts} attempts"
+        return f"RunResult({words}, {str(self.folder)!r})"
 
     def __str__(self) -> str:
-        """What was found, on one screen."""
-        said = self.summary
-        cost = f", {said.usd:.4g} USD" if said.is_language_model and said.usd is not None else ""
+        """Describe the result on one screen."""
+        summary = self.summary
+        cost = f", {summary.usd:.4g} USD" if summary.is_language_model and summary.usd is not None else ""
         lines = [
-            f"{said.task} ({said.gym_id}), {said.policy_kind} policy, proposals from {said.llm}",
-            f"{said.attempts} attempts, {said.episodes:,} episodes, {said.llm_calls} calls{cost}",
-            f"stopped: {said.stopped}",
+            f"{summary.task} ({summary.gym_id}), policy: {KIND_WORDS[summary.policy_kind]}, "
+            f"proposals from {summary.llm}",
+            f"{summary.attempts} attempts, {summary.episodes:,} episodes, {summary.llm_calls} calls{cost}",
+            f"stopped: {summary.stopped}",
             f"final score: {self.final}" if self.final is not None else "no policy was found",
             f"folder: {self.folder}",
         ]
@@ -94,15 +94,15 @@ def run(
 
     Args:
         task: a task's name, a path to a task file, a Gymnasium id, or a `Task`; or an environment of your own, or a
-            function or class that makes one. Of an object episodes are played one after the other; a function lets
-            many be played side by side, and on all cores if it can be pickled. A policy scores the same either way,
-            but random actions are drawn in the order of play, so that runs of the two begin otherwise.
+            function or class that makes one. An environment object plays one episode at a time; a function allows many
+            at once, and all cores if it can be pickled. A policy's score is the same either way, but random actions are
+            drawn in the order of play, so the two runs differ.
         llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
             `policygen.llm.Provider`. Several names take turns; so do your own objects in a `policygen.llm.Several`.
-        out: folder for the run's folder.
-        on_attempt: called after every attempt; what it raises ends the run.
-        listeners: told what happens (see `policygen.runs.listeners.Listener`); one that fails does not end the run.
-        cache: folder of answers that are kept; what is there already is not asked for again.
+        out: parent of the run's folder.
+        on_attempt: called after every attempt; its exceptions end the run.
+        listeners: notified of events (see `policygen.runs.listeners.Listener`); their exceptions do not end the run.
+        cache: folder of cached replies; a request found there is not sent.
         trust: a task file may name a module to import, a server that gets the key, and demonstrations that run code.
         settings: see `policygen.runs.settings.Settings`: iterations, episodes, seed, policy, max_calls, ...
 
@@ -122,7 +122,7 @@ def run(
 
 
 def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
-    """A fresh Gymnasium environment of a task, cut at its step limit.
+    """Make a Gymnasium environment of a task, truncated at its step limit.
 
     Args:
         task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`.
@@ -130,16 +130,15 @@ def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
 
     Raises:
         UsageError: it is none of these.
-        TaskError: there is no such task, a package that the environment needs is missing, or only a saved task asks for
-            it, which nobody has vouched for.
+        TaskError: there is no such task, a package is missing, or an untrusted task may not use the environment.
     """
     if not isinstance(task, str | Task):
-        raise UsageError(f"say a task's name, its file, a Gymnasium id or a `Task`, not {type(task).__name__}")
+        raise UsageError(f"pass a task's name, its file, a Gymnasium id or a `Task`, not {type(task).__name__}")
     return environments.make_env(_task(task, trust=trust))
 
 
 def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False) -> Task:
-    """The task that is meant by whatever names or makes one."""
+    """Return the task for a name, a `Task`, an environment or a factory."""
     if isinstance(task, Task):
         return task
     return load_task(task, trust=trust, step_timeout=step_timeout) if isinstance(task, str) else task_of(task)
@@ -150,7 +149,7 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def learning_curve() -> tuple[Listener, ...]:
-    """The listener that draws a run's learning curve at its end; none where the room that draws is not installed."""
+    """Return the listener that draws a run's learning curve at its end; empty without `extensions.plots`."""
     try:
         from policygen.extensions.plots.curves import LearningCurve
     except ModuleNotFoundError:
@@ -180,18 +179,18 @@ def resume(
     trust: bool = False,
     **settings: Unpack[Settings],
 ) -> RunResult:
-    """Go on with an interrupted run as if it had not been, or with a finished one that gets a larger budget.
+    """Resume an interrupted run as if it had not been interrupted, or extend a finished one by a larger budget.
 
     Args:
         folder: the run's folder.
-        env: the environment again, or what makes it, where `run` was given one.
-        llm: your own object again, where `run` was given one.
+        env: the environment or factory again, if `run` got one.
+        llm: your own provider again, if `run` got one.
         settings: larger budgets, or settings that change no score: prompt_tokens, jobs, base_url, timeout_seconds,
             step_timeout.
-        trust: the folder's task may name modules to import and paths to read, and its settings where a key goes.
+        trust: the folder's task may name modules to import and paths to read, and its settings the server of a key.
 
     Raises:
-        PolicygenError: it is no run, it is damaged or finished, or a setting cannot be changed.
+        PolicygenError: it is not a run, it is damaged or finished, or a setting cannot be changed.
     """
     changed = [f"{name}={value}" for name, value in settings.items() if value is not None]
     begun = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
@@ -199,7 +198,7 @@ def resume(
 
 
 def _spec_of(provider: Provider) -> str:
-    """The name of a provider that the user made."""
+    """Return the spec of the user's own provider, after checking its methods."""
     missing = [name for name in ("spec", "model", "is_language_model", "complete") if not hasattr(provider, name)]
     if missing:
         raise UsageError(
@@ -210,7 +209,7 @@ def _spec_of(provider: Provider) -> str:
 
 
 def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy:
-    """A policy from text in the policy language.
+    """Parse a policy from text in the policy language.
 
     Raises:
         PolicyError: the text is not a policy; the message lists every problem with its line.
@@ -231,33 +230,34 @@ def score(
     trust: bool = False,
     unseeded: bool = False,
 ) -> Score:
-    """Score a policy on fresh episodes, or exactly where the task is a finite, known MDP.
+    """Score a policy on fresh episodes, or exactly if the task is a finite, known MDP.
 
     Args:
-        policy: one of ours; or anything that acts, such as a model of Stable-Baselines3: an object with
-            `predict(observation, ...)`, or a function from an observation to an action, as `episodes.guests` says.
-            It plays the same episodes as ours.
-        task: what to play: a task's name, a task file, a Gymnasium id, a `Task`, an environment, or what makes one; by
-            default the policy's own.
+        policy: a `Policy`; or another agent, such as a Stable-Baselines3 model: an object with
+            `predict(observation, ...)`, or a function from an observation to an action (see `episodes.guests`). It
+            plays the same episodes.
+        task: a task's name, a task file, a Gymnasium id, a `Task`, an environment or its factory; by default the
+            policy's own.
         episodes: number of episodes, at least 2.
-        seed: chooses the episodes, 0 or more; runs never tune on them.
+        seed: determines the episodes, 0 or more; runs never tune on them.
         trust: the task of a saved policy may name modules to import and paths to read.
-        unseeded: the environment may ignore its seed, so that no other policy is scored on the same episodes.
+        unseeded: accept an environment that ignores its seed, so that no two policies play the same episodes.
 
     Raises:
-        UsageError: a number out of range, no task, something that cannot act, or an environment that ignores its seed.
-        PolicyError: a model or function that fails, or gives no action of the environment.
+        UsageError: a number is out of range, the task is missing, the agent cannot act, or the environment ignores its
+            seed.
+        PolicyError: the agent fails, or returns something that is not an action.
         TaskError: the environment cannot be made, or fails while playing.
     """
     if episodes < 2:
-        raise UsageError(f"a score needs at least 2 episodes to say how sure it is, not {episodes}")
+        raise UsageError(f"a score with an interval needs at least 2 episodes, not {episodes}")
     if seed < 0:
         raise UsageError(f"a seed is 0 or more, not {seed}")
     ours = isinstance(policy, Policy)
     if task is None and not ours:
-        raise UsageError("say what to play: policygen.score(model, 'cartpole')")
+        raise UsageError("name the task to play: policygen.score(model, 'cartpole')")
     if ours and task is not None and not isinstance(task, str | Task):
-        played = handed_over(policy.task, task)
+        played = environments.handed_over(policy.task, task)
     else:
         played = policy.task if task is None else _task(task, trust=trust)
     played = seeds_checked(trusted(played) if trust else played)
@@ -276,19 +276,19 @@ def film(
     trust: bool = False,
     env: Any = None,
 ) -> Path:
-    """Write a film of a policy at work as .gif or .mp4; returns the path.
+    """Write a film of a policy as .gif or .mp4; return the path.
 
     Args:
         source: a policy, a run's folder, or a saved policy.
-        episodes: how many are played; 1, or 20 to choose from.
-        seed: chooses the episodes: those that `score` plays.
+        episodes: number of episodes played; by default 1, or 20 if `which` is given.
+        seed: determines the episodes: the same as those of `score`.
         which: film only the best, the worst or the median of them.
         trust: the task of a saved policy may name modules to import and paths to read.
-        env: the environment, or what makes it, where only a program has it.
+        env: the environment or its factory, if only a program has it.
 
     Raises:
-        UsageError: a number out of range, or a name that ends otherwise.
-        TaskError: the environment cannot be made, draws no pictures, or what it needs for them is missing.
+        UsageError: a number is out of range, or the path has another ending.
+        TaskError: the environment cannot be made or rendered.
         PolicyError: there is no policy.
     """
     from policygen.extensions.film import film as films
@@ -296,7 +296,7 @@ def film(
 
     check_suffix(Path(path), films.FORMATS)
     policy = _policy(source, trust=trust)
-    policy = replace(policy, task=handed_over(policy.task, env)) if env is not None else policy
+    policy = replace(policy, task=environments.handed_over(policy.task, env)) if env is not None else policy
     return films.film(policy, films.takes(policy, episodes=episodes, seed=seed, which=which), path)
 
 
@@ -306,14 +306,14 @@ def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
 
 
 def report(source: str | Path, path: str | Path = "report.html", *, film: bool = True, trust: bool = False) -> Path:
-    """Write a page about a run or a sweep, one HTML file that needs no network; returns the path.
+    """Write an HTML page about a run or a sweep, one file that needs no network; return the path.
 
     Args:
-        film: play an episode for it.
-        trust: for that the task may name modules to import and paths to read.
+        film: play an episode for the page.
+        trust: the task may name modules to import and paths to read for that.
 
     Raises:
-        PolicygenError: it is no run and no sweep, it is damaged, or the page cannot be written.
+        PolicygenError: it is not a run or a sweep, it is damaged, or the page cannot be written.
     """
     from policygen.extensions.page.render import write_page
 
@@ -325,8 +325,8 @@ def compare(*sources: str | Path, by: str | None = None, suite: str | None = Non
 
     Args:
         sources: run and sweep folders, or `LABEL:TASK=FILE` of another program.
-        by: what tells contenders apart: llm, template, task, policy, refine, ...; by default whatever does.
-        suite: whose published columns are shown.
+        by: setting that distinguishes contenders: llm, template, policy, refine, ...; by default those that differ.
+        suite: suite whose published results are shown.
 
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
@@ -340,12 +340,12 @@ def compare(*sources: str | Path, by: str | None = None, suite: str | None = Non
 def simplify(
     source: Policy | str | Path, *, episodes: int = 100, seed: int = 0, margin: float = 0.01, trust: bool = False
 ) -> Simplified:
-    """The smallest policy that is not worse, as `.policy`, with both scores.
+    """Find the smallest policy that is not worse; return it as `.policy`, with both scores.
 
     Args:
         source: a policy, a run's folder, or a saved policy.
-        episodes: for each candidate.
-        seed: chooses the episodes.
+        episodes: number per candidate.
+        seed: determines the episodes.
         margin: share of the score that may be lost.
         trust: the task of a saved policy may name modules to import and paths to read.
 
@@ -360,7 +360,7 @@ def simplify(
 def export(
     source: Policy | str | Path, to: Literal["c", "python", "json", "latex"], path: str | Path | None = None
 ) -> str:
-    """A policy as C99, Python without libraries, JSON or LaTeX; written to `path`, too, if there is one.
+    """Export a policy as C99, plain Python, JSON or LaTeX; also write it to `path`, if given.
 
     Raises:
         PolicygenError: there is no policy, no such language, or the file cannot be written.

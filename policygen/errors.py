@@ -1,4 +1,4 @@
-"""The exceptions policygen raises; every one of them is a sentence a user can act on."""
+"""The exceptions of policygen; each message says what happened and what to do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class PolicygenError(Exception):
-    """A mistake or an outside fault that the message explains; the CLI prints it and exits non-zero."""
+    """A mistake of the user or a fault outside policygen; the CLI prints the message and exits non-zero."""
 
 
 class UsageError(PolicygenError):
-    """Wrong input: an option, a path, a name or a file that cannot be used as given."""
+    """Wrong input: an unusable option, path, name or file."""
 
 
 class TaskError(UsageError):
@@ -23,7 +23,7 @@ class TaskError(UsageError):
 
 
 class EnvironmentFault(TaskError):
-    """The environment itself failed while it was played; the message names it, its file and its line."""
+    """The environment's own code failed; the message names the environment, its file and its line."""
 
 
 class TemplateError(UsageError):
@@ -43,7 +43,7 @@ class LogbookError(PolicygenError):
 
 
 class PlaceError(LogbookError):
-    """A folder or file that was named, and is not what is asked for, or cannot be where it is to be."""
+    """A folder or file that is not of the expected kind, or cannot be created there."""
 
 
 class BudgetExhausted(PolicygenError):
@@ -51,11 +51,11 @@ class BudgetExhausted(PolicygenError):
 
 
 class ProviderError(PolicygenError):
-    """The model could not be asked, and asking again would not help (authentication, quota, a bad request)."""
+    """A request to a model failed, and a retry would not help (authentication, quota, a bad request)."""
 
 
 class TransientProviderError(ProviderError):
-    """The model could not be asked just now; asking again may help.
+    """A request to a model failed for now; a retry may help.
 
     `retry_after` is the wait in seconds that the server asked for, if it did.
     """
@@ -74,10 +74,10 @@ class RejectedParameter(ProviderError):
 
 
 def explain(error: ValidationError, known: Iterable[str] = ()) -> str:
-    """All problems of a validated mapping in one line each, keys first.
+    """Describe the problems of a validated mapping, each naming its key, joined into one line.
 
     Args:
-        known: keys of the mapping, of which a mistyped one may mean the nearest.
+        known: valid keys, from which the nearest is suggested for a mistyped one.
     """
     from difflib import get_close_matches
 

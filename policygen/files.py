@@ -1,7 +1,7 @@
-"""Files: where text files and runs are found, and how the files of a run folder are written and read.
+"""Find text files and runs; write and read the files of a run folder.
 
-A run folder may come from a stranger. Nothing in it is followed elsewhere: what is written goes to a new file that
-replaces the old one, or to the end of a plain file; links, pipes and devices are refused.
+A run folder may be untrusted. Writing replaces a file by a new one, or appends to a plain file; reading and appending
+refuse links, pipes and devices, so that nothing outside the folder is touched.
 """
 
 from __future__ import annotations
@@ -22,42 +22,43 @@ from policygen.errors import LogbookError, PlaceError, UsageError
 from policygen.outgoing import json_safe, redacted
 
 PACKAGE = Path(__file__).resolve().parent
-LARGEST_FILE = 256 * 2**20  # bytes of a file or of a line that is read at once, but for episodes
-_READ_AT_ONCE = 2**18  # bytes of a log, whose lines are longer than what is buffered by default
-_LARGEST_TOML = 2**20  # bytes of a file that people write
+LARGEST_FILE = 256 * 2**20  # bytes of a file or line that is read at once, except episodes
+_READ_AT_ONCE = 2**18  # bytes of a log; its lines are longer than Python's default buffer
+_LARGEST_TOML = 2**20  # bytes
 
 
-# Controls, ends of lines, and halves of characters: what is no text in UTF-8, as names of files may hold it, too.
+# Control characters, line separators, and lone surrogates: a file name may hold bytes that are not UTF-8.
 _NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]|([\ud800-\udfff])")
 _LONGEST_NAME, _LONGEST_PATH = 255, 4_095  # bytes
 
 
 def check_name(name: str | Path, remedy: str = "choose another name") -> str:
-    """Refuse a path or a name that no file should have: scripts, logs and terminals could not hold it.
+    """Refuse a path or a name that scripts, logs or terminals cannot handle.
 
     Raises:
-        UsageError: it holds control characters or no text, or is too long; the sentence ends with the remedy.
+        UsageError: it holds control characters or bytes that are not UTF-8, or is too long. The message ends with
+            `remedy`.
     """
     text = str(name)
     if found := _NO_NAME.search(text):
-        what = "bytes that are no text in UTF-8" if found[1] else "a control character"
+        what = "bytes that are not UTF-8 text" if found[1] else "a control character"
         raise UsageError(f"the name {text[:100]!r} holds {what}; {remedy}")
     longest = max(len(part.encode()) for part in text.split("/"))
     if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
         most = f"{longest:,} bytes, and {_LONGEST_NAME}" if longest > _LONGEST_NAME else f"more than {_LONGEST_PATH:,}"
-        raise UsageError(f"the name {text[:60]!r}... has {most} are possible; {remedy}")
+        raise UsageError(f"the name {text[:60]!r}... has {most} are allowed; {remedy}")
     return text
 
 
 def resource_folders(kind: str) -> Iterator[Path]:
-    """The folders that may hold `kind` ("envs" or "templates"), first match wins."""
+    """Yield the folders that may hold `kind` ("envs" or "templates"); the first match wins."""
     yield Path.cwd() / kind
     yield PACKAGE / kind  # an installed wheel
     yield PACKAGE.parent / kind  # a checkout
 
 
 def find_resource(kind: str, name: str, suffix: str) -> Path | None:
-    """The file called `name` (a path, or a bare name with or without `suffix`), or None.
+    """Find the file called `name` (a path, or a bare name with or without `suffix`); None if there is none.
 
     Raises:
         UsageError: see `check_name`.
@@ -76,7 +77,7 @@ def find_resource(kind: str, name: str, suffix: str) -> Path | None:
 
 
 def list_resources(kind: str, suffix: str) -> dict[str, Path]:
-    """Every file of that kind by its bare name."""
+    """Return every file of that kind, by its bare name."""
     found: dict[str, Path] = {}
     for folder in resource_folders(kind):
         if folder.is_dir():
@@ -86,7 +87,7 @@ def list_resources(kind: str, suffix: str) -> dict[str, Path]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The keys of a TOML file that the user, or a file of the user's, names.
+    """Read a TOML file that the user, or a file of the user's, names.
 
     Raises:
         UsageError: it cannot be read, is too large, or is not TOML; the message names it.
@@ -95,13 +96,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         with open(path, "rb") as file:
             content = file.read(_LARGEST_TOML + 1)
         if len(content) > _LARGEST_TOML:
-            raise UsageError(f"{path.name} has more than {_LARGEST_TOML // 2**20} MB, which no file of settings has")
+            raise UsageError(f"{path.name} has more than {_LARGEST_TOML // 2**20} MB; settings files are small")
         return toml_of(content)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path.name} is not a UTF-8 text file") from None
-    except (ValueError, RecursionError) as error:  # also of numbers and of lists beyond what Python reads
+    except (ValueError, RecursionError) as error:  # numbers and nesting beyond Python's limits, too
         raise UsageError(f"{path.name} is not valid TOML: {_fault(error)}") from None
 
 
@@ -110,10 +111,11 @@ _LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){30}""")
 
 
 def toml_of(content: bytes) -> dict[str, Any]:
-    """The keys of a TOML text of a stranger, in a time that its length bounds.
+    """Parse untrusted TOML in a time that its length bounds.
 
     Raises:
-        ValueError: it is not TOML, or has a key of very many parts; RecursionError: it is nested too deeply.
+        ValueError: it is not TOML, or a key has more than 30 parts.
+        RecursionError: it is nested too deeply.
     """
     text = content.decode()
     if _LONG_KEY.search(text):
@@ -122,7 +124,7 @@ def toml_of(content: bytes) -> dict[str, Any]:
 
 
 def find_run(name: str) -> Path:
-    """The path `name`; `latest` is the newest run folder in results/, unless there is a file of that name.
+    """Return the path `name`; `latest` is the newest run folder in results/, unless a file has that name.
 
     Raises:
         UsageError: there is no run yet, or see `check_name`.
@@ -137,15 +139,15 @@ def find_run(name: str) -> Path:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace `path` by `content`; whoever reads it sees the old file or the new one, never a part.
+    """Replace `path` by `content`; readers see the old file or the new one, never a part.
 
-    Secrets in a text are hidden. A link of that name is replaced, and what it leads to is left as it is.
+    Secrets in a text are hidden. A link of that name is replaced; its target is untouched.
 
     Raises:
-        LogbookError: the folder is missing, read-only or full, and what would help; the old file is kept.
+        LogbookError: the folder is missing, read-only or full; the old file is kept.
     """
     data = _bytes(redacted(content)) if isinstance(content, str) else content
-    # A name that nobody can have laid a link under, and that two processes never share.
+    # A random name: no link can wait there, and no two processes share it.
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     made = False
     try:
@@ -164,10 +166,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def write_named(path: Path, content: str | bytes) -> None:
-    """Write a file that the user named: whole or not at all, but straight into a pipe or a device.
+    """Write a file that the user named: atomically, but straight into a pipe or a device.
 
     Raises:
-        LogbookError: it cannot be written, or is a disk; an old file is kept.
+        LogbookError: it cannot be written, or is a block device; an old file is kept.
     """
     try:
         there: os.stat_result | None = path.stat()
@@ -180,7 +182,7 @@ def write_named(path: Path, content: str | bytes) -> None:
     try:
         if there is not None and stat.S_ISBLK(there.st_mode):
             raise OSError(errno.EPERM, "it is a disk")
-        # `/dev/stdout` may lead to a plain file, in which this comes after what was printed.
+        # `/dev/stdout` may lead to a plain file: append after what was printed there.
         print(end="", flush=True)
         descriptor = os.dup(own) if own is not None else os.open(path, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
         with os.fdopen(descriptor, "wb") as file:
@@ -190,7 +192,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def _is_open(descriptor: int, file: os.stat_result) -> bool:
-    """Whether a descriptor of ours leads to a file."""
+    """Whether this process holds the file open."""
     with suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), file)
     return False
@@ -200,7 +202,7 @@ _PART = re.compile(r"\.([0-9a-f]{16}|.+\.\w+)\.part")
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what a process that was killed while writing has left in a folder; nothing else may write there."""
+    """Remove partial files that a killed process left in a folder; no other process may be writing there."""
     for path in folder.glob(".*.part"):
         if _PART.fullmatch(path.name):
             with suppress(OSError):
@@ -208,10 +210,10 @@ def remove_parts(folder: Path) -> None:
 
 
 def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
-    """Add one JSON line to a log, with secrets hidden.
+    """Append one JSON line to a log, with secrets hidden.
 
     Args:
-        durable: wait until it is on the disk, so that it outlives a power failure as well as a crash.
+        durable: wait until the line is on the disk, so that it survives a power failure.
 
     Raises:
         LogbookError: it cannot be written, or is a link, a pipe or a device.
@@ -232,25 +234,25 @@ def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
 
 
 def json_line(record: Any) -> str:
-    """One line of a log, which shows nothing a terminal would obey."""
+    """Return a record as one JSON line without terminal control characters."""
     return json_safe(json.dumps(record, ensure_ascii=False)) + "\n"
 
 
 def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
-    """The content of a plain file of a run folder.
+    """Read a plain file of a run folder.
 
     Args:
-        most: bytes that it may have.
+        most: the largest allowed size in bytes.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         LogbookError: it cannot be read, is larger, or is a link, a pipe or a device.
     """
     try:
         with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:
-                raise LogbookError(f"{path} is damaged: it has {size:,} bytes, and {most:,} at most are read")
+                raise LogbookError(f"{path} is damaged: it has {size:,} bytes; the most is {most:,}")
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(errno.ENOENT, "No such file", str(path)) from None
@@ -259,10 +261,10 @@ def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
 
 
 def read_named(path: Path, most: int = LARGEST_FILE) -> str:
-    """The text of a plain file that the user named; a link to one is followed.
+    """Read a text file that the user named, following links.
 
     Raises:
-        UsageError: it cannot be read, is a pipe or a device, has more than `most` bytes, or is no UTF-8 text.
+        UsageError: it cannot be read, is a pipe or a device, has more than `most` bytes, or is not UTF-8 text.
     """
     try:
         with os.fdopen(_opened(Path(os.path.realpath(path)), os.O_RDONLY), "rb") as file:
@@ -277,14 +279,14 @@ def read_named(path: Path, most: int = LARGEST_FILE) -> str:
 
 
 def read_json(path: Path, kind: str, remedy: str) -> Any:
-    """The JSON value in a file of a run folder.
+    """Read a JSON file of a run folder.
 
     Args:
-        kind: what the file's mark `"format": "policygen-KIND/1"` must say where it has one.
-        remedy: what to do where it is damaged.
+        kind: KIND of the file's mark `"format": "policygen-KIND/1"`, if it has a mark.
+        remedy: what the user can do if the file is damaged.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         LogbookError: it cannot be read, is not JSON, or was written by a later version.
     """
     try:
@@ -296,41 +298,41 @@ def read_json(path: Path, kind: str, remedy: str) -> Any:
 
 
 def damaged(path: Path, fault: object, remedy: str) -> LogbookError:
-    """A damaged file, what is wrong with it, and the way out, in a sentence."""
+    """Return the error for a damaged file: the file, the fault and the remedy."""
     text = " ".join(str(fault).split())
     return LogbookError(f"{path} is damaged: {text[:_LONGEST_FAULT]}{' ...' * (len(text) > _LONGEST_FAULT)}; {remedy}")
 
 
 def mark(kind: str) -> dict[str, str]:
-    """What a file of that kind says of its form."""
+    """Return the format mark of files of that kind."""
     return {"format": f"policygen-{kind}/{_FORM}"}
 
 
 def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
-    """Refuse what another version wrote; records from before there were marks have none.
+    """Refuse a file that a later version wrote; files of the first versions have no mark.
 
     Raises:
-        LogbookError: the mark is another one.
+        LogbookError: the mark differs from that of `kind`.
     """
-    said = value.get("format", f"policygen-{kind}/{_FORM}") if isinstance(value, dict) else f"policygen-{kind}/{_FORM}"
-    if said == f"policygen-{kind}/{_FORM}":
+    found = value.get("format", f"policygen-{kind}/{_FORM}") if isinstance(value, dict) else f"policygen-{kind}/{_FORM}"
+    if found == f"policygen-{kind}/{_FORM}":
         return
-    if isinstance(said, str) and re.fullmatch(rf"policygen-{kind}/[1-9]\d{{0,3}}", said):
-        raise LogbookError(f"{path} was written by a later version of policygen (format {said}); update policygen")
-    raise damaged(path, f"its `format` is {str(said)!r:.60} instead of `policygen-{kind}/{_FORM}`", remedy)
+    if isinstance(found, str) and re.fullmatch(rf"policygen-{kind}/[1-9]\d{{0,3}}", found):
+        raise LogbookError(f"{path} was written by a later version of policygen (format {found}); update policygen")
+    raise damaged(path, f"its `format` is {str(found)!r:.60} instead of `policygen-{kind}/{_FORM}`", remedy)
 
 
 def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[dict[str, Any]]:
-    """The whole JSON lines of a log, one at a time; a missing log is empty.
+    """Yield the records of a JSON-lines log; a missing log is empty.
 
     Args:
-        torn: pass over lines that are none; otherwise only over the last one, which a crash can have torn.
-        remedy: what to do where another one is damaged.
+        torn: skip every damaged line; if false, skip only a damaged last line, which a crash can leave.
+        remedy: what the user can do about any other damaged line.
 
     Raises:
         LogbookError: it cannot be read.
     """
-    from pydantic_core import from_json  # a long run has a hundred megabytes of lines
+    from pydantic_core import from_json  # start-up time
 
     try:
         descriptor = _opened(path, os.O_RDONLY)
@@ -355,25 +357,25 @@ def read_lines(path: Path, remedy: str = "", *, torn: bool = True) -> Iterator[d
                 if isinstance(record, dict):
                     yield record
                 elif record is not None and not torn:
-                    fault = damaged(path, f"line {number} is no record", remedy)
+                    fault = damaged(path, f"line {number} is not a record", remedy)
     except OSError as error:
         raise LogbookError(f"cannot read {path}: {_reason(error)}") from None
 
 
 def _parsed(line: bytes, quickly: Callable[[bytes], Any]) -> Any:
-    """The JSON value of a line; None for an empty one.
+    """Parse a line of JSON; None for an empty line.
 
     Raises:
         ValueError, RecursionError: it is not JSON.
     """
     try:
         return quickly(line)
-    except ValueError:  # what is odd, but not to be refused: nothing at all, half a character, a half of a pair
+    except ValueError:  # an empty line, cut UTF-8 or a lone surrogate: Python's parser accepts them
         return json.loads(line.decode(errors="replace")) if line.strip() else None
 
 
 def ends_whole(path: Path) -> bool:
-    """Whether the last line of a log was written to its end; an empty or missing log counts.
+    """Whether the last line of a log is complete; true for an empty or missing log.
 
     Raises:
         LogbookError: it cannot be read.
@@ -391,12 +393,12 @@ def ends_whole(path: Path) -> bool:
 
 
 def _opened(path: Path, flags: int) -> int:
-    """A descriptor of a plain file.
+    """Open a plain file and return its descriptor.
 
     Raises:
         OSError: it is a link, a pipe, a device or a folder, or cannot be opened.
     """
-    # Without waiting: opening a pipe would, for whoever is at its other end.
+    # Opening a pipe would otherwise wait for its other end.
     careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags | careful | getattr(os, "O_CLOEXEC", 0), 0o666)
@@ -413,8 +415,8 @@ def _opened(path: Path, flags: int) -> int:
     return descriptor
 
 
-_NOT_PLAIN = "it is a link, a pipe or a device, and no plain file"
-_FORM = 1  # of all files of a run folder; what an older version could not read raises it
+_NOT_PLAIN = "it is a link, a pipe or a device, not a plain file"
+_FORM = 1  # format number of all files of a run folder; increased when older versions cannot read them
 _LONGEST_FAULT = 300
 
 
@@ -428,7 +430,7 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-# What helps, by what the system said.
+# The remedy for each system error.
 _REMEDIES = {
     errno.ENOSPC: "free some space or write elsewhere",
     errno.EDQUOT: "free some space or write elsewhere",
@@ -452,7 +454,7 @@ def _not_written(path: Path, error: OSError | ValueError) -> LogbookError:
 
 
 def _bytes(text: str) -> bytes:
-    # A reply that was cut inside a character may hold half of it, which UTF-8 cannot say.
+    # A reply that was cut inside a character may end with a lone surrogate, which UTF-8 cannot encode.
     return text.encode(errors="replace")
 
 

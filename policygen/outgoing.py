@@ -1,4 +1,4 @@
-"""What leaves the program passes here: secrets are hidden, and control characters made visible."""
+"""Text that leaves the program: secrets are hidden, control characters made visible."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ KEY_VARIABLES = (
     "GOOGLE_API_KEY",
     "ANTHROPIC_API_KEY",
 )
-"""The variables that hold keys of providers; nothing else is read from a `.env` file."""
+"""Environment variables that hold API keys; only these are read from a `.env` file."""
 
 HIDDEN = "***"
-# Stand-ins such as `dummy` or `none` are no secrets, and hiding them would blank out words.
+# Placeholders such as `dummy` or `none` are not secrets; hiding them would blank out words.
 _SHORTEST_SECRET = 8
 
-_LOGINS: set[str] = set()  # in the forms in which a server may echo them
+_LOGINS: set[str] = set()  # in every form in which a server may echo them
 
 _USERINFO = re.compile(r"(?<=://)[^/?#\s\"'`<>]*@")
-# C0 and C1 controls but for tab and newline, line separators, and what turns the direction of text (CVE-2021-42574).
+# C0 and C1 controls except tab and newline, line separators, and bidirectional marks (CVE-2021-42574).
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
-# Half a character cannot be printed at all.
+# A lone surrogate cannot be printed at all.
 _NOT_SHOWN = re.compile(f"{_UNSAFE.pattern[:-1]}\ud800-\udfff]")
 
 
 def redacted(text: str) -> str:
-    """`text` with `***` for the values of all `KEY_VARIABLES` that are set, and for `user:password` in addresses.
+    """Return `text` with `***` for the values of all `KEY_VARIABLES`, and for `user:password` in addresses.
 
-    Of addresses that were asked (`hide_login`), `user:password` is hidden wherever it stands, also in base64.
+    The `user:password` of addresses given to `hide_login` is hidden anywhere in the text, also in base64.
     """
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)
@@ -43,7 +43,7 @@ def redacted(text: str) -> str:
 
 
 def hide_login(address: str) -> None:
-    """Hide the `user:password` of an address from now on, as it is sent: as text, and in base64 (RFC 7617)."""
+    """Hide the `user:password` of an address from now on: as text and in base64 (RFC 7617)."""
     userinfo = address.partition("://")[2].partition("/")[0].rpartition("@")[0]
     user, _, password = userinfo.partition(":")
     if not userinfo or userinfo == HIDDEN:
@@ -55,26 +55,26 @@ def hide_login(address: str) -> None:
 
 
 def plain(text: str) -> str:
-    """`text` with visible escapes (`\\x1b`) for what a terminal obeys instead of showing.
+    """Return `text` with visible escapes (`\\x1b`) for characters that control a terminal.
 
-    These are control characters except tab and newline, and the marks that turn the direction of text.
+    These are control characters except tab and newline, and bidirectional marks.
     """
     return _NOT_SHOWN.sub(lambda found: _escape(found.group()), text)
 
 
 def shown(text: object) -> str:
-    """What may be printed of `text`: without secrets, and without what a terminal would obey."""
+    """Return `text` fit to print: without secrets and terminal control characters."""
     return plain(redacted(str(text)))
 
 
 def json_safe(line: str) -> str:
-    """A line of JSON with escapes for the same characters as in `plain`; it reads back as it was."""
+    """Escape the same characters as `plain` in a line of JSON; the line parses to the same value."""
     return _UNSAFE.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf16(found.group())), line)
 
 
 def _secrets() -> list[str]:
     values = (os.environ.get(name, "").strip() for name in KEY_VARIABLES)
-    # A key that begins with another one is replaced first.
+    # Longest first: one key may begin with another.
     return sorted({value for value in values if len(value) >= _SHORTEST_SECRET} | _LOGINS, key=len, reverse=True)
 
 
@@ -88,11 +88,11 @@ def _utf16(character: str) -> list[int]:
     return [code] if code < 0x10000 else [0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)]
 
 
-class _LastWord:
-    """Who is told why a process has to be ended; None where it may not be: it is somebody's notebook or program."""
+class _ExitMessageHook:
+    """A callback for the reason before the process is ended; None: never end the process (as in a notebook)."""
 
     say: Callable[[str], None] | None = None
 
 
-exit_message_hook = _LastWord()
+exit_message_hook = _ExitMessageHook()
 """Only the command line sets it."""

@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live panel on a terminal, a plain line per attempt elsewhere."""
+"""The progress of a run: a live panel on a terminal, a plain line per attempt elsewhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Terminal(Listener):
 
     def __init__(self, run: Run, *, live: bool | None = None) -> None:
         self._run = run
-        self._console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is no emoji
+        self._console = Console(markup=False, emoji=False, highlight=False)  # `compatible:m:` is not an emoji
         self._is_live = self._console.is_terminal if live is None else live
         self._done: list[Attempt] = []
         self._activity: Activity | None = None
@@ -49,29 +49,29 @@ class Terminal(Listener):
             self._view.start()
 
     def attempted(self, attempt: Attempt) -> None:
-        """Print a line, on a terminal above the panel and for what is worth keeping."""
+        """Print a line; with a panel, only for random actions and each new best."""
         self._done.append(attempt)
         self._activity = None
         if self._view is None:
-            with contextlib.suppress(BrokenPipeError):  # whoever read along has had enough; the run goes on
+            with contextlib.suppress(BrokenPipeError):  # the reader of the pipe has left; the run continues
                 click.echo(attempt_line(self._run, attempt))
         elif attempt.accepted or attempt.number == 0:
             self._view.console.print(Text(attempt_line(self._run, attempt), no_wrap=True, overflow="ellipsis"))
 
     def doing(self, activity: Activity | None) -> None:
-        """Show it in the panel; a fault that is waited out is said everywhere, and stays on the screen."""
+        """Show an activity in the panel; print waits after faults, and pauses, also without a panel."""
         self._activity = activity
         if isinstance(activity, Steered) or (isinstance(activity, Wait) and activity.reason):
             click.echo(shown(str(activity)), err=True)
 
     def ended(self) -> None:
-        """Leave the terminal as it was found."""
+        """Close the panel."""
         if self._view is not None:
             self._view.stop()
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
-    """One attempt in one line of plain text, without anything a terminal would obey."""
+    """Describe one attempt in one line of plain text, without terminal control characters."""
     return shown(_attempt_line(run, attempt) + _instability(attempt))
 
 
@@ -94,27 +94,29 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
     if attempt.score is None:
         return f"{number}  {attempt.verdict}"
     before = f"{attempt.proposed_score.mean:.4g} before tuning" if attempt.proposed_score is not None else ""
-    score, told = str(attempt.score), [before]
+    score, details = str(attempt.score), [before]
     if attempt.accepted and attempt.validated_mean is not None:
         score = f"{attempt.validated_mean:.4g} on {attempt.validated_episodes} held-out episodes"
-        told = [f"search score {attempt.score.mean:.4g}", before]
-    beside = f" ({'; '.join(filter(None, told))})" if any(told) else ""
+        details = [f"search score {attempt.score.mean:.4g}", before]
+    beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){_spending(run)}"
 
 
 def share_lines(among: Sequence[Share]) -> list[str]:
-    """What each of several models contributed, a sentence each."""
+    """Describe the contribution of each of several models, a sentence each."""
     lines, total = [], sum(share.proposals for share in among) or 1
     for share in among:
         cost = "cost unknown" if share.usd is None else f"${share.usd:.4f}"
         proposals = f"{share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%})"
-        lines.append(f"{share.model}: {proposals}, {share.accepted} became the best, gained {share.gain:.4g}, {cost}")
+        lines.append(
+            f"{share.model}: {proposals}, {share.accepted} became the best, total gain {share.gain:.4g}, {cost}"
+        )
     return lines
 
 
 def _shares_in_short(run: Run, several: Several) -> str:
-    found = shares(run.search.attempts, [provider.spec for provider in several.providers])
-    return ", ".join(f"{share.model} {share.proposals} (gained {share.gain:.4g})" for share in found)
+    among = shares(run.search.attempts, [provider.spec for provider in several.providers])
+    return ", ".join(f"{share.model}: {share.proposals} proposals, gain {share.gain:.4g}" for share in among)
 
 
 def _planned(run: Run) -> int:
@@ -125,8 +127,8 @@ def _spending(run: Run) -> str:
     calls, cached = run.proposer.model_calls(run.ledger), run.ledger.cached
     if not calls and not cached:
         return ""
-    known = f"{cached} from the cache, " if cached else ""
-    return f"  [{calls} calls, {known}{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
+    hits = f"{cached} from the cache, " if cached else ""
+    return f"  [{calls} calls so far, {hits}{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens, {_cost(run)}]"
 
 
 def _cost(run: Run) -> str:
@@ -138,7 +140,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
     number = done[-1].number if done else 0
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(style="bold", width=9, no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # long lines are cut, and squeeze nothing
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # cut long lines
     table.add_row("done", ProgressBar(total=planned, completed=number, width=60))
     best = run.search.best
     table.add_row("best", f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet")
@@ -147,9 +149,9 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
         table.add_row("now", shown(activity_line(activity, time.time())))
     calls = run.proposer.model_calls(run.ledger)
     if calls or run.ledger.cached:
-        known = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
+        hits = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"
-        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {known}{spent}")
+        table.add_row("model", f"{shown(run.proposer.introduction)}: {calls} calls, {hits}{spent}")
     else:
         table.add_row("proposals", run.proposer.introduction)
     if isinstance(run.provider, Several):
@@ -161,27 +163,27 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
 
 
 def activity_line(activity: Activity, now: float) -> str:
-    """What takes long, in one line.
+    """Describe an activity in one line.
 
     Args:
         now: seconds since the epoch.
     """
     if isinstance(activity, Wait):
-        ahead = activity.until - now if activity.until is not None else 0.0
-        return f"{activity} ({duration(ahead)} left)" if ahead > 0 else str(activity)
+        left = activity.until - now if activity.until is not None else 0.0
+        return f"{activity} ({duration(left)} left)" if left > 0 else str(activity)
     if isinstance(activity, Steered):
         return activity.sentence
     line = f"tuning attempt {activity.number}: {activity.played:,} of {activity.episodes:,} episodes"
     if activity.mean is not None:
         line += f", mean {activity.mean:.4g} now"
     if activity.played:
-        ahead = (now - activity.since) / activity.played * (activity.episodes - activity.played)
-        line += f", at most about {duration(max(0.0, ahead))} left"
+        left = (now - activity.since) / activity.played * (activity.episodes - activity.played)
+        line += f", at most about {duration(max(0.0, left))} left"
     return line
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: `2 h 05 min`."""
+    """Write seconds in readable units: `2 h 05 min`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

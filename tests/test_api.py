@@ -47,7 +47,7 @@ def test_what_is_printed_fits_a_screen() -> None:
     assert len(printed.splitlines()) <= 32
     assert max(map(len, printed.splitlines())) <= 160
     assert f"final score: {result.final}" in printed
-    assert printed.splitlines()[0] == "cartpole (CartPole-v1), table policy, proposals from builtin"
+    assert printed.splitlines()[0] == "cartpole (CartPole-v1), policy: table, proposals from builtin"
     assert result.policy is not None
     assert result.policy.to_text().splitlines()[0] in printed
     assert repr(result.policy).startswith("<TablePolicy for cartpole, ")
@@ -165,7 +165,7 @@ def test_a_policy_is_scored_on_fresh_episodes_or_exactly() -> None:
 @pytest.mark.parametrize(
     ("numbers", "sentence"),
     [
-        ({"episodes": 1}, "a score needs at least 2 episodes to say how sure it is, not 1"),
+        ({"episodes": 1}, "a score with an interval needs at least 2 episodes, not 1"),
         ({"episodes": 0}, "at least 2 episodes .* not 0"),
         ({"seed": -1}, "a seed is 0 or more, not -1"),
     ],
@@ -250,12 +250,12 @@ def test_an_environment_is_played_itself_and_stays_open() -> None:
     [alone] = [
         sentence for sentence in result.summary.assumed if "its episodes are played one after the other" in sentence
     ]
-    assert alone.endswith("others than for a function that makes it, and so is the run")
+    assert alone.endswith("with a function that makes the environment, random actions and so the run differ")
     assert not env.closed
     by_factory = policygen.score(result.policy, lambda: Well(), episodes=40)
     assert by_factory == policygen.score(result.policy, episodes=40)
     saved = policygen.Policy.load(result.folder / "best.json")
-    with pytest.raises(PolicygenError, match=r"handed over by a program, .*policygen.score\(policy, env\)"):
+    with pytest.raises(PolicygenError, match=r"exists only in a Python program; .*policygen.score\(policy, env\)"):
         policygen.score(saved, episodes=3)
     assert policygen.score(saved, env, episodes=3) == policygen.score(result.policy, episodes=3)
     observation, _ = env.reset(seed=1)
@@ -298,7 +298,7 @@ def test_what_is_handed_over_is_filmed_where_it_draws(tmp_path: Path) -> None:
     policy = policygen.parse(STAYING, policygen.run(Well, **QUICK).policy.task, "linear")  # type: ignore[union-attr]
     assert policygen.film(policy, tmp_path / "a.gif").stat().st_size > 0
     assert policygen.film(policy, tmp_path / "b.gif", env=lambda render_mode=None: Well(render_mode)).exists()
-    with pytest.raises(PolicygenError, match="hand it over made with render_mode='rgb_array'"):
+    with pytest.raises(PolicygenError, match="pass an environment made with render_mode='rgb_array'"):
         policygen.film(policy, tmp_path / "c.gif", env=Well())
 
 
@@ -306,8 +306,8 @@ def test_what_is_handed_over_is_filmed_where_it_draws(tmp_path: Path) -> None:
     ("what", "sentence"),
     [
         (3, "a int is no task"),
-        (lambda: 4, "makes a int, which is no Gymnasium environment"),
-        (gym.vector.SyncVectorEnv([Well]), "give what makes a single one"),
+        (lambda: 4, "makes a int, which is not a Gymnasium environment"),
+        (gym.vector.SyncVectorEnv([Well]), "pass a function that makes a single one"),
     ],
 )
 def test_what_is_no_environment_is_refused(what: Any, sentence: str) -> None:

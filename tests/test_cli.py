@@ -113,7 +113,7 @@ MISTAKES = {
     ),
     "a linear policy entry by entry": (
         ("run", "pendulum", "--refine", "coordinate:9"),
-        "is for tables; a linear",
+        "is for tables; equations",
     ),
     "a price that is not known": (
         ("run", "cartpole", "--llm", "compatible:x", "--base-url", "http://127.0.0.1:9", "--max-usd", "1"),
@@ -343,7 +343,7 @@ def test_prompt_of_a_run_is_its_next_one_and_settings_can_be_tried_on_it(lake_ru
     assert {path.name: path.read_bytes() for path in lake_run.iterdir()} == before
     refused = line("prompt", lake_run, "--ablate", "knowledge")
     assert refused.code == 2
-    assert "are written with the names it knew; preview the task instead" in refused.err
+    assert "use names without --ablate; preview the task instead" in refused.err
 
 
 def test_latest_is_the_newest_run_for_a_prompt_and_for_replies(line: Line) -> None:

@@ -76,7 +76,7 @@ def test_nothing_is_written_or_read_through_a_link_a_pipe_or_a_device(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "link", tmp_path / "dangling", tmp_path / "pipe", Path("/dev/full"), Path("/dev/zero")):
         for use in (lambda p: append_line(p, {"n": 2}), lambda p: list(read_lines(p)), read_plain):
-            with pytest.raises(LogbookError, match="it is a link, a pipe or a device, and no plain file"):
+            with pytest.raises(LogbookError, match="it is a link, a pipe or a device, not a plain file"):
                 use(path)
     write_atomically(tmp_path / "link", "mine")
     assert not (tmp_path / "link").is_symlink()

@@ -68,7 +68,7 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
     assert "\r" not in done.stdout
     first, *attempts = done.stdout.split("\n\n")[0].splitlines()
-    assert first == "cartpole (CartPole-v1), table policy, proposals from compatible:m"
+    assert first == "cartpole (CartPole-v1), policy: table, proposals from compatible:m"
     assert [line.split()[0] for line in attempts] == ["0/4", "1/4", "2/4", "3/4", "4/4"]
     assert "random actions: " in attempts[0]
     # One number stands for the policy, and the others say what they are.

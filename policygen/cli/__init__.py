@@ -1,4 +1,4 @@
-"""The command line: every command is a thin layer over the library; heavy modules load when a command needs them."""
+"""The command line: thin commands over the library. Imports inside functions keep the start-up time short."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ GROUPS = {
 }
 
 
-# The room that a command needs, where it is not the kernel's own.
+# The extension that a command needs.
 NEEDS = {
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "plot": "plots", "compare": "compare", "film": "film"},
     **{"report": "page", "serve": "live", "export": "export", "simplify": "simplify"},
@@ -57,10 +57,10 @@ NEEDS = {
 
 
 class GroupedCommands(click.Group):
-    """The commands whose rooms are installed; `--help` lists them under headings, in the order of `GROUPS`."""
+    """The commands whose extensions are installed; `--help` lists them under headings, in the order of `GROUPS`."""
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command, or None where there is none or its room is missing."""
+        """Return the command; None if it or its extension is missing."""
         return super().get_command(context, name) if name not in NEEDS or installed(NEEDS[name]) else None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -74,7 +74,7 @@ class GroupedCommands(click.Group):
 
 
 def main() -> None:
-    """Entry point: mistakes end in one sentence and a non-zero exit."""
+    """Run the command line: errors end in one sentence and a non-zero exit code."""
     warnings.showwarning = _warn
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}", err=True)
     try:
@@ -93,7 +93,7 @@ def main() -> None:
     except OSError as error:
         if error.filename is not None:
             raise
-        # Standard output cannot be written, and what waits in its buffer must not fail once more at exit.
+        # Standard output cannot be written; discard its buffer, which would fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = fail(f"the output cannot be written: {error.strerror}", 1)
     finally:
@@ -112,8 +112,7 @@ def commands() -> None:
     """A language model as the optimiser of small, readable control policies.
 
     Start with `policygen run cartpole`: it needs no key. With a key: `policygen run cartpole --llm openai:gpt-5-mini`.
-    The exit code is 0; 1 where something failed on the way, or no policy was found; 2 where what was asked for cannot
-    be done; 130 where it was interrupted.
+    Exit codes: 0 success; 1 a failure on the way, or no policy found; 2 wrong input; 130 interrupted.
     """
 
 
@@ -132,11 +131,12 @@ for _command in (
 def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
     """Print a policy as text, and a map of it. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
+    from policygen.tasks.task import KIND_WORDS
     from policygen.tasks.trust import trusted
 
     policy = read_policy(source, task_name, trust=trust)
     policy = replace(policy, task=trusted(policy.task)) if trust else policy
-    say(f"# {policy.kind} policy for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
+    say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     if installed("plots"):
         from policygen.extensions.plots.maps import policy_map
 
@@ -155,7 +155,7 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 @click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 @click.option("--task", "task_name", help="Task to play; needed for a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
@@ -171,15 +171,15 @@ def evaluate(
     assignments: tuple[str, ...],
     trust: bool,
 ) -> None:
-    """Score a policy on fresh episodes, or exactly where that is possible; it may be written by hand."""
+    """Score a policy, also one written by hand, on fresh episodes, or exactly if possible."""
     from policygen.api import score as score_of
     from policygen.runs.reading import read_policy
     from policygen.runs.records import score_record
 
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
-        raise UsageError(f"--set {other}: makes no difference here; what does is unseeded=true")
+        raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
     policy = read_policy(source, task_name, trust=trust)
-    # A run that was begun has accepted it for its policy, and a task file may.
+    # A run has accepted it for its policy, and a task file may accept it.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
     if as_json:
@@ -199,11 +199,11 @@ def evaluate(
     "--x",
     type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "wall_seconds"]),
     default="attempt",
-    help="What the horizontal axis counts (default: attempt).",
+    help="Horizontal axis (default: attempt).",
 )
 @click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
 def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
-    """Draw the learning curves of one or many runs, or of a sweep's, grouped, with intervals."""
+    """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals."""
     from policygen.extensions.plots.curves import plot_runs
     from policygen.extensions.plots.groups import repeated_runs
     from policygen.extensions.plots.style import check_suffix
@@ -212,7 +212,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 
     if table_file is not None:
         check_suffix(table_file, FORMATS)
-    # `results/*` also names what is no run; a single path that is none is a mistake.
+    # `results/*` may include other files; a single path must be a run.
     folders = [path for path in runs if (path / "config.toml").is_file() or is_sweep(path)]
     for other in [path for path in runs if path not in folders] if folders else ():
         say(f"Warning: {other} is not a run folder and is left out", err=True)
@@ -230,7 +230,7 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 @budget_options
 @trust_option
 def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
-    """Print the prompt a model would get: the first one of TASK, or the next one of the unfinished or finished RUN."""
+    """Print the prompt that a model would get: the first one of TASK, or the next one of RUN."""
     from policygen.search.preview import preview
 
     shown = preview(task, config_file, assignments, options, trust=trust)
@@ -244,7 +244,7 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], tr
 @click.option("--draft", is_flag=True, help="Print NAME as a task file to edit.")
 @trust_option
 def tasks(name: str | None, draft: bool, trust: bool) -> None:
-    """List the tasks and suites, or say all about one: NAME, a task file, or a Gymnasium id."""
+    """List tasks and suites, or describe one: NAME, a task file, or a Gymnasium id."""
     from policygen.cli.describe import describe_task, draft_task, list_tasks
 
     if draft and not name:
@@ -259,7 +259,7 @@ def tasks(name: str | None, draft: bool, trust: bool) -> None:
 @click.option("--llm", help="Provider and model to try; without it, all providers are listed.")
 @BASE_URL
 def doctor(llm: str | None, base_url: str | None) -> None:
-    """Say whether a model can be used: is the key there, does the server answer, what does it take."""
+    """Check whether a model can be used: the key, the server, and the model's limits."""
     from policygen.llm import PROVIDERS, LLMOptions, connect
     from policygen.llm.base import Keyed
 

@@ -1,4 +1,4 @@
-"""Commands around what models are asked and answer: `cache`."""
+"""The command `cache`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from policygen.cli.options import PATH, say
 
 @click.command("cache")
 @click.argument("folder", metavar="DIR", type=PATH)
-@click.option("--clear", "wanted", is_flag=True, help="Remove all answers, and the cache even if it is damaged.")
+@click.option("--clear", "wanted", is_flag=True, help="Remove the cache, even if it is damaged.")
 def cache_command(folder: Path, wanted: bool) -> None:
-    """Say what the cache of answers in DIR holds (see `run --cache`), or clear it."""
+    """Describe the cache of replies in DIR (see `run --cache`), or clear it."""
     from policygen.llm.cache import clear, content
 
     if wanted:
@@ -22,7 +22,7 @@ def cache_command(folder: Path, wanted: bool) -> None:
         return
     held = content(folder)
     number = sum(count for _, count, _ in held.answers)
-    say(f"{number} answer{'s' * (number != 1)} in {held.path}, {_size(held.size)}")
+    say(f"{number} repl{'ies' if number != 1 else 'y'} in {held.path}, {_size(held.size)}")
     for spec, count, usd in held.answers:
         say(f"  {spec}: {count}, {'cost unknown' if usd is None else f'${usd:.4f} when asked'}")
 

@@ -1,4 +1,4 @@
-"""The command for an environment of your own: `new`."""
+"""The command `new`, for an environment of your own."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from policygen.errors import UsageError
     "arguments",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What the environment is made with; may be repeated.",
+    help="Argument of the environment; may be repeated.",
 )
 @assignment("A setting of every run, written to the file's [run]; may be repeated.")
 def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignments: tuple[str, ...]) -> None:
-    """Write a task file for an environment of your own, to be edited: what was found, and what is assumed.
+    """Write a task file for an environment of your own, ready to edit, with findings and assumptions.
 
-    ENV is an id that MODULE registers, or a class or function in it that makes the environment, wrapped as you like;
-    MODULE is a file in the working directory (`room.py` is `room`) or an installed package:
+    ENV is an id that MODULE registers, or a class or function in it that makes the environment. MODULE is a file in the
+    working directory (`room` for `room.py`) or an installed package:
 
     \b
       policygen new room:RoomEnv --kwarg outside=5.0
       policygen run envs/room.toml --trust
 
-    Without a file `policygen run room:RoomEnv` does as well. The file may be edited anywhere: names, units and prose of
-    observations and actions, bins, features, hints. --trust says that the file may name a module to import.
+    `policygen run room:RoomEnv` works without a file. In the file you may edit names, units and prose of observations
+    and actions, bins, features, hints. With --trust, the file may name a module to import.
     """
     from policygen.files import check_name, write_atomically
     from policygen.runs.config import effective_config, step_timeout_of

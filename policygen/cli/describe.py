@@ -1,4 +1,4 @@
-"""Tasks and suites in words: the list of all, and all about one."""
+"""Lists and descriptions of tasks and suites."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from policygen.runs.config import effective_config
 from policygen.search.optimum import with_optimum
 from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
-from policygen.tasks.task import environment_words, output_names
+from policygen.tasks.task import KIND_WORDS, environment_words, output_names
 
 
 def list_tasks() -> str:
-    """One line per task file that is found, how to use others, and one line per suite."""
+    """Return one line per task file and per suite."""
     rows = [("task", "environment", "policy", "cells", "solved")]
     for name in sorted(list_resources("envs", ".toml")):
         try:
@@ -23,7 +23,7 @@ def list_tasks() -> str:
             continue
         cells = str(task.grid.size) if task.grid is not None else "-"
         solved = f"{task.solved:g}" if task.solved is not None else "-"
-        rows.append((name, task.gym_id, task.default_policy, cells, solved))
+        rows.append((name, task.gym_id, KIND_WORDS[task.default_policy], cells, solved))
     full = [row for row in rows if row[2]]
     widths = [max(len(row[i]) for row in full) for i in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -36,19 +36,19 @@ def list_tasks() -> str:
 
 
 def draft_task(name: str, *, trust: bool = False) -> str:
-    """The task as a task file to edit."""
+    """Return the task as a task file to edit."""
     return draft_of(load_task(name, trust=trust))
 
 
 def describe_task(name: str, *, trust: bool = False) -> str:
-    """All that a task or suite says, in plain text."""
+    """Describe a task or a suite in plain text."""
     if installed("sweeps") and find_resource("envs", name, ".toml") is None:
         from policygen.extensions.sweeps.suites import describe_suite, find_suite
 
         if find_suite(name) is not None:
             return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
-    effective_config(task, name, options={"unseeded": True})  # settings in its [run] that no run would take
+    effective_config(task, name, options={"unseeded": True})  # raises for invalid settings in its [run]
     lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""
@@ -61,7 +61,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     if task.grid is not None:
         for d in task.grid.dimensions:
             lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")
-    lines.append(f"linear outputs: {', '.join(output_names(task))}")
+    lines.append(f"outputs of equations: {', '.join(output_names(task))}")
     lines.append(f"at most {task.max_steps} steps, discount {task.discount:g} (used by builtin only)")
     if task.solved is not None:
         lines.append(f"counts as solved from {task.solved:g}")

@@ -1,4 +1,4 @@
-"""The command `drive`: a model at the wheel."""
+"""The command `drive`: a model decides every step."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     "--memory",
     type=click.IntRange(0, 100),
     default=0,
-    help="Steps before that are shown: what came of what (default 0).",
+    help="Number of previous steps shown (default 0).",
 )
 @seat_options(
-    "What is asked at a step: a name in templates/ or a path (default: drive).", "Chooses the episodes (default 0)."
+    "Template of the question: a name in templates/ or a path (default: drive).",
+    "Determines the episodes (default 0).",
 )
 @trust_option
 def drive(
@@ -45,13 +46,12 @@ def drive(
     memory: int,
     **options: Any,
 ) -> None:
-    """Let a model decide every step of some episodes of TASK, and make its decisions a table.
+    """Let a model decide every step of some episodes of TASK, and turn its decisions into a table.
 
-    It is shown bins where the task has a grid. A situation seen before is not asked about again; with --memory the
-    steps before belong to the situation. An answer without an action gets one repair, then the action chosen most often
-    so far is taken, and counted. The folder holds best.json, a table of what was chosen most often in each cell, which
-    `eval`, `show` and `film` read. The same command with the same --out goes on from the answers kept there; budgets
-    are those of one command.
+    The model sees bins if the task has a grid. A situation seen before is not asked again; with --memory, a situation
+    includes the previous steps. An answer without an action gets one repair; then the action chosen most often so far
+    is taken, and counted. The folder holds best.json, a table of the most frequent choice per cell, for `eval`, `show`
+    and `film`. The same command with the same --out continues from the answers stored there; budgets apply per command.
     """
     from policygen.extensions.seats.drive import Drive, DriveSettings
     from policygen.extensions.seats.session import default_folder
@@ -79,17 +79,17 @@ def drive(
 
 def _introduce(drive: Drive) -> None:
     task, plan, provider = drive.task, drive.plan, drive.provider
-    who = provider.spec if provider.is_language_model else f"{provider.spec}, which is no language model"
+    who = provider.spec if provider.is_language_model else f"{provider.spec}, which is not a language model"
     side = drive.asker.concurrency
-    say(f"{task.name} ({task.gym_id}), {plan.episodes} episodes, at the wheel: {who}")
+    say(f"{task.name} ({task.gym_id}), {plan.episodes} episodes, decided by: {who}")
     if task.texts:
         beside = ", numbers in bins" if task.observations and task.grid is not None else ""
         seen = f"{', '.join(task.text_names)} as read{beside}"
     elif task.grid is not None:
         seen = f"bins of {', '.join(task.grid.names)} ({task.grid.size:,} cells)"
     else:
-        seen = "numbers of three digits; without bins hardly a situation repeats"
-    steps = f", and the {'step' if plan.memory == 1 else f'{plan.memory} steps'} before" if plan.memory else ""
+        seen = "numbers of three digits (without bins, situations rarely repeat)"
+    steps = f", and the previous {'step' if plan.memory == 1 else f'{plan.memory} steps'}" if plan.memory else ""
     say(f"  shown: {seen}{steps}; {'one question' if side == 1 else f'up to {side} questions'} at a time")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
@@ -97,7 +97,7 @@ def _introduce(drive: Drive) -> None:
 
 
 def _episode(drive: Drive) -> str:
-    """A line about the episode that ended last."""
+    """Describe the last episode in one line."""
     ended, counts, ledger = drive.driver.ended, drive.driver.counts, drive.asker.ledger
     last = ended[-1]
     cost = "" if ledger.usd is None or not drive.provider.is_language_model else f", ${ledger.usd:.4f}"
@@ -108,7 +108,7 @@ def _episode(drive: Drive) -> str:
 
 
 def _report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
-    """What came of it, as lines."""
+    """Yield the lines of the final report."""
     from policygen.episodes.score import engine_words, sampled_score
 
     yield ""
@@ -118,7 +118,7 @@ def _report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     if drive.driver.ended:
         yield f"driven: {sampled_score(drive.driver.ended, engine_words('copies', drive.task))}"
     if drive.score is not None:
-        yield f"table of what was chosen: {drive.score}{'' if drive.score.exact else ' that were not driven'}"
+        yield f"score of the table of choices: {drive.score}{'' if drive.score.exact else ' the model did not play'}"
         unseen = outcome.cells - outcome.cells_seen
         rest = f"; the other {unseen:,} take {outcome.most_chosen}, the action chosen most often" if unseen else ""
         yield f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}"
@@ -126,11 +126,11 @@ def _report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
         name = shlex.quote(drive.config.task)
         yield f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)"
     else:
-        yield "no table: no answer stated an action"
+        yield "no table: no answer held an action"
     counts = outcome.counts
     share = counts.hits / counts.steps if counts.steps else 0.0
     yield (
-        f"{counts.steps:,} decisions, {counts.hits:,} of them ({share:.0%}) in situations known by then; "
+        f"{counts.steps:,} decisions, {counts.hits:,} of them ({share:.0%}) in situations seen before; "
         f"{counts.asked:,} situations, {requests_in_words(outcome)}"
     )
     yield (

@@ -1,4 +1,4 @@
-"""Commands for many runs: `sweep`, `resume` of one, and `compare`."""
+"""Commands for many runs: `sweep`, its `resume`, and `compare`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the runs of a sweep share: a cache of answers, and trackers."""
+    """The shared resources of a sweep's runs: a cache of replies, and trackers."""
 
     cache: Path | None
     track: tuple[str, ...]
@@ -50,13 +50,13 @@ class Shared:
     "llms",
     multiple=True,
     metavar="SPEC",
-    help="Provider and model, with @URL at that address; repeated, each has runs of its own (for turns: 'A + B').",
+    help="Provider and model, with @URL at that address; repeated: separate runs ('A + B': turns within a run).",
 )
 @click.option("--template", "templates", multiple=True, metavar="T", help="Improve template; may be repeated.")
-@click.option("--seeds", default="5", help="How many, from 0 on (default 5), a range 100..109, or a list 1,5,7.")
+@click.option("--seeds", default="5", help="Number of seeds from 0 (default 5), a range 100..109, or a list 1,5,7.")
 @assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
 @BASE_URL
-@click.option("--iterations", type=int, help="Rounds of asking, of each run (default 20, or what the suite says).")
+@click.option("--iterations", type=int, help="Rounds of each run (default 20, or the suite's).")
 @click.option("--max-episodes", type=int, help="Most episodes of each run while searching, warm-up included.")
 @click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
 @click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
@@ -69,9 +69,9 @@ class Shared:
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Carry out a run for every task, model, template and seed; SUITE:TASK is one task under a suite's protocol.
 
-    Runs that are finished are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds
-    what is missing. Each run is an ordinary folder in the sweep's; `policygen plot` draws its picture, and
-    `policygen tasks` lists the suites and what was published for them.
+    Finished runs are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds the
+    missing ones. Each run is an ordinary folder in the sweep's; `policygen plot` draws them, and `policygen tasks`
+    lists the suites and published results.
     """
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import SweepPlan, product_of, protocols, read_seeds
@@ -80,12 +80,14 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
     for text in assignments:
         if (name := text.partition("=")[0].strip()) in fixed:
-            raise UsageError(f"--set {name}: in a sweep that is said by {fixed[name]}")
+            raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
     product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]))
     limits = _limits(options)
     each = {name: options[name] for name in ("iterations", "max_episodes") if options[name] is not None}
     if twice := [name for name in each if any(text.partition("=")[0].strip() == name for text in assignments)]:
-        raise UsageError(f"--set {twice[0]} and --{twice[0].replace('_', '-')} say the same: leave one of them out")
+        raise UsageError(
+            f"--set {twice[0]} and --{twice[0].replace('_', '-')} set the same value: leave one of them out"
+        )
     assignments += tuple(f"{name}={value}" for name, value in each.items())
     plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
     again = (f"base_url={options['base_url']}",) if options["base_url"] else ()
@@ -112,21 +114,23 @@ def resume_sweep(
     shared: Shared,
     llms: tuple[str, ...] = (),
 ) -> None:
-    """Go on with a sweep, perhaps with more for each of its runs, or larger limits of what all may spend.
+    """Resume a sweep, possibly with larger budgets of its runs or of all together.
 
     Raises:
-        UsageError: something that would change its runs.
+        UsageError: a setting would change its runs.
     """
     from policygen.extensions.sweeps.conduct import open_sweep
     from policygen.extensions.sweeps.plan import Limits
     from policygen.runs.config import BUDGETS, CHANGEABLE
 
-    each = [name for name in BUDGETS if name not in Limits.model_fields]  # of each run; the others are for all together
+    each = [
+        name for name in BUDGETS if name not in Limits.model_fields
+    ]  # per run; the others are for all runs together
     fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
     if fixed:
         raise UsageError(
-            f"{fixed[0]}: a sweep that goes on can change --set {', '.join(CHANGEABLE)}, have more {', '.join(each)} "
-            "for each run, and more --max-calls, --max-tokens and --max-usd for all together"
+            f"{fixed[0]}: a resumed sweep can only change --set {', '.join(CHANGEABLE)}, increase {', '.join(each)} "
+            "of each run, and --max-calls, --max-tokens and --max-usd of all together"
         )
     assignments += tuple(f"{name}={budgets[name]}" for name in each if budgets[name] is not None)
     limits = _limits(budgets)
@@ -149,8 +153,8 @@ def _limits(options: Mapping[str, Any]) -> Limits:
         raise UsageError(f"the options: {explain(error)}") from None
 
 
-def _crew(begun: Sweep, place: Place) -> Executor | None:
-    """Who carries a sweep out; None for processes of this machine."""
+def _executor(begun: Sweep, place: Place) -> Executor | None:
+    """Return the executor of a sweep; None for processes of this machine."""
     if place.on == "local":
         return None
     if place.on == "slurm":
@@ -171,12 +175,12 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
     begun.track, begun.place = shared.track, place.words
     terminal = SweepTerminal(begun)
     if shared.cache is not None and not any(reads_prompts(cell.llm) for cell in begun.cells):
-        say("warning: --cache makes no difference: these runs ask nobody", err=True)
+        say("warning: --cache has no effect: these runs ask no model", err=True)
     if idle_templates(begun.plan):
-        say("warning: builtin reads no prompt, so that its runs with other templates are the same", err=True)
+        say("warning: builtin reads no prompt: its runs with different templates are equal", err=True)
     say(f"{len(begun.cells)} runs in {begun.folder}")
     try:
-        crew = _crew(begun, place)
+        crew = _executor(begun, place)
         with terminal.watching():
             conduct(begun, terminal, crew)
     except KeyboardInterrupt:
@@ -193,16 +197,18 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
 @click.command()
 @click.argument("sources", metavar="RUN|SWEEP|LABEL:TASK=FILE...", nargs=-1, required=True)
 @click.option(
-    "--by", help="What tells contenders apart: llm, template, task, policy, refine, ... (default: whatever does)."
+    "--by", help="Setting that distinguishes contenders: llm, template, policy, ... (default: those that differ)."
 )
 @click.option(
     "-o", "--output", "outputs", type=PATH, multiple=True, help="A .md, .csv, .tex, .html, .png, .pdf or .svg."
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
 @click.option("--columns", type=click.Choice(["1", "2"]), default="2", help="Width of the figure, as in a paper.")
-@click.option("--x", type=click.Choice(["episodes", "calls"]), default="episodes", help="What curves are drawn over.")
+@click.option(
+    "--x", type=click.Choice(["episodes", "calls"]), default="episodes", help="Horizontal axis of the curves."
+)
 def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
-    """Compare runs, sweeps and other programs' runs: how much better, how surely, and at what cost.
+    """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
     ProPS's overall_log, or a CSV with a column `return` and one called `episodes` or `calls`.

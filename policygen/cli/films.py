@@ -16,18 +16,20 @@ from policygen.errors import UsageError
 @click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 @click.option("-o", "--output", type=PATH, help="A .gif or .mp4 (default: film.gif).")
 @click.option("--window", is_flag=True, help="Show it in a window instead; keys pause it and go step by step.")
-@click.option("--episodes", type=click.IntRange(1), help="Episodes to play (default 1; 20 to choose from).")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes, as for `eval` (default 0).")
+@click.option(
+    "--episodes", type=click.IntRange(1), help="Episodes to play (default 1; with --best, --worst or --median 20)."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
 @click.option("--best", "which", flag_value="best", help="Film only the episode with the highest return.")
 @click.option("--worst", "which", flag_value="worst", help="Film only the one with the lowest.")
 @click.option("--median", "which", flag_value="median", help="Film only the one in the middle.")
 @click.option("--task", "task_name", help="Task of a text file.")
 @trust_option
 def film(source: Path, output: Path | None, *, window: bool, task_name: str | None, trust: bool, **choice: Any) -> None:
-    """Film a policy at work: every step with its return, its action, and the row or the terms that decided it.
+    """Film a policy: every step with its return, its action, and the row or terms that decided it.
 
-    The episodes are those that `policygen eval` plays for the same seed. What most environments need to draw, and what
-    MP4 and windows need, brings `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL or OSMesa.
+    The episodes are those of `policygen eval` with the same seed. Most environments, MP4 and windows need
+    `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL or OSMesa.
     """
     from policygen.extensions.film import film as films
     from policygen.extensions.film.frames import Look, ending_of, frames

@@ -1,4 +1,4 @@
-"""Commands that hand a policy over, or the episodes of its run: `export` and `simplify`."""
+"""The commands `export` and `simplify`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from policygen.cli.options import PATH, RunPath, say, trust_option
 @click.option("--task", "task_name", help="Task of a text file.")
 @trust_option
 def export(source: Path, to: str, output: Path | None, task_name: str | None, trust: bool) -> None:
-    """Write a policy in another language, definitions and all. RUN may be `latest`.
+    """Write a policy in another language, with its definitions. RUN may be `latest`.
 
-    C is one file of C99 without allocation, for a microcontroller for one; it decides as numpy does, at edges and for
-    values that are no numbers, too. With --to minari the run's replay buffer becomes a Minari dataset.
+    C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
+    and for NaN. With --to minari the run's replay buffer becomes a Minari dataset.
     """
     if to == "minari":
         _export_episodes(source, output, trust)
@@ -62,23 +62,23 @@ def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
 @click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 @click.option("-o", "--output", type=PATH, default=Path("simple.json"), help="File (default: simple.json).")
 @click.option("--task", "task_name", help="Task of a text file.")
-@click.option("--episodes", type=click.IntRange(2), default=100, help="For each candidate (default 100).")
+@click.option("--episodes", type=click.IntRange(2), default=100, help="Episodes per candidate (default 100).")
 @click.option(
     "--max-episodes",
     type=click.IntRange(1),
     default=20_000,
-    help="Of all candidates (default 20000); checks come on top.",
+    help="Episodes of all candidates together, without checks (default 20000).",
 )
 @click.option("--margin", type=click.FloatRange(0, 1), default=0.01, help="Share of the score that may be lost (0.01).")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Chooses the episodes (default 0).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
 @trust_option
 def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **options: Any) -> None:
     """Find the smallest policy that is not worse: fewer rows, terms and digits. RUN may be `latest`.
 
-    Cells that are never visited are free. Not worse means: on the same episodes it loses on average at most 1% of the
-    score (or of its standard deviation, where that is larger), and a one-sided paired t-test does not find the loss
-    significant (p > 0.05); nothing of an exact score is lost. What is left is checked on twice as many episodes that
-    simplifying never used; if it fails, up to three larger ones are, each on others.
+    Cells that are never visited may change. Not worse means: on the same episodes the mean loss is at most 1% of the
+    score (or of its standard deviation, if larger), and not significant in a one-sided paired t-test (p > 0.05). An
+    exact score must not fall. The result is checked on twice as many new episodes; if it fails, up to three larger
+    policies are checked, each on new episodes.
     """
     from policygen.extensions.simplify.simplify import simplify as simplified
     from policygen.extensions.simplify.simplify import size_of, words_of

@@ -1,4 +1,4 @@
-"""The command `mediate`: a model on call, and mediators that say when to ask it."""
+"""The command `mediate`: mediators that decide when to ask a model for a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT = ("always", "never", "random", "hard-coded", "learned")
     "--llm",
     required=True,
     metavar="SPEC",
-    help="Who plans: provider and model, planner (rules, no key), or replay:DIR.",
+    help="Planner: provider and model, planner (rules, no key), or replay:DIR.",
 )
 @click.option(
     "--mediator",
@@ -38,10 +38,10 @@ DEFAULT = ("always", "never", "random", "hard-coded", "learned")
     "--episodes", type=click.IntRange(1, 10_000), default=100, help="Episodes for each mediator (default 100)."
 )
 @click.option("--train", type=click.IntRange(100), help="Episodes to learn a mediator from (default 3000).")
-@click.option("--cost", type=click.FloatRange(0, 1), help="Of a question, while learning (default 0.01).")
+@click.option("--cost", type=click.FloatRange(0, 1), help="Cost of a question while learning (default 0.01).")
 @seat_options(
-    "What is asked: a name in templates/ or a path (default: mediate).",
-    "Chooses the episodes, and those to learn from (default 0).",
+    "Template of the question: a name in templates/ or a path (default: mediate).",
+    "Determines the episodes, and those to learn from (default 0).",
 )
 @click.option("-o", "--output", type=PATH, help="Also write the table to this file, as Markdown.")
 def mediate(
@@ -56,11 +56,11 @@ def mediate(
     """Let a robot in a room with a locked door ask a model for plans, and compare when to ask it.
 
     TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
-    pip install "policygen[minigrid]". The model is told what was seen, and answers with options such as `go to key,
-    pick up key`, which code carries out. The same report is asked about once, whoever asks again. An answer without a
-    plan gets one repair, then the robot explores, and that is counted. A learned mediator is a table, tuned with the
-    planner of rules; TASK.json in the folder is its file, which `show` prints. The same command with the same --out
-    goes on from the answers kept there; budgets are those of one command.
+    pip install "policygen[minigrid]". The model reads a report of what the robot saw, and answers with options such as
+    `go to key, pick up key`, which code carries out. The same report is asked only once. An answer without a plan gets
+    one repair; then the robot explores, and that is counted. A learned mediator is a table, tuned with the rule-based
+    planner; `show` prints its file, TASK.json in the folder. The same command with the same --out continues from the
+    answers stored there; budgets apply per command.
     """
     from policygen.extensions.seats.mediate import Mediation, MediationSettings
     from policygen.extensions.seats.mediating_table import page
@@ -84,7 +84,7 @@ def mediate(
     def mediators(room: str) -> Iterator[Mediator]:
         for mediator in named.values():
             if mediator is None:
-                say(f"{room}: learning when to ask from {train:,} episodes with the planner of rules", err=True)
+                say(f"{room}: learning when to ask from {train:,} episodes with the rule-based planner", err=True)
                 learned = learned_mediator(room, seed=config.seed, episodes=train, cost=cost)
                 mediator = mediator_of(learned, task, LEARNED)
             yield mediator
@@ -112,14 +112,14 @@ def mediate(
 
 def _introduce(begun: Mediation) -> None:
     provider, plan = begun.provider, begun.plan
-    who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, no language model"
-    say(f"on call: {who}; {plan.episodes} episodes for each mediator, the same for all")
+    who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, not a language model"
+    say(f"planner: {who}; {plan.episodes} episodes for each mediator, the same for all")
     tell_key(provider)
     say(f"{'room':16}{'mediator':12}{'doors opened':20}{'return':17}{'steps':14}questions")
 
 
 def _line(row: MediatorRow) -> str:
-    """A line about a mediator whose episodes were played."""
+    """Describe a mediator's result in one line."""
     from policygen.extensions.seats.mediating_table import row_in_words
 
     success, returned, steps, questions = row_in_words(row)
@@ -127,7 +127,7 @@ def _line(row: MediatorRow) -> str:
 
 
 def _report(outcome: MediationResult) -> Iterator[str]:
-    """What came of it, as lines."""
+    """Yield the lines of the final report."""
     from policygen.extensions.seats.mediating_table import aim
 
     for room, text in outcome.tables:

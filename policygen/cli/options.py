@@ -1,4 +1,4 @@
-"""What the commands share: how they speak, the paths they take, and options that several have."""
+"""Shared parts of commands: output, paths, and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def installed(room: str) -> bool:
-    """Whether a room of `policygen.extensions` is there; a kernel by itself has none of them."""
+    """Whether a package of `policygen.extensions` is installed."""
     try:
         return find_spec(f"policygen.extensions.{room}") is not None
     except ModuleNotFoundError:
@@ -34,27 +34,27 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def say_own_templates(*configs: RunConfig) -> None:
-    """Name the templates in force that are not the shipped ones: a folder `templates/` overrides them."""
+    """Print the templates in use that are not the shipped ones."""
     from policygen.llm import reads_prompts
     from policygen.search.origin import own_templates
 
     if own := dict.fromkeys(name for config in configs for name in own_templates(config)):
         deaf = [config.llm for config in configs if not reads_prompts(config.llm)]
         use = f"; {deaf[0].partition(':')[0]} ignores them" if deaf else ""
-        say(f"  templates that are not the shipped ones: {', '.join(own)}{use}")
+        say(f"  templates of your own: {', '.join(own)}{use}")
 
 
 def fail(message: str, code: int) -> int:
-    """Say what went wrong; returns the exit code."""
+    """Print an error and return the exit code."""
     say(f"Error: {message}", err=True)
     return code
 
 
 def code_of(error: PolicygenError) -> int:
-    """The exit code of an error.
+    """Return the exit code of an error.
 
-    2 is a mistake in what was asked for: a wrong option, name, file or folder. 1 is what went wrong on the way: a
-    model, an environment or a disk that failed, a run folder that is damaged or in use.
+    2: wrong input, such as an option, name, file or folder. 1: a failure on the way, such as a model, an environment or
+    a disk, or a run folder that is damaged or in use.
     """
     mistake = isinstance(error, UsageError | PolicyError | ExpressionError | PlaceError)
     return 2 if mistake and not isinstance(error, EnvironmentFault) else 1
@@ -67,15 +67,15 @@ class RunPath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        """The path that is meant."""
+        """Convert to a path."""
         return find_run(str(value))
 
 
 class NamedPath(click.Path):
-    """A path that may be the name of a file."""
+    """A path with a valid file name."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        """The path, once its name is checked."""
+        """Convert to a path and check its name."""
         return Path(check_name(value))
 
 
@@ -89,22 +89,22 @@ AGAIN = click.option(
     "llms",
     multiple=True,
     metavar="SPEC@URL",
-    help="Say the models again, which vouches for their addresses and gives passwords, which are not stored.",
+    help="Name the models again: trusts their addresses, and gives passwords, which are not stored.",
 )
 
 CACHE = click.option(
     "--cache",
     type=PATH,
     metavar="DIR",
-    help="Keep answers in DIR, and ask nobody for one that is there (same model, settings, messages, seed, attempt); "
-    "builtin and replays ask nobody anyway.",
+    help="Store replies in DIR and reuse them (same model, settings, messages, seed, attempt); "
+    "no effect on builtin and replays.",
 )
 
 TRACK = click.option(
     "--track",
     type=click.Choice(["tensorboard", "wandb", "mlflow"]),
     multiple=True,
-    help="Also write every attempt for this tracker (an extra of that name); may be repeated.",
+    help="Also log every attempt to this tracker (an extra of that name); may be repeated.",
 )
 
 
@@ -130,7 +130,7 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             "--normalise",
             is_flag=True,
             default=None,
-            help="Offer observations as n_NAME, minus their running mean and over their spread (linear policies).",
+            help="Offer observations as n_NAME, minus their running mean and divided by their spread (equations).",
         ),
         click.option(
             "--shape",
@@ -142,26 +142,32 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             "--memory",
             is_flag=True,
             default=None,
-            help="Let builtin's linear policies remember: a clock and integrals to weigh.",
+            help="Let builtin's equations use memory: a clock and integrals.",
         ),
         click.option(
             "--example",
             metavar="RUN|best.json",
-            help="Show the model a policy found on another task; RUN may be `latest`. builtin ignores it.",
+            help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",
         ),
         click.option(
             "--demonstrations",
             metavar="DATASET|FILE.npz|ppo:MODEL.zip",
-            help="Show episodes of others among the best: of a Minari dataset, a run, a Stable-Baselines3 model (also "
-            "sac, td3, dqn, a2c, ddpg; its file runs code: needs --trust), or a file of your own by numpy.savez: "
-            "episodes joined to observations (a row more each than steps), actions, rewards; lengths, terminated.",
+            help="Show demonstrations among the best episodes: a Minari dataset, a run, a Stable-Baselines3 model "
+            "(also sac, td3, dqn, a2c, ddpg; its file runs code: needs --trust), or your own numpy.savez file with "
+            "concatenated observations (one row more per episode than steps), actions, rewards; lengths, terminated.",
         ),
-        click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="What the model is not told."),
+        click.option(
+            "--ablate", type=click.Choice(["nothing", "knowledge"]), help="Knowledge withheld from the model."
+        ),
         click.option(
             "--episodes", type=int, help="Episodes per score while searching (default 20, up to 400 short ones)."
         ),
         click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
-        click.option("--policy", type=click.Choice(["table", "linear"]), help="Kind of policy (default: the task's)."),
+        click.option(
+            "--policy",
+            type=click.Choice(["table", "equations", "linear"]),
+            help="Kind of policy (default: the task's); linear means equations, too.",
+        ),
         BASE_URL,
         click.option(
             "--llm",
@@ -169,10 +175,9 @@ def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="SPEC",
             callback=_joined,
             help="Provider and model, with @URL at that address (default: builtin, which is not a language model); "
-            "`doctor` lists them. manual: you paste replies of a chat window; manual:DIR: you save them there, "
+            "`doctor` lists them. manual: paste replies of a chat window; manual:DIR: save them there "
             "as reply-001.md for prompt-001.md. "
-            "Repeated, the models take turns, by what their proposals gained for their cost (--set choose=round: one "
-            "after the other).",
+            "Repeated, the models take turns, by the gain of their proposals per cost (--set choose=round: in order).",
         ),
     ):
         command = option(command)
@@ -186,7 +191,7 @@ def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
         click.option("--max-tokens", type=int, help="Most tokens, in and out."),
         click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
-        click.option("--patience", type=int, help="Stop after so many attempts without a new best."),
+        click.option("--patience", type=int, help="Stop after this many attempts without a new best."),
         click.option("--iterations", type=int, help="Rounds of asking (default 20)."),
     ):
         command = option(command)
@@ -194,17 +199,17 @@ def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option by which a user vouches for a file that came from elsewhere."""
+    """Add the option by which a user trusts files."""
     return click.option(
         "--trust",
         is_flag=True,
-        help="The files are yours, or you know them: they may name a module to import, and a server that gets the key.",
+        help="Trust the files: they may name a module to import, and a server that gets the key.",
     )(command)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Who carries out the runs of a sweep: processes here or a cluster, and how many at a time."""
+    """The executor of a sweep's runs: processes here or a cluster, and how many at a time."""
 
     on: str
     address: str | None
@@ -213,7 +218,7 @@ class Place:
 
     @property
     def words(self) -> str:
-        """The same as it is typed."""
+        """The options as typed."""
         words = ["--on", self.on] if self.on != "local" else []
         words += ["--address", self.address] if self.address is not None else []
         words += [word for text in self.slurm for word in ("--slurm", text)]
@@ -221,7 +226,7 @@ class Place:
         return shlex.join(words)
 
     def check_unused(self) -> None:
-        """Refuse what a single run does not know."""
+        """Refuse options that only a sweep has."""
         if self.on != "local" or self.address is not None or self.slurm:
             raise UsageError("--on, --address and --slurm are for sweeps; a single run is carried out here")
         if self.workers is not None:
@@ -255,7 +260,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--on",
             type=click.Choice(["local", "ray", "slurm"]),
             default="local",
-            help="What carries out a sweep's runs: processes here (default), a Ray cluster, or job arrays of Slurm "
+            help="Executor of a sweep's runs: processes here (default), a Ray cluster, or job arrays of Slurm "
             "(extras of these names); machines share the working directory and the sweep's folder.",
         ),
         click.option(

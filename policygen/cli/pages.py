@@ -1,4 +1,4 @@
-"""Commands for pages: `report` and `serve`."""
+"""The commands `report` and `serve`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from policygen.cli.options import PATH, RunPath, say, trust_option
 @click.command()
 @click.argument("source", metavar="RUN|SWEEP", type=RunPath())
 @click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")
-@click.option("--film/--no-film", default=True, help="Whether an episode is played for it (default: yes).")
+@click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
 @trust_option
 def report(source: Path, output: Path, film: bool, trust: bool) -> None:
     """Write a page about a run or a sweep: one HTML file that needs no network. RUN may be `latest`.
 
-    It has the final score, the learning curve, the policy as text and picture, an episode that plays, what every
-    attempt changed, every prompt and reply, cost, settings, and the command that repeats the run. A browser prints it
+    It shows the final score, the learning curve, the policy as text and picture, an animated episode, the changes of
+    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. A browser can print it
     as a PDF.
     """
     from policygen.extensions.page.render import write_page
@@ -31,9 +31,9 @@ def report(source: Path, output: Path, film: bool, trust: bool) -> None:
 @click.argument("folder", metavar="RUN|DIR", type=RunPath())
 @click.option("--port", type=click.IntRange(0, 65535), default=8421, help="Port (default: 8421; 0 takes a free one).")
 def serve(folder: Path, port: int) -> None:
-    """Show runs while they go on: their list, growing curves, the conversation, and a box to comment and to pause.
+    """Show running and finished runs in a browser: curves, the conversation, and a form to comment and pause.
 
-    The pages are for browsers on this machine alone, and there is no login. It needs `pip install "policygen[serve]"`.
+    Only browsers on this machine can connect; there is no login. It needs `pip install "policygen[serve]"`.
     """
     from policygen.extensions.live.serving import serve as serve_pages
 

@@ -1,4 +1,4 @@
-"""Commands for whoever edits prompts: `templates`."""
+"""The command `templates`, for editing prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from policygen.errors import UsageError
 def templates(context: click.Context) -> None:
     """List, show, copy and compare the templates that prompts are rendered from.
 
-    A copy in ./templates comes before the shipped one of its name; `policygen prompt TASK` shows what becomes of it.
+    A copy in ./templates replaces the shipped template of its name; `policygen prompt TASK` shows the result.
     """
     if context.invoked_subcommand is None:
         context.invoke(list_templates)
@@ -23,7 +23,7 @@ def templates(context: click.Context) -> None:
 
 @templates.command("list")
 def list_templates() -> None:
-    """List the templates, where each comes from, and what it tells."""
+    """List the templates with their origin and content."""
     from policygen.prompts.catalogue import IN_CHECKOUT, TemplateEntry, catalogue, in_checkout
 
     one_folder = in_checkout()
@@ -51,9 +51,9 @@ def list_templates() -> None:
 
 @templates.command("show")
 @click.argument("name")
-@click.option("--shipped", is_flag=True, help="The shipped one, where a copy of yours comes before it.")
+@click.option("--shipped", is_flag=True, help="Print the shipped one, even if a copy of yours replaces it.")
 def show_template(name: str, shipped: bool) -> None:
-    """Print template NAME as it is in force here."""
+    """Print template NAME as used here."""
     from policygen.prompts.catalogue import parts_of, text_of
 
     say(text_of(name, as_shipped=shipped).rstrip("\n"))
@@ -78,7 +78,7 @@ def copy(name: str, other: str) -> None:
 def diff(names: tuple[str, ...]) -> None:
     """Show how your templates differ from the shipped ones, or NAME from OTHER; NAME's lines are those with a plus.
 
-    A template whose name is not shipped is compared with the shipped one that it is most like.
+    A template without a shipped namesake is compared with the most similar shipped one.
     """
     from policygen.prompts.catalogue import IN_CHECKOUT, difference, in_checkout
 

@@ -1,4 +1,4 @@
-"""Commands for one run: `run`, `resume`, and how it is carried out and goes on."""
+"""The commands `run` and `resume`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RunCommand(click.Command):
-    """`policygen run --help` ends with every setting that `--set` and config files know."""
+    """A command whose `--help` ends with every setting for `--set` and config files."""
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the settings."""
@@ -57,9 +57,9 @@ class RunCommand(click.Command):
     "--refine",
     help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, ars; tables: coordinate, q, sarsa, policy-iteration.",
 )
-@click.option("--jobs", type=int, help="Processes that play episodes (default: all cores).")
+@click.option("--jobs", type=int, help="Processes for episodes (default: all cores).")
 @click.option("--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns.")
-@click.option("--out", type=PATH, default=Path("results"), help="Folder for the run's folder.")
+@click.option("--out", type=PATH, default=Path("results"), help="Parent of the run's folder.")
 @CACHE
 @TRACK
 def run(
@@ -79,6 +79,7 @@ def run(
     from policygen.runs.config import effective_config, step_timeout_of
     from policygen.search.run import start
     from policygen.tasks.load import load_task
+    from policygen.tasks.task import KIND_WORDS
 
     limit = step_timeout_of(config_file, assignments, {})
     loaded = load_task(task, trust=trust, step_timeout=limit)
@@ -86,7 +87,7 @@ def run(
     told, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = start(loaded, config.trusted() if trust else config, out, trust=trust)
     begun.cache = answers
-    kind, chosen = f"{config.policy} policy", begun.config
+    kind, chosen = f"policy: {KIND_WORDS[config.policy]}", begun.config
     many = f"{chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one"
     short = (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes)
     more = f"; {many}: they are short and vary" if short else ""
@@ -96,7 +97,7 @@ def run(
     say_own_templates(begun.config)
     if (example := begun.search.example) is not None:
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores it"
-        say(f"  example: a {example.kind} policy for {example.task}{use}")
+        say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{use}")
     if shown := begun.search.demonstrations:
         use = "" if reads_prompts(config.llm) else f"; {config.llm} ignores them"
         best = max(episode.trajectory.episode_return for episode in shown)
@@ -106,7 +107,7 @@ def run(
 
 @click.command()
 @click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
-@assignment("Go on with another prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
+@assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
 @AGAIN
 @BASE_URL
 @budget_options
@@ -125,10 +126,10 @@ def resume(
     track: tuple[str, ...],
     **budgets: Any,
 ) -> None:
-    """Go on with the interrupted run in folder RUN, as if it had not been interrupted, or with a sweep.
+    """Resume the interrupted run in folder RUN, as if it had not been interrupted, or a sweep.
 
-    With a larger budget a finished run goes on, too, as if it had been asked for at first. Of a sweep --max-calls,
-    --max-tokens and --max-usd are what all its runs may spend together, the others what each run may.
+    A larger budget extends a finished run, as if it had had that budget from the start. For a sweep, --max-calls,
+    --max-tokens and --max-usd limit all its runs together, the other budgets each run.
     """
     from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
@@ -144,7 +145,7 @@ def resume(
     assignments += (f"llm={joined_specs(llms)}",) if llms else ()
     assignments += tuple(f"{name}={value}" for name, value in budgets.items() if value is not None)
     if not assignments and (made := _made_whole(run_folder)):
-        say(f"the run was finished but for {', '.join(made)}; now it is whole")
+        say(f"the run was finished except for {', '.join(made)}, which now exist")
         return
     told, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
@@ -188,7 +189,7 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
         say(f"  {begun.provider.key_goes_to}")
     if begun.cache is not None and not reads_prompts(begun.config.llm):
-        say(f"  --cache makes no difference: {begun.config.llm.partition(':')[0]} asks nobody")
+        say(f"  --cache has no effect: {begun.config.llm.partition(':')[0]} asks no model")
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun, told)}", err=True)
     try:
         summary = carry_out(begun, (Terminal(begun), *learning_curve(), *told))
@@ -202,14 +203,14 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     for line in share_lines(summary.shares):
         say(line)
     if summary.cached:
-        say(f"{summary.cached} answers came from the cache and cost nothing; {summary.llm_calls} requests were sent")
+        say(f"{summary.cached} replies came from the cache and cost nothing; {summary.llm_calls} requests were sent")
     best = begun.search.best
     if best is None or best.policy is None:
-        say(f"no policy was found; what was asked and answered is in {begun.folder}")
+        say(f"no policy was found; all requests and replies are in {begun.folder}")
         raise SystemExit(1)
     seeds = "" if begun.final.exact else " that the search never saw"
     remarks = [{True: "solved", False: "not solved"}[summary.solved]] if summary.solved is not None else []
-    remarks += ["the best known score"] if summary.optimum_reached else []
+    remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
     say(f"final score: {begun.final}{seeds}{remark}")
     say(f"best policy: attempt {best.number}, {begun.folder / 'best.json'}")
@@ -217,7 +218,7 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
 
 
 def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
-    """How an interrupted run goes on."""
+    """Return the hint how to resume an interrupted run."""
     from policygen.llm import read_spec, specs_of
     from policygen.llm.base import Keyed
 

@@ -1,4 +1,4 @@
-"""What the commands share that put a model into a seat beside the loop: options, and going on from answers kept."""
+"""Shared parts of `drive` and `mediate`: options, and continuation from stored answers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def seat_options(asked: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of a seat.
+    """Return a decorator that adds the options of `drive` and `mediate`.
 
     Args:
-        asked: the help of `--template`, `seed` that of `--seed`.
+        asked: help of `--template`; `seed`: help of `--seed`.
     """
 
     def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
-            click.option("--out", type=PATH, help="The folder of what comes of it (default: a new one in results/)."),
+            click.option("--out", type=PATH, help="Folder of the results (default: a new one in results/)."),
             assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
             click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
             click.option("--max-tokens", type=int, help="Most tokens, in and out."),
@@ -49,21 +49,21 @@ def seat_options(asked: str, seed: str) -> Callable[[Callable[..., Any]], Callab
 
 
 def check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) -> None:
-    """Refuse settings that make no difference to a seat, or to this one.
+    """Refuse settings without effect on this command.
 
     Raises:
-        UsageError: there is one.
+        UsageError: a setting has no effect.
     """
     from policygen.extensions.seats.session import SETTINGS
 
     known = [name for name in SETTINGS if name not in without]
     for text in assignments:
         if (name := text.partition("=")[0].strip()) not in known:
-            raise UsageError(f"--set {name}: makes no difference here; what does is {', '.join(known)}")
+            raise UsageError(f"--set {name}: has no effect here; these have: {', '.join(known)}")
 
 
 def tell_key(provider: Provider) -> None:
-    """Say which server gets a key, where one does."""
+    """Print which server gets a key, if any."""
     from policygen.llm.base import Keyed
 
     if isinstance(provider, Keyed) and provider.key_goes_to:
@@ -71,19 +71,19 @@ def tell_key(provider: Provider) -> None:
 
 
 def carried_out(seat: ModelSession[Found]) -> Found:
-    """Let it work; where that fails or is interrupted, say how to go on."""
+    """Carry out a session; after a failure or interruption, print how to continue."""
     try:
         return seat.carry_out()
     except (KeyboardInterrupt, PolicygenError):
         say(
-            f"No answer is lost: the same command with --out {shlex.quote(str(seat.folder))} goes on from them",
+            f"No answer is lost: continue with the same command and --out {shlex.quote(str(seat.folder))}",
             err=True,
         )
         raise
 
 
 def requests_in_words(outcome: SessionResult) -> str:
-    """How many requests were sent, whether to a language model, and how many answers were there before."""
+    """Describe the number of requests and of answers stored before."""
     who = "requests" if outcome.is_language_model else "requests, none to a language model"
-    kept = f", {outcome.cached} answers kept from before" if outcome.cached else ""
+    kept = f", {outcome.cached} answers from earlier" if outcome.cached else ""
     return f"{outcome.requests:,} {who}{kept}"

@@ -1,4 +1,4 @@
-"""Commands for a run that goes on meanwhile: `comment`, `pause` and `continue`."""
+"""Commands that steer a running run: `comment`, `pause` and `continue`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from policygen.errors import UsageError
 @click.command()
 @click.argument("run_folder", metavar="RUN", type=RunPath())
 @click.argument("text", required=False)
-@click.option("--until-withdrawn/--once", default=True, help="How long the model is told (default: until withdrawn).")
+@click.option(
+    "--until-withdrawn/--once", default=True, help="Number of prompts with the comment (default: until withdrawn)."
+)
 @click.option(
     "--withdraw", is_flag=False, flag_value="all", metavar="[NUMBER]", help="Withdraw a comment; without NUMBER, all."
 )
 def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw: str | None) -> None:
-    """Tell the model of a run TEXT from the next prompt on; without TEXT, list what was said. RUN may be `latest`.
+    """Add the comment TEXT to a run's prompts from the next one on; without TEXT, list comments. RUN may be `latest`.
 
-    The run may be at work or not. Which prompt carried which comment is written into the run's folder, so that a run
-    that is resumed tells the same.
+    The run need not be active. Its folder records which prompt carried which comment, so a resumed run repeats them.
     """
     from policygen.runs.logbook import Logbook
     from policygen.runs.steering import Steering
@@ -32,7 +33,7 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
     steering = Steering(run_folder)
     if withdraw is not None:
         if text is not None:
-            raise UsageError("say one thing at a time: a comment, or --withdraw")
+            raise UsageError("give either a comment or --withdraw")
         if withdraw != "all" and not withdraw.isdecimal():
             raise UsageError(f"--withdraw {withdraw}: write the comment's number, or nothing for all")
         for gone in steering.withdraw(None if withdraw == "all" else int(withdraw)):
@@ -41,9 +42,11 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
     if text is None:
         comments = steering.read().comments
         for one in comments:
-            told = f"told in attempt {', '.join(map(str, one.carried))}" if one.carried else "not told yet"
+            used = (
+                f"in the prompt of attempt {', '.join(map(str, one.carried))}" if one.carried else "not in a prompt yet"
+            )
             state = "withdrawn, " if one.withdrawn else "once, " if one.once else ""
-            say(f"{one.number}. {one.text}  ({state}{told})")
+            say(f"{one.number}. {one.text}  ({state}{used})")
         if not comments:
             add = f'; add one with: policygen comment {shlex.quote(str(run_folder))} "Brake earlier"'
             say(f"no comments{'' if why_untold(run_folder) else add}")
@@ -57,14 +60,14 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
 @click.command()
 @click.argument("run_folder", metavar="RUN", type=RunPath())
 def pause(run_folder: Path) -> None:
-    """Let a run wait before its next prompt; `continue` lets it go on. RUN may be `latest`."""
+    """Pause a run before its next prompt, until `continue`. RUN may be `latest`."""
     _pause(run_folder, True)
 
 
 @click.command("continue")
 @click.argument("run_folder", metavar="RUN", type=RunPath())
 def continue_run(run_folder: Path) -> None:
-    """Let a paused run go on. One that no process carries out goes on with `resume`."""
+    """Let a paused run continue. If its process has ended, use `resume`."""
     _pause(run_folder, False)
 
 
@@ -72,5 +75,5 @@ def _pause(folder: Path, paused: bool) -> None:
     from policygen.search.steer import pause as pause_run
 
     changed = pause_run(folder, paused)
-    words = "it waits before its next prompt" if paused else "it goes on"
-    say(words if changed else f"it is {'paused already' if paused else 'not paused'}")
+    words = "the run will pause before its next prompt" if paused else "the run continues"
+    say(words if changed else f"the run is {'paused already' if paused else 'not paused'}")

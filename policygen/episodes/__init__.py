@@ -1,4 +1,4 @@
-"""Episodes: played, kept, scored."""
+"""Play, store and score episodes."""
 
 from __future__ import annotations
 

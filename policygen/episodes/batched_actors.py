@@ -1,4 +1,4 @@
-"""Several actors side by side on the same seeds: what a numerical search plays, in one pass instead of many."""
+"""Play several actors on the same seeds in one pass, for numerical search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from policygen.policies.batched_linear import BatchedLinear, Unlike
 def play_together(
     play: Callable[[Actor, Sequence[int]], list[Trajectory]], actors: Sequence[Actor], seeds: Sequence[int], room: int
 ) -> list[list[Trajectory]]:
-    """Each of some actors on the same seeds, as many of them in one call of `play` as `room` episodes allow."""
+    """Play each actor on the same seeds, with at most `room` episodes per call of `play`."""
     if len(seeds) * 2 > room:
         return [play(actor, seeds) for actor in actors]
     played: list[list[Trajectory]] = []
@@ -28,14 +28,14 @@ def play_together(
 
 @dataclass(frozen=True, slots=True)
 class BatchedActors:
-    """Several actors as one: the first decides the first `each` episodes, the next the next."""
+    """Several actors combined: the first decides the first `each` episodes, the second the next `each`, and so on."""
 
     actors: Sequence[Actor]
     each: int
     portable: bool = True
 
     def begin(self, episodes: int, /) -> Decider:
-        """Take up so many new episodes: `each` for every actor."""
+        """Begin new episodes: `each` for every actor."""
         try:
             return BatchedLinear(self.actors, self.each)
         except Unlike:
@@ -49,7 +49,7 @@ class _DecidingTogether:
     each: int
 
     def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
-        """The actions of `rows`, which are in ascending order."""
+        """Return the actions of `rows`, which are in ascending order."""
         ends = np.searchsorted(rows, self.each * np.arange(1, len(self.deciders) + 1)).tolist()
         chosen, start = [], 0
         for i, (decider, end) in enumerate(zip(self.deciders, ends, strict=True)):

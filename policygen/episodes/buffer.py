@@ -1,4 +1,4 @@
-"""The replay buffer: every episode played, its best and worst, and what was visited; bounded in memory."""
+"""A replay buffer of bounded size: episodes, the best and worst of them, and statistics of visited states."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from policygen.files import check_mark, damaged, mark, read_plain, write_atomica
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST = 8 * 2**30  # bytes of a file
 REMEDY = "delete it, and its episodes are played again"
-STEPS_OF_AN_EPISODE = 32  # what an episode takes beside its steps, as steps: some 700 bytes
-KEPT_EXTREMES = 16  # so many best and worst episodes outlive the bound
-_MOST_MADE = 32  # results of `once`
+STEPS_OF_AN_EPISODE = 32  # memory of an episode besides its steps, counted in steps: some 700 bytes
+KEPT_EXTREMES = 16  # this many best and worst episodes are never evicted
+_MOST_MADE = 32  # cached results of `once`
 _T = TypeVar("_T")
 
 
@@ -36,22 +36,22 @@ class Episode:
 
 
 class ReplayBuffer:
-    """Episodes in the order they were played, at most `capacity` transitions of them; each counts 32 beside its own.
+    """Episodes in the order played, at most `capacity` transitions; each episode counts as 32 extra transitions.
 
-    When it is full the oldest episodes go first, except the 16 best and the 16 worst; with them goes a twentieth of the
-    capacity, so that a full buffer is not sorted through, and its tally not counted again, at every attempt.
+    A full buffer evicts its oldest episodes, except the 16 best and the 16 worst. It evicts a twentieth of the capacity
+    at a time, so that sorting and tallies are not repeated at every attempt.
     A CartPole transition takes 22 bytes: four float32 observations, an int16 action, a float32 reward.
     """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         self.capacity = capacity
-        self.cleared = 0  # how often episodes were left out to make room
+        self.cleared = 0  # number of evictions
         self._episodes: list[Episode] = []
         self._returns: list[float] = []
         self._transitions = 0
-        self._size = 0  # what the capacity bounds
+        self._size = 0  # in transitions; at most the capacity
         self._of_attempt: dict[int, list[Episode]] = {}
-        self._best: list[Episode] = []  # the KEPT_EXTREMES best, which are never evicted
+        self._best: list[Episode] = []  # the KEPT_EXTREMES best; never evicted
         self._tally: tuple[Hashable, int, npt.NDArray[np.float64]] | None = None
         self._made: dict[Hashable, Any] = {}
 
@@ -68,7 +68,7 @@ class ReplayBuffer:
 
     @property
     def returns(self) -> npt.NDArray[np.float64]:
-        """Return of every episode, in order: shape (episodes,)."""
+        """The return of every episode, in order: shape (episodes,)."""
         return np.asarray(self._returns)
 
     def add(self, attempt: int, trajectories: Iterable[Trajectory]) -> None:
@@ -109,11 +109,11 @@ class ReplayBuffer:
             self._of_attempt.setdefault(episode.attempt, []).append(episode)
 
     def best(self, n: int) -> list[Episode]:
-        """The n episodes of highest return, best first; of equals the later one first."""
+        """Return the n episodes of highest return, best first; ties: later first."""
         return self._best[:n] if n <= len(self._best) else self._extreme(n, -1)
 
     def worst(self, n: int) -> list[Episode]:
-        """The n episodes of lowest return, worst first; of equals the later one first."""
+        """Return the n episodes of lowest return, worst first; ties: later first."""
         return self._extreme(n, 1)
 
     def _extreme(self, n: int, sign: int) -> list[Episode]:
@@ -121,15 +121,15 @@ class ReplayBuffer:
         return [self._episodes[i] for i in keys[:n].tolist()]
 
     def of_attempt(self, attempt: int) -> list[Episode]:
-        """The episodes that one attempt played."""
+        """Return the episodes of one attempt."""
         return list(self._of_attempt.get(attempt, ()))
 
     def tallied(
         self, key: Hashable, tally: Callable[[Sequence[Episode]], npt.NDArray[np.float64]]
     ) -> npt.NDArray[np.float64]:
-        """`tally` of all episodes, for a tally that adds up over episodes and is the same for the same `key`.
+        """Return `tally` summed over all episodes; equal keys must mean equal tallies.
 
-        With the key of the call before, only the episodes added since then are counted.
+        If the key equals that of the last call, only episodes added since then are counted.
         """
         counted, total = 0, None
         if self._tally is not None and self._tally[0] == key:
@@ -142,9 +142,9 @@ class ReplayBuffer:
         return total
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """`make()`, made once for each `key` of the last few until episodes are left out to make room.
+        """Return `make()`, cached by `key` until the next eviction; only the last few keys are kept.
 
-        For what follows from the episodes of attempts that are complete: prompt after prompt looks at the same ones.
+        Prompts use it for values computed from completed attempts, whose episodes no longer change.
         """
         if key not in self._made:
             made = make()
@@ -182,10 +182,10 @@ class ReplayBuffer:
 
     @classmethod
     def load(cls, path: Path, capacity: int = DEFAULT_CAPACITY, remedy: str = REMEDY) -> ReplayBuffer:
-        """Read what `save` wrote.
+        """Read a buffer that `save` wrote.
 
         Args:
-            remedy: what to do where it is damaged.
+            remedy: what the user can do if the file is damaged.
 
         Raises:
             LogbookError: there is no such file, or it is damaged.
@@ -206,7 +206,7 @@ class ReplayBuffer:
             terms = _terms(names, arrays["terms"]) if names else itertools.repeat((), len(arrays["lengths"]))
             step = state = 0
             for length, attempt, value, seed, terminated, truncated, own in zip(*numbers, terms, strict=True):
-                # Copies, for a part of an array would keep the whole of it.
+                # Copies: a view would keep the whole array in memory.
                 trajectory = Trajectory(
                     observations[state : state + length + 1].copy(),
                     actions[step : step + length].copy(),
@@ -223,18 +223,18 @@ class ReplayBuffer:
             raise LogbookError(f"there is no replay buffer {path}") from None
         except LogbookError:
             raise
-        except Exception as error:  # whatever a damaged archive makes of zipfile and numpy
+        except Exception as error:  # a damaged archive raises almost anything in zipfile and numpy
             raise damaged(path, str(error) or type(error).__name__, remedy) from None
         return buffer
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of an `.npz` that is not compressed, by name; no code of it runs.
+    """Read the arrays of an uncompressed `.npz`, by name; runs no code from the file.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         LogbookError: it cannot be read, or is too large.
-        Exception: whatever a damaged archive makes of zipfile and numpy.
+        Exception: the archive is damaged (almost any exception of zipfile and numpy).
     """
     content = read_plain(path, _LARGEST)
     _refuse_inflated(content)
@@ -243,13 +243,13 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def _terms(names: Sequence[str], sums: npt.NDArray[np.float64]) -> Iterator[tuple[tuple[str, float], ...]]:
-    """The terms of each episode, from their sums of shape (episodes, names); NaN where an episode has none."""
+    """Yield each episode's reward terms from sums of shape (episodes, names); NaN marks a missing term."""
     for row in sums.tolist():
         yield tuple((name, value) for name, value in zip(names, row, strict=True) if not math.isnan(value))
 
 
 def _from_the_highest(episode: Episode) -> float:
-    """Sorts the highest return first, and a return that is not a number last."""
+    """Sort key: highest return first, NaN last."""
     value = episode.trajectory.episode_return
     return math.inf if math.isnan(value) else -value
 
@@ -261,7 +261,8 @@ def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Refuse arrays of other shapes or types than `save` writes.
 
     Raises:
-        ValueError: there is one; KeyError: one is missing.
+        ValueError: an array does not fit.
+        KeyError: an array is missing.
     """
     episodes = arrays["lengths"].shape
     for name, kind in _KINDS.items():
@@ -269,16 +270,16 @@ def _check_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
             raise ValueError(f"its `{name}` does not fit")
     numbers = ("observations", "actions", "rewards", *(("terms",) if "terms" in arrays else ()))
     if any(arrays[name].dtype.kind not in "iuf" for name in numbers) or (arrays["lengths"] < 0).any():
-        raise ValueError("it holds what are no numbers")
+        raise ValueError("it holds values that are not numbers")
     if episodes[0] and (arrays["observations"].ndim != 2 or arrays["rewards"].ndim != 1):
         raise ValueError("its arrays have other shapes")
 
 
 def _refuse_inflated(content: bytes) -> None:
-    """Refuse an archive that holds more than its own size: `save` compresses nothing.
+    """Refuse an archive whose content is larger than its file: `save` compresses nothing.
 
     Raises:
-        ValueError: it does, or an array claims a size that it does not have.
+        ValueError: it is compressed, or an array claims a wrong size.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(member.file_size for member in archive.infolist()) > len(content):
@@ -289,7 +290,7 @@ def _refuse_inflated(content: bytes) -> None:
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, _, kind = read(file)
                 if kind.hasobject or math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
-                    raise ValueError(f"{member.filename} is not the array that it says")
+                    raise ValueError(f"{member.filename} has another size than its header says")
 
 
 def _joined(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:

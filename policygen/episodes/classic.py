@@ -1,9 +1,8 @@
-"""Classic control for many copies at once, to the last bit what single environments compute.
+"""Classic control for many copies at once, bit for bit equal to single environments.
 
-The equations are those of `gymnasium.envs.classic_control` and of our pendulum under a load, with the constants of the
-environment at hand. So that no bit differs, numbers are added and multiplied in the same order and precision, and
-squares and cosines are taken by the same functions: the C library's `pow`, which for one number in a thousand is not
-the number times itself.
+The equations are those of `gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's
+constants. To be exact, operations have the same order and precision, and squares and cosines use the same functions:
+the C library's `pow(x, 2)` differs from `x * x` for one number in a thousand.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
 
 def has_classic_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether it is one of these, and no wrapper changes what it observes, takes or pays."""
+    """Whether the environment is one of these, without wrappers that change observations, actions or rewards."""
     inner: Any = env
     while isinstance(inner, gym.Wrapper):
         if type(inner) not in (TimeLimit, OrderEnforcing):
@@ -37,7 +36,7 @@ def has_classic_form(env: gym.Env[Any, Any]) -> bool:
 
 
 class ClassicCopies:
-    """Copies of a classic environment, begun as their seeds begin a single one.
+    """Copies of a classic environment; each starts as a single environment does with its seed.
 
     Attributes:
         first: observations at the start, float32 of shape (n, d).
@@ -56,7 +55,7 @@ class ClassicCopies:
         self.first, self._state = np.stack(rows), np.stack(states, axis=1)
 
     def step(self, actions: npt.NDArray[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_], bool, dict[str, Any]]:
-        """One step of every copy, whether its episode has ended or not, in the form of a vector environment's step.
+        """Step every copy, also those whose episode has ended; return the values of a vector environment's `step`.
 
         Nothing is truncated.
         """
@@ -68,16 +67,16 @@ class ClassicCopies:
         return observations, after.rewards, after.ended, False, {}
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Go on with these copies only."""
+        """Keep only these copies."""
         self._state = np.ascontiguousarray(self._state[:, which])
         self._noise.keep(which)
 
     def close(self) -> None:
-        """Nothing is held but the environment that was given."""
+        """Do nothing: the caller closes the environment."""
 
 
 def _rows(*values: Array) -> Array:
-    """The rows as one array: `np.stack` without its checks, which for few copies take longer than the copying."""
+    """Stack rows without the checks of `np.stack`, which for few copies take longer than the copying."""
     rows = np.empty((len(values), len(values[0])), values[0].dtype)
     for row, value in zip(rows, values, strict=True):
         row[:] = value
@@ -85,21 +84,21 @@ def _rows(*values: Array) -> Array:
 
 
 def _clipped(values: Array, low: float, high: float) -> Array:
-    """`np.clip` in two steps, which takes a quarter of its time for few copies."""
+    """Clip in two steps: for few copies four times as fast as `np.clip`."""
     clipped: Array = np.minimum(np.maximum(values, low), high)
     return clipped
 
 
 def _squared(values: Array) -> Array:
-    return np.float_power(values, 2.0)  # `values**2` would multiply, `np.power` may not be the C library's
+    return np.float_power(values, 2.0)  # `values**2` multiplies; `np.power` may not be the C library's
 
 
 def _cosines(values: Array) -> Array:
-    return np.array([math.cos(value) for value in values.tolist()])  # a vectorised cosine may differ from this one
+    return np.array([math.cos(value) for value in values.tolist()])  # numpy's vectorised cosine may differ
 
 
 def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
-    """`AcrobotEnv.step`: one step of Runge and Kutta's fourth-order method."""
+    """Compute `AcrobotEnv.step`: one step of the fourth-order Runge-Kutta method."""
     torque = np.asarray(env.AVAIL_TORQUE, np.float64)[actions]
     step = env.dt
     half = step / 2.0
@@ -109,7 +108,7 @@ def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
     k4 = _accelerations(env, state + step * k3, torque)
     state = state + step / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)
     angles = state[:2]
-    while (np.abs(angles) > np.pi).any():  # above first, as there
+    while (np.abs(angles) > np.pi).any():  # above first, as in Gymnasium
         angles[:] = np.where(angles > np.pi, angles - 2 * np.pi, np.where(angles < -np.pi, angles + 2 * np.pi, angles))
     state[2] = _clipped(state[2], -env.MAX_VEL_1, env.MAX_VEL_1)
     state[3] = _clipped(state[3], -env.MAX_VEL_2, env.MAX_VEL_2)
@@ -120,7 +119,7 @@ def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
 
 
 def _accelerations(env: Any, state: Array, torque: Array) -> Array:
-    """`AcrobotEnv._dsdt`: how angles and speeds of n copies change, shape (4, n)."""
+    """Compute `AcrobotEnv._dsdt`: derivatives of angles and speeds of n copies, shape (4, n)."""
     m1, m2, l1 = env.LINK_MASS_1, env.LINK_MASS_2, env.LINK_LENGTH_1
     c1, c2, inertia, g = env.LINK_COM_POS_1, env.LINK_COM_POS_2, env.LINK_MOI, 9.8
     theta1, theta2, speed1, speed2 = state
@@ -154,10 +153,9 @@ def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
 
 
 def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
-    """`Continuous_MountainCarEnv.step`, which goes on in single precision after its first step.
+    """Compute `Continuous_MountainCarEnv.step`, which uses single precision after its first step.
 
-    A force within its limits is of the action's precision, a clipped one a number of Python, and so is what is added to
-    the velocity.
+    A force within its limits has the action's precision; a clipped one is a Python float, and so is the acceleration.
     """
     position, velocity = state
     asked = actions[:, 0]
@@ -176,12 +174,12 @@ def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) 
 
 
 def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
-    """One step of `PendulumEnv`; a third number of the state, if there is one, is a torque added to the motor's."""
+    """Compute one step of `PendulumEnv`; an optional third state variable is a torque added to the motor's."""
     angle, speed = state[:2]
     torque = _clipped(actions, -env.max_torque, env.max_torque)[:, 0]
     pull = torque + state[2] if len(state) > 2 else torque
     upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
-    effort = np.array([one**2 for one in torque], torque.dtype)  # in its own precision, which `float_power` is not
+    effort = np.array([one**2 for one in torque], torque.dtype)  # in the torque's own precision, unlike `float_power`
     costs = _squared(upright) + 0.1 * _squared(speed) + 0.001 * effort
     speed = speed + (3 * env.g / (2 * env.l) * np.sin(angle) + 3.0 / (env.m * env.l**2) * pull) * env.dt
     speed = _clipped(speed, -env.max_speed, env.max_speed)
@@ -190,7 +188,7 @@ def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepp
     return Stepped(_rows(angle, speed, *state[2:]), observations, -costs, np.zeros(len(costs), np.bool_))
 
 
-# An environment derived from one of these, with the same step but for what `advance` reads, may be added.
+# Subclasses may be added if their step differs only in attributes that `advance` reads.
 ADVANCES: dict[type, Advance] = {
     AcrobotEnv: _acrobot,
     MountainCarEnv: _mountain_car,

@@ -1,8 +1,7 @@
-"""Episodes to and from Minari's format.
+"""Read and write episodes in Minari's format.
 
-A dataset may be a stranger's. Minari itself makes the environment that a dataset names where spaces are missing, which
-imports whatever module is named; here the file is read by h5py alone, number by number, and nothing that it names is
-made, imported or followed elsewhere.
+A dataset may be untrusted. Minari may import the environment's module that a dataset names; therefore h5py alone reads
+the file here. Nothing that the file names is made, imported or opened.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from policygen.tasks.faults import close
 from policygen.tasks.spaces import Layout, Words
 from policygen.tasks.task import Task
 
-MOST_NUMBERS = 50_000_000  # of a dataset, and as many more as its file can hold
-_MOST_IN_A_BYTE = 16  # numbers, compressed ones too
+MOST_NUMBERS = 50_000_000  # of a dataset, plus as many as its file can hold
+_MOST_IN_A_BYTE = 16  # numbers, compressed ones included
 MOST_EPISODES = 100_000
 _ID = re.compile(r"[A-Za-z0-9_][-\w]*(/[A-Za-z0-9_][-\w]*)*-v\d+", re.ASCII)
 _INSTALL = 'reading and writing Minari datasets needs h5py and minari; pip install "policygen[minari]"'
 
 
 def dataset_folder(name: str) -> Path:
-    """Where a dataset of this name, or path, is: a folder, or one below `MINARI_DATASETS_PATH`."""
+    """Return a dataset's folder: the path itself, or a folder below `MINARI_DATASETS_PATH`."""
     if (Path(name) / "data").is_dir():
         return Path(name)
     root = os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets"
@@ -43,10 +42,10 @@ def dataset_folder(name: str) -> Path:
 
 
 def read_minari(name: str, task: Task) -> list[Trajectory]:
-    """The episodes of a dataset in HDF5 form, as far as they are of the task's environment; no code of it runs.
+    """Read the episodes of an HDF5 dataset of the task's environment; runs no code from the file.
 
     Raises:
-        UsageError: there is none, it is in another form or of another environment, or h5py is missing.
+        UsageError: there is no such dataset, it has another form or environment, or h5py is missing.
     """
     folder = dataset_folder(name) / "data"
     file = folder / "main_data.hdf5"
@@ -65,7 +64,7 @@ def read_minari(name: str, task: Task) -> list[Trajectory]:
             return [_episode(content, key, task, room) for key in names[:MOST_EPISODES]]
     except UsageError as error:
         raise UsageError(f"the Minari dataset {name}: {error}") from None
-    except Exception as error:  # whatever a damaged file makes of HDF5
+    except Exception as error:  # a damaged file raises almost anything in HDF5
         words = " ".join(f"{error}".split())[:200] or type(error).__name__
         raise UsageError(f"the Minari dataset {name} is damaged: {words}") from None
 
@@ -78,13 +77,13 @@ def _form(folder: Path) -> str:
 
 @dataclass
 class _Room:
-    """How many more numbers are read: a small file can claim many, and one array under many names."""
+    """The count of numbers that may still be read: a small file can claim many, or list one array under many names."""
 
     left: int
 
 
 def _episode(content: Any, key: str, task: Task, room: _Room) -> Trajectory:
-    """One episode of an open file."""
+    """Read one episode of an open file."""
     group = _own(content, key)
     observations = _rows(_own(group, "observations"), task.layout, room)
     actions = _numbers(_own(group, "actions"), room)
@@ -116,13 +115,13 @@ def checked_trajectory(
     ends: tuple[bool, bool],
     seed: int,
 ) -> Trajectory:
-    """An episode that somebody else played, in the form of ours.
+    """Convert an episode of another program to a `Trajectory`.
 
     Args:
-        ends: whether the environment ended it, and whether a limit did.
+        ends: whether the environment terminated the episode, and whether a limit truncated it.
 
     Raises:
-        UsageError: its numbers are none of the task's, or it has no steps.
+        UsageError: its numbers do not fit the task, or it has no steps.
     """
     many = len(task.actuators)
     if not len(rewards):
@@ -130,15 +129,15 @@ def checked_trajectory(
     with np.errstate(over="ignore"):
         seen, earned = observations.astype(np.float32), rewards.astype(np.float32)
     if not np.isfinite(seen).all():
-        raise UsageError("its observations hold what is no finite number")
+        raise UsageError("its observations hold a value that is not a finite number")
     if task.action_space == "discrete":
         actions = np.ravel(actions)
     flat = np.reshape(actions, (len(rewards), many)) if np.size(actions) == many * len(rewards) else None
     if flat is None or not (np.isfinite(flat).all() and np.isfinite(earned).all()):
-        raise UsageError(f"its actions or rewards are none of {task.gym_id}")
+        raise UsageError(f"its actions or rewards do not fit {task.gym_id}")
     if not are_choices(flat, task):
         most = max(len(actuator.labels) for actuator in task.actuators)
-        raise UsageError(f"its actions are none of {task.gym_id}: choices are 0 to {most - 1}")
+        raise UsageError(f"its actions do not fit {task.gym_id}: choices are 0 to {most - 1}")
     kept = flat.astype(np.float32 if task.has_numbers else np.int16)
     return Trajectory(
         seen,
@@ -152,7 +151,7 @@ def checked_trajectory(
 
 
 def are_choices(rows: npt.NDArray[Any], task: Task) -> bool:
-    """Whether every choice in rows of shape (T, m), one column for each actuator, is the index of one of its labels."""
+    """Whether every choice in rows of shape (T, m), one column per actuator, is a label's index."""
     chosen = [i for i, actuator in enumerate(task.actuators) if actuator.is_choice]
     counts = np.array([len(task.actuators[i].labels) for i in chosen])
     values = rows[:, chosen]
@@ -160,10 +159,10 @@ def are_choices(rows: npt.NDArray[Any], task: Task) -> bool:
 
 
 def _own(group: Any, key: str) -> Any:
-    """A member of a group that stands in the file itself: links may lead into other files.
+    """Return a member of a group, refusing links, which may lead into other files.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such member.
     """
     import h5py
 
@@ -176,9 +175,9 @@ def _numbers(data: Any, room: _Room) -> npt.NDArray[Any]:
     import h5py
 
     if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "iufb" or data.size is None:
-        raise UsageError("it holds what are no numbers")
+        raise UsageError("it holds values that are not numbers")
     if data.is_virtual or data.external:
-        raise UsageError("it keeps its numbers in other files")
+        raise UsageError("it stores its numbers in other files")
     room.left -= data.size
     if room.left < 0:
         raise UsageError("its episodes claim more numbers than a file of its size holds")
@@ -186,7 +185,7 @@ def _numbers(data: Any, room: _Room) -> npt.NDArray[Any]:
 
 
 def _rows(data: Any, layout: Layout | Words | None, room: _Room) -> npt.NDArray[Any]:
-    """Observations, nested as the task's are or rows of numbers already, as rows."""
+    """Read observations as rows, whether nested like the task's or already flat."""
     import h5py
 
     if not isinstance(layout, Layout) or isinstance(data, h5py.Dataset):
@@ -204,8 +203,8 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
         name: the dataset's id, such as `policygen/cartpole-v0`; it lies below `MINARI_DATASETS_PATH` or in `~/.minari`.
 
     Raises:
-        UsageError: there is such a dataset already, the name is none, there are no episodes, or minari is missing.
-        TaskError: the environment, whose spaces a dataset says, cannot be made.
+        UsageError: the dataset exists already, the name is invalid, there are no episodes, or minari is missing.
+        TaskError: the environment, whose spaces the dataset records, cannot be made.
     """
     try:
         import minari
@@ -213,21 +212,21 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
     except ImportError:
         raise UsageError(_INSTALL) from None
     if not _ID.fullmatch(name):
-        raise UsageError(f"`{name}` is no dataset's id; write for example policygen/cartpole-v0")
+        raise UsageError(f"`{name}` is not a dataset id; write for example policygen/cartpole-v0")
     folder = dataset_folder(name)
     if folder.exists():
         raise UsageError(f"there is a dataset {name} already, in {folder}; choose another name")
     env = make_env(task)
     try:
         seen, action = env.observation_space, env.action_space
-        if task.layout is not None:  # nested ones are written as the rows of numbers that policies read
+        if task.layout is not None:  # nested observations are written as flat rows
             seen = spaces.Box(-np.inf, np.inf, (task.width,), np.float32)
-        if task.action_layout is not None:  # and such actions as the rows that policies decide
+        if task.action_layout is not None:  # such actions are written as rows of actuators
             action = spaces.Box(-np.inf, np.inf, (len(task.actuators),), np.float32)
         buffers = [_buffer(i, episode, seen, action) for i, episode in enumerate(episodes)]
         if not buffers:
             raise UsageError("there are no episodes to write")
-        with warnings.catch_warnings(action="ignore"):  # Minari asks for an author, and more
+        with warnings.catch_warnings(action="ignore"):  # Minari warns about a missing author, and more
             minari.create_dataset_from_buffers(
                 name,
                 buffers,
@@ -237,7 +236,7 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
                 algorithm_name="policygen",
                 description=f"Episodes of a policygen run on {task.gym_id}.",
             )
-    except ValueError as error:  # a name that Minari does not take
+    except ValueError as error:  # Minari refuses the name
         raise UsageError(f"cannot write the Minari dataset {name}: {error}") from None
     except OSError as error:
         raise LogbookError(f"cannot write the Minari dataset {name} to {folder}: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""Demonstrations: episodes that somebody else played, to be shown beside a run's own best ones."""
+"""Demonstrations: episodes of another agent, shown beside the run's own best ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
-DEMONSTRATION = -1  # in the place of the number of the attempt that played an episode
+DEMONSTRATION = -1  # an episode's attempt number if no attempt played it
 EPISODES_OF_A_MODEL = 10
-NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # of a file of somebody's own
+NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # arrays of a user's own file
 FORM = (
-    "a file of your own is written with numpy.savez, its episodes one after the other, and holds "
+    "write a file of your own with numpy.savez, its episodes one after the other; it holds "
     "`observations` (one row more an episode than steps), `actions`, `rewards` (one row or number a step), "
     "`lengths` (the steps of each episode) and `terminated` (whether it ended by itself, not at a time limit)"
 )
@@ -33,24 +33,22 @@ _MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
 
 
 def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool = False) -> ReplayBuffer:
-    """The 16 best episodes of a source.
+    """Read the 16 best episodes of a source.
 
     Args:
-        source: a Minari dataset (its id or its folder), the `episodes.npz` of a run or the run's folder, an `.npz` of
-            one's own in the `FORM` above, or `ppo:model.zip`, a model of Stable-Baselines3 (also a2c, ddpg, dqn, sac,
-            td3), which plays ten episodes. It is shown the task's own observations: what `VecNormalize` made of them
-            in training is not in the file.
-        seed: chooses the model's episodes.
-        trust: a model's file holds pickles, and loading them runs whatever code they hold. Without it the file is not
-            opened.
+        source: a Minari dataset (id or folder), a run's folder or its `episodes.npz`, an `.npz` in the `FORM` above, or
+            `ppo:model.zip`, a Stable-Baselines3 model (also a2c, ddpg, dqn, sac, td3), which plays ten episodes. The
+            model gets the task's raw observations: its file does not hold the statistics of `VecNormalize`.
+        seed: determines the model's episodes.
+        trust: allows loading a model's file, whose pickles may run any code.
 
     Raises:
-        UsageError: it cannot be read, is of another environment, or is a model that nobody vouched for.
+        UsageError: it cannot be read, is of another environment, or is an untrusted model.
     """
     if model := _MODEL.fullmatch(source):
         episodes = _of_model(model[1].upper(), model[2], task, seed, trust=trust)
     elif source.endswith(".zip"):
-        raise UsageError(f"{source} does not say what kind of model it is; write ppo:{source}, sac:{source}, ...")
+        raise UsageError(f"{source}: which kind of model is this? write ppo:{source}, sac:{source}, ...")
     elif (path := _saved(source)) is not None:
         episodes = _of_file(path, task)
     else:
@@ -82,16 +80,16 @@ def _of_file(path: Path, task: Task) -> list[Trajectory]:
         raise
     except LogbookError as error:
         raise UsageError(str(error)) from None
-    except Exception as error:  # whatever a damaged archive makes of zipfile and numpy
+    except Exception as error:  # a damaged archive raises almost anything in zipfile and numpy
         raise UsageError(f"{path} cannot be read ({str(error)[:200] or type(error).__name__}): {FORM}") from None
     check_shape(path, episodes, task)
     return episodes
 
 
 def _of_own(path: Path, arrays: Mapping[str, npt.NDArray[Any]], task: Task) -> list[Trajectory]:
-    """The episodes of a file that somebody else wrote.
+    """Read the episodes of a user's own file.
 
-    Optional, one an episode: `truncated` (else whatever did not terminate was truncated) and `seeds` (else unknown).
+    Optional arrays, one value per episode: `truncated` (default: not terminated) and `seeds` (default: unknown).
 
     Raises:
         UsageError: an array is missing, they do not fit together, or they are not of the task.
@@ -99,17 +97,19 @@ def _of_own(path: Path, arrays: Mapping[str, npt.NDArray[Any]], task: Task) -> l
     if missing := [f"`{name}`" for name in NEEDED if name not in arrays]:
         raise UsageError(f"{path} has no {', '.join(missing)}: {FORM}")
     if any(arrays[name].dtype.kind not in "biuf" for name in NEEDED):
-        raise UsageError(f"{path} holds what are no numbers: {FORM}")
+        raise UsageError(f"{path} holds values that are not numbers: {FORM}")
     lengths = arrays["lengths"]
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 1).any():
-        raise UsageError(f"{path}: `lengths` are whole numbers from 1 on, the steps of each episode")
+        raise UsageError(f"{path}: `lengths` must be whole numbers of at least 1, the steps of each episode")
     count = len(lengths)
     ends = {"terminated": arrays["terminated"].astype(np.bool_)}
     ends["truncated"] = np.asarray(arrays.get("truncated", ~ends["terminated"]), np.bool_)
     seeds = np.asarray(arrays.get("seeds", np.full(count, -1)), np.int64)
     for name, flags in {**ends, "seeds": seeds}.items():
         if flags.shape != (count,):
-            raise UsageError(f"{path}: `{name}` has the shape {flags.shape}, and is one value an episode: ({count},)")
+            raise UsageError(
+                f"{path}: `{name}` has the shape {flags.shape} instead of ({count},), one value per episode"
+            )
     steps = sum(lengths.tolist())
     for name, rows in (("observations", steps + count), ("actions", steps), ("rewards", steps)):
         if not arrays[name].ndim or len(arrays[name]) != rows:
@@ -146,7 +146,7 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
     """Refuse episodes of another environment.
 
     Raises:
-        UsageError: their observations or actions have another shape, they are empty, or hold what is no number.
+        UsageError: observations or actions have another shape, an episode is empty, or a value is not finite.
     """
     wanted = () if task.action_space == "discrete" else (len(task.actuators),)
     for episode in episodes:
@@ -157,16 +157,16 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
             raise UsageError(f"{path} holds actions that {task.gym_id} does not have")
         numbers = (episode.observations, episode.actions, episode.rewards, episode.episode_return)
         if not episode.length or not all(np.isfinite(values).all() for values in numbers):
-            raise UsageError(f"{path} holds an episode without steps, or what is no finite number")
+            raise UsageError(f"{path} holds an episode without steps, or a value that is not a finite number")
 
 
 def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:
     if not trust:
         raise UsageError(
-            f"{file} holds pickles: loading a Stable-Baselines3 model runs whatever code the file holds; if you made "
-            "it, or know who did, add --trust"
+            f"{file} holds pickles: loading a Stable-Baselines3 model can run any code in the file; if you trust "
+            "its author, add --trust"
         )
-    if not Path(file).is_file() and not Path(f"{file}.zip").is_file():  # `save` adds the ending, and so does `load`
+    if not Path(file).is_file() and not Path(f"{file}.zip").is_file():  # `load` adds the ending, too
         raise UsageError(f"cannot read the model {file}: there is no such file")
     try:
         import stable_baselines3
@@ -176,7 +176,7 @@ def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> li
         ) from None
     try:
         model: Any = getattr(stable_baselines3, kind).load(file, device="cpu")
-    except Exception as error:  # whatever a file makes of torch and pickle
+    except Exception as error:  # the file raises almost anything in torch and pickle
         words = " ".join(str(error).split())[:200] or type(error).__name__
         raise UsageError(
             f"{file} cannot be loaded as a model of {kind} (or was it made by another algorithm?): {words}"
@@ -189,7 +189,7 @@ def _check_spaces(file: str, model: Any, task: Task) -> None:
     """Refuse a model of another environment.
 
     Raises:
-        UsageError: it observes or does something else.
+        UsageError: its observation or action space differs.
     """
     env = make_env(task)
     try:

@@ -1,4 +1,4 @@
-"""One set of numpy dynamics as a Gymnasium environment of one copy, and as a vector environment of many."""
+"""Numpy dynamics as a Gymnasium environment, and as a vector environment of many copies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 Array = npt.NDArray[np.float64]
-_AHEAD = 64  # steps of noise a copy draws at a time: a call costs as much as hundreds of numbers
+_AHEAD = 64  # steps of noise drawn per call: a call costs as much as hundreds of numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What a step of n copies led to.
+    """The result of a step of n copies.
 
     Attributes:
         state: shape (numbers, n).
@@ -35,14 +35,14 @@ class Stepped:
 
 
 class Noise:
-    """Standard normal numbers that each of some generators gives next, `width` a step."""
+    """Standard normal noise from several generators, `width` numbers per step and generator."""
 
     def __init__(self, generators: Sequence[np.random.Generator], width: int) -> None:
         self._generators = generators
         self._ahead, self._drawn = np.empty((len(generators), 0, width)), 0
 
     def __call__(self) -> Array:
-        """The noise of this step, shape (n, width)."""
+        """Draw the noise of one step, shape (n, width)."""
         if self._drawn == self._ahead.shape[1]:
             size = (_AHEAD, self._ahead.shape[2])
             self._ahead, self._drawn = np.stack([one.standard_normal(size) for one in self._generators]), 0
@@ -51,17 +51,18 @@ class Noise:
         return noise
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Go on with these generators only."""
+        """Keep only these generators."""
         self._generators = [one for one, kept in zip(self._generators, which, strict=True) if kept]
         self._ahead = self._ahead[which]
 
 
 class Dynamics(ABC):
-    """How a world begins and goes on, for n copies at once.
+    """The start and step of an environment, for n copies at once.
 
     Attributes:
-        observation_space, actions: those of one copy; its actions are 0 to `actions` - 1.
-        noise: how many standard normal numbers a step of one copy uses.
+        observation_space: of one copy.
+        actions: number of actions; they are 0 to `actions` - 1.
+        noise: standard normal numbers per step of one copy.
     """
 
     observation_space: ClassVar[gym.spaces.Box]
@@ -70,11 +71,11 @@ class Dynamics(ABC):
 
     @abstractmethod
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
-        """The state of one new copy, shape (numbers,), and its first observation, shape (d,)."""
+        """Return the state of one new copy, shape (numbers,), and its first observation, shape (d,)."""
 
     @abstractmethod
     def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> Stepped:
-        """One step of n copies; `actions` has shape (n,), `noise` shape (n, `self.noise`)."""
+        """Compute one step of n copies; `actions` has shape (n,), `noise` shape (n, `self.noise`)."""
 
 
 class DynamicsEnv(gym.Env[Any, Any]):
@@ -93,13 +94,13 @@ class DynamicsEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """The first observation of a new episode."""
+        """Begin an episode and return its first observation."""
         super().reset(seed=seed)
         self.state, observation = self.dynamics.start(self.np_random)
         return observation.astype(np.float32), {}
 
     def step(self, action: int) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """One step.
+        """Take one step.
 
         Raises:
             gymnasium.error.ResetNeeded: there is no episode yet.
@@ -116,11 +117,11 @@ class DynamicsEnv(gym.Env[Any, Any]):
 
 
 class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.integer[Any]], npt.NDArray[Any]]):
-    """Many copies side by side; the episode of a copy that was reset with a seed is that of a single environment.
+    """Many copies side by side; a copy reset with a seed plays the same episode as a single environment.
 
-    A copy whose episode has ended begins a new one with the next step, which ignores its action and pays nothing
-    (Gymnasium's next-step mode); such later episodes go on with the copy's random numbers. With automatic resets
-    disabled it moves on, which means nothing.
+    A copy whose episode has ended begins a new one with the next step, which ignores its action and has reward 0
+    (Gymnasium's next-step mode). Later episodes continue the copy's random stream. With automatic resets disabled,
+    ended copies continue with meaningless values.
     """
 
     dynamics: ClassVar[Dynamics]
@@ -132,7 +133,7 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
         if autoreset_mode is AutoresetMode.SAME_STEP:
-            raise ValueError("these environments begin again with the next step or not at all, never with the same")
+            raise ValueError("same-step automatic resets are not supported; use next-step, or disable them")
         self.metadata = {"autoreset_mode": autoreset_mode}
         self.max_episode_steps = max_episode_steps
         self.single_observation_space = self.dynamics.observation_space
@@ -143,12 +144,12 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """The first observations; a single seed stands for itself and the numbers after it, one a copy."""
+        """Begin episodes and return first observations; a single seed s gives the copies s, s + 1, ..."""
         seeds = [None] * self.num_envs if seed is None else seed
         if isinstance(seeds, int):
             seeds = [seeds + i for i in range(self.num_envs)]
         if len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds were given for {self.num_envs} copies")
+            raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} copies")
         kept: Sequence[np.random.Generator | None] = self._random or [None] * self.num_envs
         self._random = [
             old if number is None and old is not None else seeding.np_random(number)[0]
@@ -166,7 +167,7 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
     ) -> tuple[
         npt.NDArray[np.float32], npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]
     ]:
-        """One step of every copy.
+        """Step every copy.
 
         Raises:
             gymnasium.error.ResetNeeded: there are no episodes yet.
@@ -186,7 +187,7 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
         return observations, rewards, terminated, truncated, {}
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Go on with these copies only; the others' episodes are over or not wanted."""
+        """Keep only these copies."""
         self.state = np.ascontiguousarray(self.state[:, which])
         self._noise.keep(which)
         self._steps, self._done = self._steps[which], self._done[which]

@@ -1,8 +1,7 @@
-"""Episodes on EnvPool's threads, for the environments that EnvPool steps exactly as Gymnasium does.
+"""Play episodes on EnvPool's threads, for environments with the same dynamics as in Gymnasium.
 
-EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++, each on a thread of its own pool. A seed fixes
-the start of an episode, but not the start that Gymnasium gives that seed: scores of the two
-engines agree statistically.
+EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++ on a pool of threads. A seed fixes the start of
+an episode, but another start than in Gymnasium: scores of the two engines agree statistically.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajector
 from policygen.errors import EnvironmentFault
 from policygen.tasks.task import Task
 
-# Same equations, same rewards, same ends: tests/episodes/test_envpool.py compares step by step from equal states where
-# the observation is the state, and otherwise, where the ground is hidden, returns and lengths of many episodes.
+# Equations, rewards and ends are the same: tests/episodes/test_envpool.py compares steps from equal states if the
+# observation is the state, else (the ground is hidden) returns and lengths of many episodes.
 STEP_BY_STEP = ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5")
 BY_LAW = ("LunarLander-v3", "BipedalWalker-v3")
 POOLED = (*STEP_BY_STEP, *BY_LAW)
-_FASTER_HERE = "numpy plays it here {}, and begins as Gymnasium does for each seed"
-# What EnvPool has, and does not play.
+_FASTER_HERE = "numpy plays it {}, with Gymnasium's start for each seed"
+# Environments of EnvPool that are not played with it, and the reason.
 REFUSED = {
-    "Pendulum-v1": "EnvPool turns the rod by the rate before that is cut at 8 rad/s and Gymnasium by the rate after:"
+    "Pendulum-v1": "EnvPool integrates the angle with the speed before clipping it to 8 rad/s, Gymnasium after:"
     " angles differ by up to 0.05 rad a step",
     "Acrobot-v1": _FASTER_HERE.format("in as little time"),
     "MountainCar-v0": _FASTER_HERE.format("in less than half the time"),
@@ -36,7 +35,7 @@ COPIES = 128  # episodes under way at a time
 
 
 def pool_for(task: Task, cores: int) -> Pool | None:
-    """An EnvPool that plays the task, or None where EnvPool is not installed or does not have the same environment."""
+    """Return an EnvPool for the task; None if EnvPool is not installed or lacks an equivalent environment."""
     if task.gym_id not in POOLED or task.kwargs or importlib.util.find_spec("envpool") is None:
         return None
     return Pool(task, cores)
@@ -50,32 +49,32 @@ class Pool:
 
     def __init__(self, task: Task, cores: int) -> None:
         self.task = task
-        # With one thread a core, a core is idle while its thread is woken for the next step: one more thread than cores
-        # plays Hopper on two cores in five sixths of the time, two more are no faster.
+        # With one thread per core, cores idle while threads wake up: one more thread than cores plays Hopper on two
+        # cores in five sixths of the time; two more are no faster.
         self.threads = cores + 1 if cores > 1 else 1
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """One episode per seed, in the order of the seeds.
+        """Play one episode per seed, in the order of the seeds.
 
         Raises:
-            EnvironmentFault: a reward or an observation is no finite number.
+            EnvironmentFault: a reward or an observation is not a finite number.
         """
         played = [trajectory for chunk in chunks(seeds, COPIES) for trajectory in self._play(actor, chunk)]
         for trajectory in played:
             if not (np.isfinite(trajectory.episode_return) and np.isfinite(trajectory.observations).all()):
-                raise EnvironmentFault(f"{self.task.gym_id} failed: a reward or an observation is no finite number")
+                raise EnvironmentFault(f"{self.task.gym_id} failed: a reward or an observation is not a finite number")
         return played
 
     def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Each of some portable actors on the same seeds.
+        """Play each portable actor on the same seeds.
 
         Raises:
-            EnvironmentFault: a reward or an observation is no finite number.
+            EnvironmentFault: a reward or an observation is not a finite number.
         """
         return play_together(self.play, actors, seeds, COPIES)
 
     def close(self) -> None:
-        """Nothing is kept between calls: the seeds of EnvPool's copies are fixed when they are made."""
+        """Do nothing: EnvPool's copies fix their seeds when made, so none are kept between calls."""
 
     def _play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         import envpool
@@ -106,7 +105,7 @@ class Pool:
             chosen = np.asarray(decider.decide(current, live), kind)
             actions[step, live] = chosen
             current, reward, fallen, _, info = pool.step(chosen, live)
-            # Copies report in the order in which they finish; those whose episode is over are not stepped again.
+            # Copies report in the order in which they finish; copies with an ended episode are not stepped.
             order = np.argsort(info["env_id"])
             current, reward, fallen = current[order], reward[order], fallen[order]
             observations[step + 1, live], rewards[step, live] = current, reward

@@ -1,4 +1,4 @@
-"""A policy's score on fresh episodes, or exactly where that is possible."""
+"""Score a policy on fresh episodes, or exactly if possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policygen.tasks.task import Task
 
 
 def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) -> Score:
-    """Score a policy: exactly where that is possible, else over one episode per seed.
+    """Score a policy: exactly if possible, else over one episode per seed.
 
     Args:
         policy: any policy; its own task unless `task` is given.

@@ -1,4 +1,4 @@
-"""Finite, known MDPs: their transitions, and a policy's return without sampling."""
+"""Finite, known MDPs: their transitions, and a policy's expected return without sampling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_EXACT_STATES = 10_000
 
 @dataclass(frozen=True, eq=False)
 class FiniteMDP:
-    """Transitions of an environment that publishes them as Gymnasium's toy-text ones do (`env.unwrapped.P`).
+    """Transitions of an environment that publishes them in `env.unwrapped.P`, like Gymnasium's toy-text ones.
 
     Attributes:
         next_states, probabilities, rewards: shape (states, actions, branches), padded with probability 0.
@@ -39,11 +39,11 @@ class FiniteMDP:
 
 
 def finite_mdp(task: Task) -> FiniteMDP | None:
-    """The task's MDP if it is finite and known, else None."""
+    """Return the task's MDP if it is finite and known, else None."""
     env = make_env(task)
     try:
         mdp = _mdp_of(env)
-    except Exception:  # something else of the environment's is called `P`
+    except Exception:  # the environment's `P` is something else
         return None
     finally:
         close(env)
@@ -51,7 +51,7 @@ def finite_mdp(task: Task) -> FiniteMDP | None:
 
 
 def _sound(mdp: FiniteMDP) -> bool:
-    """Whether its numbers are those of an MDP: scores of a table that is wrong would be called exact."""
+    """Whether its numbers form an MDP: otherwise a wrong score would be called exact."""
     finite = all(np.isfinite(part).all() for part in (mdp.probabilities, mdp.rewards, mdp.start))
     inside = (mdp.next_states >= 0).all() and (mdp.next_states < len(mdp.start)).all()
     sums = np.allclose(mdp.probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(mdp.start.sum(), 1, atol=1e-6)
@@ -59,7 +59,7 @@ def _sound(mdp: FiniteMDP) -> bool:
 
 
 def _is_bare(env: gym.Env[Any, Any]) -> bool:
-    """Whether no wrapper may observe, take or pay something else than `P` says."""
+    """Whether no wrapper changes observations, actions or rewards from those in `P`."""
     inner: Any = env
     while isinstance(inner, gym.Wrapper):
         if not (type(inner) in (TimeLimit, OrderEnforcing, PassiveEnvChecker) or isinstance(inner, BorrowedEnv)):
@@ -74,7 +74,7 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     space, actions = env.observation_space, env.action_space
     if not isinstance(table, dict) or start is None:
         return None
-    if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` does not say
+    if getattr(inner, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
         return None
     if not _is_bare(env):
         return None
@@ -97,7 +97,7 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
 
 @dataclass(frozen=True, eq=False)
 class _Chain:
-    """What happens under one policy: a Markov chain with rewards.
+    """The Markov chain with rewards under one policy.
 
     Attributes:
         after, probabilities, rewards, going_on: of each state's branches, shape (states, branches); see `FiniteMDP`.
@@ -121,12 +121,12 @@ def _chain_of(policy: Policy, mdp: FiniteMDP) -> _Chain:
 
 
 def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> _Chain | None:
-    """The chain over states and what is remembered in them, as far as episodes get; None where that is too much."""
+    """Return the chain over reachable pairs of state and memory; None if there are too many."""
     number: dict[tuple[int, bytes], int] = {}
     states: list[int] = []
 
     def numbered(state: int, memory: npt.NDArray[np.float64]) -> int:
-        """The number of a state with a memory; a new one is noted to be looked at."""
+        """Return the number of a pair of state and memory; new pairs are queued."""
         key = (state, memory.tobytes())
         if key not in number:
             number[key] = len(states)
@@ -158,7 +158,7 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> _Chain
                     for next_state, goes_on in zip(mdp.next_states[state, action].tolist(), possible, strict=True)
                 ]
             )
-    # States that are met on the last step only lead nowhere: no step is left to take from them.
+    # States met only at the last step need no successors.
     start = np.zeros(len(states))
     start[: len(first)] = mdp.start[first]
     met = np.array(states)
@@ -173,10 +173,10 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> _Chain
 
 
 def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score | None:
-    """Mean and standard deviation of the undiscounted return within the step limit, without sampling.
+    """Compute mean and standard deviation of the undiscounted return within the step limit, without sampling.
 
-    The limit is that of the policy's own task unless `max_steps` is given. None for a policy that may remember more
-    than can be gone through: states and memories together are at most `MAX_EXACT_STATES`.
+    The limit is that of the policy's own task unless `max_steps` is given. None for a policy with memory if pairs of
+    state and memory exceed `MAX_EXACT_STATES`.
 
     Backward recursion over the remaining steps for the first and second moment of the return:
     V'(s) = E[r + V(s')] and M'(s) = E[r^2 + 2 r V(s') + M(s')], with V = M = 0 after the end of an episode
@@ -187,8 +187,8 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
     if chain is None:
         return None
     n, after, p, r = len(chain.start), chain.after, chain.probabilities, chain.rewards
-    # Both moments are one vector of 2 n numbers and a step is one gather and one sum of products per number: with few
-    # states the time is that of the calls, so few calls are fast. V reads only V; its second half weighs nothing.
+    # Both moments form one vector of 2 n numbers, and a step is one gather and one sum of products: with few states
+    # the number of calls determines the time. V depends only on V, so its second half has weight 0.
     read = np.concatenate([np.hstack([after, after]), np.hstack([after, after + n])])
     going = p * chain.going_on
     weights = np.concatenate([np.hstack([going, np.zeros_like(p)]), np.hstack([2 * r * going, going])])

@@ -1,4 +1,4 @@
-"""Whoever else can act: a model with `predict`, as Stable-Baselines3 has them, or a function of the observation."""
+"""Score agents of other libraries: models with `predict` (Stable-Baselines3), or functions of the observation."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ ENGINE = "one by one"
 
 
 def score_guest(guest: Any, task: Task, seeds: Sequence[int]) -> Score:
-    """The score of a guest on one episode for each seed; see `play_guest`."""
+    """Score another library's agent on one episode per seed; see `play_guest`."""
     returns = [episode.episode_return for episode in play_guest(guest, task, seeds)]
     return score_of_returns(np.array(returns), tuple(seeds), engine_words(ENGINE, task))
 
 
 def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]:
-    """Play one episode for each seed; the guest gets the environment's own observations and gives its own actions.
+    """Play one episode per seed; the agent gets and returns the environment's own observations and actions.
 
     Args:
-        guest: has `predict(observation, ...)`, which returns an action or an action and a state, and is asked
-            deterministically where it can be; or is called with the observation. What has `reset()` is told so when an
-            episode begins.
+        guest: an object with `predict(observation, ...)`, which returns an action or an action and a state, and is
+            called with `deterministic=True` if it takes that; or a function of the observation. If it has a method
+            `reset()`, that is called at the start of each episode.
 
     Raises:
-        UsageError: it is neither, or the environment's actions have parts of their own.
-        PolicyError: it fails, or its action is none of the environment's.
+        UsageError: it is neither, or the environment's actions have several parts.
+        PolicyError: it fails, or its action is not one of the environment's.
         EnvironmentFault: the environment fails.
     """
     acting = _acting(guest)
@@ -49,7 +49,7 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
     try:
         episodes = []
         for seed in seeds:
-            if hasattr(env.unwrapped, "world"):  # a used Box2D world computes otherwise than a new one
+            if hasattr(env.unwrapped, "world"):  # a reused Box2D world computes differently from a new one
                 close(env)
                 env = make_env(task)
             episodes.append(_episode(env, acting(), int(seed), task))
@@ -59,12 +59,12 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
 
 
 def _acting(guest: Any) -> Callable[[], Callable[[Any], Any]]:
-    """What makes, for every episode, a function from observations to actions."""
+    """Return a factory of functions from observations to actions, called once per episode."""
     if hasattr(guest, "predict"):
         return lambda: _predicting(guest)
     if not callable(guest):
         raise UsageError(
-            f"{type(guest).__name__} cannot be scored: it is no policy, has no predict(observation), and is no function"
+            f"{type(guest).__name__} cannot be scored: it is no policy, no function, and has no predict(observation)"
         )
 
     def begin() -> Callable[[Any], Any]:
@@ -110,7 +110,7 @@ def _episode(env: gym.Env[Any, Any], act: Callable[[Any], Any], seed: int, task:
             action = act(observation)
         except Exception as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            raise PolicyError(f"what is scored fails on {task.gym_id} after {len(rewards)} steps: {what}") from error
+            raise PolicyError(f"the scored agent fails on {task.gym_id} after {len(rewards)} steps: {what}") from error
         action = _fitting(action, env.action_space, task)
         try:
             observation, reward, terminated, truncated, _ = env.step(action)
@@ -132,10 +132,10 @@ def _episode(env: gym.Env[Any, Any], act: Callable[[Any], Any], seed: int, task:
 
 
 def _fitting(action: Any, space: gym.Space[Any], task: Task) -> Any:
-    """An action in the environment's own form; a batch of one is its only action.
+    """Convert an action to the environment's own form; a batch of one is unwrapped.
 
     Raises:
-        PolicyError: it is none.
+        PolicyError: it is not an action of the environment.
     """
     try:
         array = np.asarray(action)
@@ -150,4 +150,4 @@ def _fitting(action: Any, space: gym.Space[Any], task: Task) -> Any:
         return shaped.astype(space.dtype)
     except (TypeError, ValueError, OverflowError):
         shown = " ".join(repr(action).split())[:100]
-        raise PolicyError(f"what is scored answered {shown}, which is no action of {task.gym_id}: {space}") from None
+        raise PolicyError(f"the scored agent returned {shown}, not an action of {task.gym_id}: {space}") from None

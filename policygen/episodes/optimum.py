@@ -1,4 +1,4 @@
-"""The most that a finite, known MDP has to give, and a table that comes closest."""
+"""The optimal return of a finite, known MDP, and the best table found for it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP
 
-REACHED = 1e-9  # difference of expected returns that is rounding
-MOST_TRIED = 1_000  # changes of a table that are played through before it counts as one that none improves
+REACHED = 1e-9  # a smaller difference of expected returns is rounding
+MOST_TRIED = 1_000  # failed changes of a table after which it counts as a local optimum
 
 
 @dataclass(frozen=True, eq=False)
 class BestReturn:
-    """What is the most that any policy can expect of a finite, known MDP within the step limit.
+    """The best expected return of a finite, known MDP within the step limit.
 
     Attributes:
-        value: the optimum over all policies, also those that count the steps.
-        by_table: the best expected return found for a table, which does not know how many steps are left; equal to
-            `value` where a table reaches it, and otherwise a local optimum that no change of one entry improves.
+        value: the optimum over all policies, including those that count steps.
+        by_table: the best expected return found for a table, which cannot count steps; equal to `value` if a table
+            reaches it, else a local optimum that no change of one entry improves.
         actions: that table, shape (states,).
     """
 
@@ -31,21 +31,21 @@ class BestReturn:
 
     @property
     def table_reaches_it(self) -> bool:
-        """Whether a table gets as much as a policy that knows how many steps are left."""
+        """Whether a table reaches the optimum of policies that count steps."""
         return self.by_table >= self.value - REACHED
 
 
 def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
-    """The best possible expected return of an episode of at most `max_steps` steps, and a table that comes closest.
+    """Compute the best expected return of an episode of at most `max_steps` steps, and a table close to it.
 
-    The value is found by backward induction over the steps that are left (Bellman 1957). The table starts from the
-    actions that are best with most steps left, and then changes single entries as long as the return grows.
+    The value comes from backward induction over the remaining steps (Bellman 1957). The table starts from the actions
+    that are best with most steps left; then single entries change as long as the return grows.
     """
     value = np.zeros(len(mdp.start))
     choices = np.zeros(len(mdp.start), np.int64)
     for _ in range(max_steps):
         gains = (mdp.probabilities * (mdp.rewards + mdp.going_on * value[mdp.next_states])).sum(axis=2)
-        # Of equals the action stays that was best with fewer steps left: ties must not make a table wander.
+        # Ties keep the action that was best with fewer steps left, so that the table does not wander.
         states = np.arange(len(gains))
         ahead = gains.max(axis=1) > gains[states, choices] + 1e-12
         choices = np.where(ahead, gains.argmax(axis=1), choices)
@@ -58,9 +58,9 @@ def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
 def _improved_table(
     mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int, enough: float
 ) -> tuple[npt.NDArray[np.int64], float]:
-    """A table that no change of one entry improves, and its expected return; done as soon as that is `enough`.
+    """Improve a table until no change of one entry helps, or its expected return is `enough`; return both.
 
-    The most promising changes are tried first, and at most `MOST_TRIED` of them in vain.
+    The most promising changes are tried first; the search ends after `MOST_TRIED` failures.
     """
     reached, promise = promises(mdp, actions, max_steps)
     improved = True
@@ -78,7 +78,7 @@ def _improved_table(
 
 
 def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> float:
-    """The expected return within the step limit of the table `actions`, shape (states,)."""
+    """Compute the expected return within the step limit of the table `actions`, shape (states,)."""
     states = np.arange(len(mdp.start))
     after, p = mdp.next_states[states, actions], mdp.probabilities[states, actions]
     reward, going = (p * mdp.rewards[states, actions]).sum(axis=1), p * mdp.going_on[states, actions]
@@ -89,10 +89,10 @@ def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: i
 
 
 def promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> tuple[float, npt.NDArray[np.float64]]:
-    """A table's expected return, and what each other action promises, summed over the steps: shape (states, actions).
+    """Compute a table's expected return, and the promise of each other action: shape (states, actions).
 
-    The promise is the policy gradient of the return in the direction of the other action (Sutton et al. 2000): how
-    often the state is met at a step times the advantage that the action has there.
+    The promise is the policy gradient towards the other action (Sutton et al. 2000): the probability of the state
+    times the action's advantage there, summed over the steps.
     """
     states = np.arange(len(mdp.start))
     values = [np.zeros(len(states))]

@@ -1,7 +1,6 @@
-"""Episodes on all cores: a simulator in this process and, where it pays, one in each of several worker processes.
+"""Play episodes on all cores: in this process and, if the work is large enough, in worker processes.
 
-An episode depends on its policy and its seed alone, not on what is played beside it, so the number of processes never
-changes a score.
+An episode depends only on its policy and its seed, so the number of processes never changes a score.
 """
 
 from __future__ import annotations
@@ -21,36 +20,35 @@ from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
 from policygen.tasks.user_env import can_travel
 
-# Handing work to other processes costs some milliseconds a piece, and starting them takes seconds: less work than this
-# stays here.
+# Handing work to other processes costs milliseconds, and starting them seconds: less work than this stays here.
 SECONDS_WORTH_SHARING = 0.3
 SECONDS_WORTH_STARTING = 3.0
-TRIED_FIRST = 2  # episodes that tell how long one takes
+TRIED_FIRST = 2  # episodes that measure the time of one
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def usable_cores() -> int:
-    """The processor cores this process may use."""
+    """Return the number of processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 Play = Callable[[Actor, list[int]], list[Trajectory] | None]
 Piece = tuple[Actor, list[int]]
 Elsewhere = Callable[[Play, Sequence[Piece], int], list[list[Trajectory] | None]]
-"""Has pieces of work played by other processes, of which there are so many; None for what they cannot play."""
+"""Plays pieces of work in a given number of other processes; returns None for pieces they cannot play."""
 
 
 class PlayerKilled(Exception):
-    """A process that played has died."""
+    """A worker process has died."""
 
 
 def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
-    """Have it played by worker processes of this machine; see `Elsewhere`.
+    """Play pieces of work in worker processes of this machine; see `Elsewhere`.
 
     Raises:
         PlayerKilled: one of them died.
     """
-    from loky import BrokenProcessPool, get_reusable_executor
+    from loky import BrokenProcessPool, get_reusable_executor  # start-up time
     from loky.process_executor import TerminatedWorkerError
 
     executor = get_reusable_executor(max_workers=jobs, timeout=60, env=_ONE_THREAD)
@@ -58,12 +56,12 @@ def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Traj
         return list(executor.map(play, *zip(*work, strict=True)))
     except TerminatedWorkerError:
         raise PlayerKilled from None
-    except BrokenProcessPool:  # what was sent to them cannot be read there
+    except BrokenProcessPool:  # the workers cannot unpickle the work
         return [None]
 
 
 class _Workers:
-    """Whether this process has worker processes already, and what they are."""
+    """The worker processes, and whether they are running."""
 
     started = False
     elsewhere: Elsewhere = staticmethod(by_processes)
@@ -73,21 +71,21 @@ _workers = _Workers()
 
 
 def share_by(elsewhere: Elsewhere) -> None:
-    """Let other processes than worker processes of this machine play what is worth sharing; they are there already."""
+    """Replace the worker processes of this machine by others, which are already running."""
     _workers.elsewhere = elsewhere
     _workers.started = elsewhere is not by_processes
 
 
 class Players(Closable):
-    """Plays episodes like a `Simulator`, on `jobs` processes where the work is worth it.
+    """Plays episodes like a `Simulator`, on `jobs` processes if the work is large enough.
 
     Args:
-        jobs: number of processes, or of cores that EnvPool may use; by default as many as there are usable cores.
-        use_pool: whether EnvPool may play, where it is installed and has the same environment.
-        step_timeout: seconds that one step may take.
+        jobs: number of processes, or of cores for EnvPool; by default all usable cores.
+        use_pool: whether EnvPool may play if it is installed and has an equivalent environment.
+        step_timeout: limit on one step in seconds.
 
     Attributes:
-        apart: whether other processes play however small the work is: what ends a process then does not end this one.
+        apart: whether other processes play even small work, so that a crash of the environment does not end this one.
     """
 
     def __init__(
@@ -105,16 +103,16 @@ class Players(Closable):
 
     @property
     def engine(self) -> str:
-        """What plays the episodes: `vector`, `envpool` or `copies`; of what ignores its seed `copies, unseeded`."""
+        """The engine: `vector`, `envpool`, `copies`, or `copies, unseeded` if the environment ignores its seed."""
         return engine_words(self._here.engine, self.task)
 
     @property
     def foreign(self) -> bool:
-        """Whether the environment is neither Gymnasium's nor ours."""
+        """Whether the environment is neither Gymnasium's nor policygen's."""
         return not self._here.origin.startswith(("('gymnasium.", "('policygen."))
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """One episode per seed, in the order of the seeds.
+        """Play one episode per seed, in the order of the seeds.
 
         Raises:
             EnvironmentFault: the environment itself failed.
@@ -136,7 +134,7 @@ class Players(Closable):
         return [trajectory for trajectory in results if trajectory is not None]
 
     def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Each of some portable actors on the same seeds.
+        """Play each portable actor on the same seeds.
 
         Raises:
             EnvironmentFault: the environment itself failed.
@@ -175,7 +173,7 @@ class Players(Closable):
         return known * episodes > (SECONDS_WORTH_SHARING if _workers.started else SECONDS_WORTH_STARTING)
 
     def _shared(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]] | None:
-        """What worker processes play, or None if they do not have the same environment.
+        """Play work in worker processes; None if they lack the environment.
 
         Raises:
             EnvironmentFault: the environment itself failed, or a worker died.
@@ -183,7 +181,7 @@ class Players(Closable):
         assert isinstance(self._here, Simulator), "EnvPool shares out its episodes itself"
         _workers.started = True
         started = time.perf_counter()
-        # This process has made the environment: others need not ask whether it may be.
+        # This process has made the environment, so others need not check trust.
         play = partial(_play_in_worker, trusted(self.task), self._here.origin, self.step_timeout)
         try:
             results = _workers.elsewhere(play, work, self.jobs)
@@ -201,7 +199,7 @@ class Players(Closable):
         return played
 
 
-# Environments that only this process has: a script, a notebook or a test registered them.
+# Environments that only this process has, registered by a script, a notebook or a test.
 _only_here: set[str] = set()
 _simulators: dict[str, Simulator] = {}
 
@@ -209,7 +207,7 @@ _simulators: dict[str, Simulator] = {}
 def _play_in_worker(
     task: Task, expected: str, step_timeout: float, actor: Actor, seeds: Sequence[int]
 ) -> list[Trajectory] | None:
-    """In a worker process: play, with environments that are kept from call to call.
+    """Play in a worker process, keeping environments between calls.
 
     Returns:
         None where the task's id is unknown or means another environment than `expected`.
@@ -219,7 +217,7 @@ def _play_in_worker(
     if key not in _simulators:
         try:
             _simulators[key] = Simulator(task, step_timeout, expendable=True)
-        except Exception:  # what has worked where the task comes from must be missing here
+        except Exception:  # the environment works in the main process, so something is missing here
             return None
     if _simulators[key].origin != expected:
         return None

@@ -1,4 +1,4 @@
-"""Episodes drawn from the transitions of a finite, known MDP: many side by side in numpy, no environment is stepped."""
+"""Draw episodes from the transitions of a finite, known MDP, many side by side in numpy."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ LANES = 2_048  # episodes under way at a time
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampled:
-    """What episodes drawn from an MDP came to: undiscounted returns and lengths in steps, both of shape (n,)."""
+    """Undiscounted returns and lengths (in steps) of sampled episodes, both of shape (n,)."""
 
     returns: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.int64]
 
 
 class Sampler:
-    """Draws episodes of at most `max_steps` steps; an episode that ends makes room for the next one."""
+    """Draws episodes of at most `max_steps` steps; an ended episode is replaced by the next one."""
 
     def __init__(self, mdp: FiniteMDP, max_steps: int) -> None:
         self._limit = max_steps
         self._actions, branches = mdp.probabilities.shape[1:]
-        # The last possible branch takes what is left: probabilities may add up to 0.999999.
+        # The last possible branch gets the remainder: probabilities may sum to 0.999999.
         cumulative = np.cumsum(mdp.probabilities, axis=2).reshape(-1, branches)
         left = np.cumsum(mdp.probabilities[:, :, ::-1], axis=2)[:, :, ::-1].reshape(-1, branches)
         self._cuts = [np.where(left[:, k + 1] > 0, cumulative[:, k], np.inf) for k in range(branches - 1)]
@@ -38,7 +38,7 @@ class Sampler:
         self._start = np.cumsum(mdp.start)
 
     def play(self, actor: Actor, seeds: Sequence[int], lanes: int = LANES) -> Sampled:
-        """One episode for each seed; all seeds together, in their order, determine what is drawn.
+        """Play one episode per seed; all seeds together, in their order, seed the draws.
 
         Observations are the states, shape (k, 1), as the environment gives them.
         """
@@ -72,7 +72,7 @@ class Sampler:
                 continue
             places = ended.nonzero()[0]
             new = min(len(places), n - begun)
-            rows = rows.copy()  # the actor may have kept it
+            rows = rows.copy()  # the actor may keep a reference
             rows[places[:new]] = np.arange(begun, begun + new)
             states[places[:new]] = self._starts(rng.random(new))
             begun += new

@@ -1,4 +1,4 @@
-"""An episode once more, in an environment that draws it."""
+"""Replay an episode in an environment that renders it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from policygen.tasks.faults import OwnDirectory, close, fault
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
-DRAWN = "rgb_array"  # what Gymnasium calls rendering into an array
-PACE = 10.0  # steps a second where an environment does not say
+DRAWN = "rgb_array"  # Gymnasium's render mode for arrays
+PACE = 10.0  # steps per second, if the environment states none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,9 +32,9 @@ class Scene:
 
     Attributes:
         step: steps taken before it.
-        observation: what the next action is decided by, flattened, in the environment's own precision, shape (d,).
+        observation: input of the next decision, flattened, in the environment's own precision, shape (d,).
         earned: undiscounted sum of the rewards so far.
-        picture: shape (height, width, 3), or None where none was wanted.
+        picture: shape (height, width, 3), or None if not requested.
     """
 
     step: int
@@ -44,10 +44,10 @@ class Scene:
 
 
 class Stage:
-    """An environment of the task that draws; close it, or use it in a `with`.
+    """An environment of the task that renders; close it, or use it in a `with`.
 
     Raises:
-        TaskError: it draws no pictures, or what it needs for them is missing.
+        TaskError: it cannot render, or a package for that is missing.
     """
 
     def __init__(self, task: Task) -> None:
@@ -78,14 +78,14 @@ class Stage:
             close(self._env)
 
     def play(self, episode: Trajectory, wanted: Container[int]) -> Iterator[Scene]:
-        """Every moment of an episode that was played before, its actions taken again; pictures of the `wanted` steps.
+        """Replay the actions of an episode and yield every moment, with pictures of the `wanted` steps.
 
-        It ends early where the environment does, and need not earn what it earned, if the environment's chance is not
-        in its seed: the last scene says.
+        If the environment's randomness does not follow its seed, the replay may end earlier, or earn another return
+        (see the last scene).
 
         Raises:
             EnvironmentFault: the environment fails.
-            TaskError: what it needs to draw is missing.
+            TaskError: a package for rendering is missing.
         """
         env, space = self._env, self._env.action_space
         layout, build = layout_of(env.observation_space), builder(self.task.action_layout)
@@ -138,27 +138,27 @@ def _missing(error: Exception, name: str) -> str:
     text = " ".join(str(error).split())
     if "pygame" in text:
         return f'pictures of {name} need pygame; run: pip install "policygen[render]"'
-    return f"pictures of {name} need what is not installed: {text}"
+    return f"pictures of {name} need a missing package: {text}"
 
 
 def is_headless() -> bool:
-    """Whether there is no screen to open a window on."""
+    """Whether there is no screen for a window."""
     return sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 @contextmanager
 def _without_display() -> Iterator[None]:
-    """pygame without its greeting, and without a search for a screen where there is none."""
+    """Silence pygame's greeting, and stop its search for a screen if there is none."""
     with _variables(PYGAME_HIDE_SUPPORT_PROMPT="1", **({"SDL_VIDEODRIVER": "dummy"} if is_headless() else {})):
         yield
 
 
 @contextmanager
 def _software_if_needed(env: gym.Env[Any, Any]) -> Iterator[None]:
-    """MuJoCo draws without a screen by EGL or OSMesa, whichever there is.
+    """Let MuJoCo render without a screen, by EGL or OSMesa.
 
     Raises:
-        TaskError: there is neither.
+        TaskError: neither is installed.
     """
     if not hasattr(env.unwrapped, "mujoco_renderer") or not is_headless() or "MUJOCO_GL" in os.environ:
         yield
@@ -171,12 +171,12 @@ _usable: list[str] = []
 
 
 def _offscreen() -> str:
-    """The first way to draw without a screen that works here."""
+    """Return the first off-screen renderer that works."""
     for name in () if _usable else ("egl", "osmesa"):
         with _variables(PYOPENGL_PLATFORM=None):
             try:
                 importlib.import_module(f"mujoco.{name}").GLContext(8, 8).free()
-            except Exception:  # whatever is missing: a library, a driver, a device
+            except Exception:  # a library, a driver or a device is missing
                 continue
             _usable.append(name)
             break
@@ -190,7 +190,7 @@ def _offscreen() -> str:
 
 @contextmanager
 def _variables(**values: str | None) -> Iterator[None]:
-    """Environment variables for a while, where the user has set none of that name; None takes one away."""
+    """Set environment variables temporarily, unless the user has set them; None removes one."""
     before = {name: os.environ.get(name) for name in values}
     for name, value in values.items():
         if value is None:

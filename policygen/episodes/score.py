@@ -1,4 +1,4 @@
-"""Scores: what episodes show of a policy, how sure that is, and paired comparisons on common seeds."""
+"""Scores of policies, with confidence intervals and paired comparisons on common seeds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from policygen.tasks.task import Task
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Score:
-    """The return of one policy: how much, how sure, and how it was obtained.
+    """The mean return of one policy, its uncertainty, and how it was obtained.
 
     `std` is the standard deviation of the return of an episode (not of the mean). `ci95` is the 95% interval of the
-    mean: Student's t over the episodes, the point itself when exact, None for a single episode. An exact score has no
-    returns and no seeds.
+    mean: Student's t over the episodes, a point if exact, None for a single episode. An exact score has no returns and
+    no seeds.
     """
 
     mean: float
@@ -32,7 +32,7 @@ class Score:
     seeds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        # The scores of a long run are by the thousand on the same few seeds.
+        # Thousands of scores of a long run share the same few seeds.
         object.__setattr__(self, "seeds", _shared(self.seeds))
 
     @property
@@ -54,39 +54,39 @@ _UNSEEDED = ", unseeded"
 
 
 def engine_words(engine: str, task: Task) -> str:
-    """What played the episodes of a score, and whether these followed their seeds."""
+    """Describe the engine of a score, and whether episodes followed their seeds."""
     return engine + _UNSEEDED * task.unseeded
 
 
 def kind_of_episodes(engine: str) -> str:
-    """What every description of a score calls its episodes."""
+    """Return the word for episodes in descriptions of a score."""
     return "unseeded episodes" if engine.endswith(_UNSEEDED) else "episodes"
 
 
 @functools.lru_cache(maxsize=64)
 def _shared(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    """The same seeds, one tuple for all who have them."""
+    """Return one shared tuple for equal seeds."""
     return seeds
 
 
 def episode_seeds(run_seed: int, purpose: str, count: int, first: int = 0) -> tuple[int, ...]:
-    """Seeds number `first` to `first + count - 1` of a run's stream for `purpose`; streams do not overlap by design.
+    """Return seeds `first` to `first + count - 1` of a run's stream for `purpose`; streams are independent.
 
-    The same arguments always give the same seeds, and a longer request starts with a shorter one's.
+    The same arguments always give the same seeds, and a longer request begins with the seeds of a shorter one.
     """
-    # The purpose is part of the entropy, so that tuning and final scores never share a stream.
+    # The purpose is part of the entropy: tuning and final scores never share a stream.
     entropy = [run_seed, *purpose.encode()]
     return tuple(int(s) for s in np.random.SeedSequence(entropy).generate_state(first + count)[first:])
 
 
 def sampled_score(trajectories: Sequence[Trajectory], engine: str) -> Score:
-    """The score that some episodes show."""
+    """Compute the score of some episodes."""
     returns = np.array([trajectory.episode_return for trajectory in trajectories])
     return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine)
 
 
 def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], engine: str) -> Score:
-    """Mean, standard deviation and Student's t interval of the returns of independent episodes."""
+    """Compute mean, standard deviation and Student's t interval of returns of independent episodes."""
     n = len(returns)
     mean = float(returns.mean())
     std = float(returns.std(ddof=1)) if n > 1 else 0.0
@@ -98,36 +98,36 @@ def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], e
 
 
 def half_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """Half of Student's 95% interval of the mean of n values; 0 for a single one."""
+    """Return half of Student's 95% interval of the mean of n values; 0 for a single one."""
     n = len(values)
     return t_quantile(0.975, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """The value that Student's t with so many degrees of freedom stays below with this probability."""
-    from scipy.special import stdtrit
+    """Return the quantile of Student's t distribution at a probability, with so many degrees of freedom."""
+    from scipy.special import stdtrit  # start-up time
 
     return float(stdtrit(degrees, probability))
 
 
 def first_episodes(score: Score, count: int) -> Score:
-    """The score on the first `count` of its seeds."""
+    """Restrict a score to the first `count` of its seeds."""
     if score.exact or count == 0 or score.episodes == count:
         return score
     return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
 
 
 def paired_gain(challenger: Score, incumbent: Score) -> tuple[float, float]:
-    """Mean gain of the challenger on the same seeds, and the one-sided p-value of Student's paired t-test.
+    """Return the challenger's mean gain on the same seeds, and the one-sided p-value of Student's paired t-test.
 
-    Of two exact scores the p-value is 0 or 1; where one is exact, the other's episodes are tested against it.
+    For two exact scores the p-value is 0 or 1; if one is exact, the other's episodes are tested against it.
     """
     if challenger.exact and incumbent.exact:
         gain = challenger.mean - incumbent.mean
         return gain, 0.0 if gain > 1e-12 else 1.0
     if not challenger.exact and not incumbent.exact and challenger.seeds != incumbent.seeds:
         raise ValueError("a paired comparison needs the same seeds")
-    from scipy.special import stdtr
+    from scipy.special import stdtr  # start-up time
 
     ones, others = (score.mean if score.exact else np.array(score.returns) for score in (challenger, incumbent))
     differences = np.subtract(ones, others)

@@ -1,7 +1,7 @@
-"""Episodes: many at once, one seed each, every episode played to its end.
+"""Play many episodes at once, one seed each, every episode to its end.
 
-An episode's start depends on its seed alone, so two policies played on the same seeds meet the same starts (common
-random numbers). Nothing is cut short when another episode ends first, so no length is preferred."""
+An episode's start depends only on its seed, so policies played on the same seeds get the same starts (common random
+numbers). No episode is cut when another one ends, so lengths are unbiased."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, Watchdog, close, 
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
-COPIES = 32  # environments stepped side by side in one process; more share the policy's overhead no better
-# How the terms of a reward are called in `info`.
+COPIES = 32  # environments stepped side by side in one process; more are no faster
+# Names of reward terms in `info`.
 _TERM = re.compile(r"reward_\w+$|\w+_(?:penalty|cost)$")
 
 
 class Closable(ABC):
-    """What holds environments, and closes them at the end of a `with`."""
+    """A context manager that closes its environments."""
 
     @abstractmethod
     def close(self) -> None:
@@ -50,12 +50,12 @@ class Closable(ABC):
 
 
 class Simulator(Closable):
-    """Plays episodes of one task and keeps its environments for the next time; close it, or use it with `with`.
+    """Plays episodes of one task and keeps its environments for reuse; close it, or use it with `with`.
 
     Args:
-        step_timeout: seconds that one step may take, see `Watchdog`.
+        step_timeout: limit on one step in seconds, see `Watchdog`.
         expendable: whether the process may be ended for a step that cannot be interrupted.
-        vectorise: whether a vectorised form of the environment may play; only copies ask for no action in vain.
+        vectorise: whether a vectorised form of the environment may play; it also asks for actions of ended episodes.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class Simulator(Closable):
 
     @property
     def engine(self) -> str:
-        """What plays the episodes: `vector` (one vectorised environment) or `copies` (many stepped side by side)."""
+        """The engine: `vector` (one vectorised environment) or `copies` (many stepped side by side)."""
         return "vector" if self._vectorised else "copies"
 
     @property
     def origin(self) -> str:
-        """What the task's id stands for in this process."""
+        """The environment behind the task's id in this process."""
         return origin(self._first())
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """One episode per seed, in the order of the seeds.
+        """Play one episode per seed, in the order of the seeds.
 
         Raises:
             EnvironmentFault: the environment itself failed; the next episodes are played in new ones.
@@ -91,7 +91,7 @@ class Simulator(Closable):
             return self._play_copies(actor, seeds)
 
     def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Each of some portable actors on the same seeds.
+        """Play each portable actor on the same seeds.
 
         Raises:
             EnvironmentFault: the environment itself failed; the next episodes are played in new ones.
@@ -110,7 +110,7 @@ class Simulator(Closable):
                 yield
         except BaseException as error:
             self.close()
-            if isinstance(error, AssertionError | gym.error.Error):  # of vectorised dynamics
+            if isinstance(error, AssertionError | gym.error.Error):  # from vectorised dynamics
                 raise fault(error, env, self.task.gym_id, "step") from error
             raise
 
@@ -121,7 +121,7 @@ class Simulator(Closable):
         self._envs.clear()
 
     def _first(self) -> gym.Env[Any, Any]:
-        """An environment that can be asked about."""
+        """Return an environment for inspection."""
         if not self._envs:
             self._envs.append(make_env(self.task))
         return self._envs[0]
@@ -137,7 +137,7 @@ class Simulator(Closable):
         deciding = False
 
         def progress() -> object:
-            # An actor may take its time.
+            # The time of the actor does not count.
             return object() if deciding else (len(waiting), sum(len(episode.rewards) for episode in running))
 
         with Watchdog(self._limits[0], progress, self._first(), expendable=self._limits[1]):
@@ -189,7 +189,7 @@ class Simulator(Closable):
         return [trajectory for trajectory in results if trajectory is not None]
 
     def _begun(self, copy: int, index: int, seed: int) -> _Episode:
-        """Episode number `index` at its start, in copy number `copy`."""
+        """Begin episode `index` in copy `copy`."""
         env = self._ready(copy)
         try:
             observation, _ = env.reset(seed=int(seed))
@@ -201,10 +201,10 @@ class Simulator(Closable):
         return _Episode(env, index, int(seed), [row.copy()])
 
     def _ready(self, copy: int) -> gym.Env[Any, Any]:
-        """Copy number `copy` for another episode: as good as new.
+        """Return copy `copy`, ready for another episode.
 
-        A Box2D world that is emptied and filled again computes otherwise than a new one (Gymnasium issue 728), so that
-        an episode would depend on those before it.
+        A reused Box2D world computes differently from a new one (Gymnasium issue 728): an episode would depend on those
+        before it, so such copies are made anew.
         """
         alone = self.task.given is not None and self.task.given.alone
         if hasattr(self._envs[copy].unwrapped, "world") and not alone:
@@ -215,7 +215,7 @@ class Simulator(Closable):
 
 @dataclass(slots=True)
 class _Episode:
-    """One episode under way."""
+    """An episode in progress."""
 
     env: gym.Env[Any, Any]
     index: int
@@ -226,7 +226,7 @@ class _Episode:
     terms: dict[str, float] | None = None
 
     def note_terms(self, info: Mapping[str, Any]) -> None:
-        """Add up the reward's terms; which there are is read off the first step."""
+        """Add up the reward's terms; the first step determines their names."""
         if self.terms is None:
             if not isinstance(info, Mapping):
                 raise EnvironmentFault(f"its `info` is of type {type(info).__name__}, not a dictionary")
@@ -237,10 +237,10 @@ class _Episode:
                 self.terms[name] += float(value)
 
     def trajectory(self, terminated: bool, truncated: bool) -> Trajectory:
-        """The whole episode.
+        """Return the whole episode.
 
         Raises:
-            EnvironmentFault: a number in it is not finite, or beyond single precision.
+            EnvironmentFault: a number is not finite, or beyond single precision.
         """
         actions = np.asarray(self.actions)
         with np.errstate(over="ignore"):
@@ -266,7 +266,7 @@ class _Episode:
 
 
 def _unfinite(observations: Sequence[npt.NDArray[Any]], rewards: Sequence[float]) -> str:
-    """Which number of an episode is none, or too large to be kept."""
+    """Describe the first number of an episode that is not finite in single precision."""
     most = float(np.finfo(np.float32).max)
     for step, reward in enumerate(rewards, start=1):
         if not abs(reward) <= most:

@@ -1,4 +1,4 @@
-"""Episodes as arrays, and whoever chooses the actions."""
+"""Episodes as arrays, and the protocols of actors."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Trajectory:
         actions: int16 of shape (T,) for Discrete, (T, m) for MultiDiscrete, float32 (T, m) for Box.
         rewards: float32, shape (T,).
         episode_return: undiscounted sum of rewards, added in double precision.
-        seed: what the environment was reset with.
+        seed: seed of the environment's reset.
         terminated: the environment ended the episode; `truncated`: the time limit did.
-        terms: the sum of each of the reward's terms, where the environment tells them apart (`reward_...`,
-            `..._penalty` and `..._cost` in `info`, as MuJoCo's do).
-        unstable: whether the simulation diverged on the way, as far as the environment tells.
+        terms: the sum of each reward term that the environment reports (`reward_...`, `..._penalty` and `..._cost` in
+            `info`, as MuJoCo's do).
+        unstable: whether the environment reports that the simulation diverged.
     """
 
     observations: npt.NDArray[np.float32]
@@ -49,20 +49,20 @@ class Trajectory:
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items, seeds for one, at most `size` at a time."""
+    """Yield the items at most `size` at a time."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideBySide:
-    """n episodes played side by side, each padded to the time limit of T steps.
+    """n episodes, each padded to the time limit of T steps.
 
     Attributes:
         observations: shape (T + 1, n, d).
         actions: shape (T, n) for Discrete, else (T, n, m).
         rewards: shape (T, n).
-        lengths: steps that each episode took, shape (n,).
+        lengths: steps of each episode, shape (n,).
         terminated: whether the environment ended it, shape (n,).
     """
 
@@ -73,7 +73,7 @@ class SideBySide:
     terminated: npt.NDArray[np.bool_]
 
     def trajectories(self, seeds: Sequence[int]) -> list[Trajectory]:
-        """The episodes one by one, each with its seed."""
+        """Split into single episodes, each with its seed."""
         return [self._trajectory(i, int(seed)) for i, seed in enumerate(seeds)]
 
     def _trajectory(self, i: int, seed: int) -> Trajectory:
@@ -91,34 +91,34 @@ class SideBySide:
 
 
 class Decider(Protocol):
-    """An actor at work on n episodes that are played side by side, row i of its memory being episode i."""
+    """An actor's decisions in n episodes played side by side; row i of its memory belongs to episode i."""
 
     def decide(self, observations: Rows, rows: Indices, /) -> Sequence[Any] | npt.NDArray[Any]:
-        """The next actions, one for each of the `rows`, in the environment's own form.
+        """Return the next action of each of the `rows`, in the environment's own form.
 
-        An episode is new until its first decision, and every call is its next step. An episode that has ended is soon
-        not asked about any more; an answer for it is thrown away.
+        An episode begins with its first decision; every call is its next step. Ended episodes may appear in a few more
+        calls; their actions are ignored.
 
         Args:
-            observations: one flattened observation for each of the `rows`: an array of shape (k, d), or a sequence of
-                k rows of shape (d,) where the environments are stepped one by one.
-            rows: which of the n episodes are asked about, each at most once, in the order of `observations`.
+            observations: one flattened observation per row: an array of shape (k, d), or a sequence of k rows of shape
+                (d,) if the environments are stepped one by one.
+            rows: indices of the episodes, each at most once, in the order of `observations`.
         """
         ...
 
 
 @runtime_checkable
 class Witness(Protocol):
-    """A decider that is told what came of its decisions, where the environments are stepped one by one."""
+    """A decider that observes the results of its decisions, in environments stepped one by one."""
 
     def happened(self, row: int, reward: float, ended: Trajectory | None, /) -> None:
-        """Episode `row` paid a reward for the last decision and, if it is over, is `ended`."""
+        """Record the reward of the last decision in episode `row` and, if the episode is over, all of it (`ended`)."""
         ...
 
 
 @runtime_checkable
 class Learning(Protocol):
-    """A decider that is told what came of every decision before it is asked for the next one."""
+    """A decider that observes the results of each step before the next one."""
 
     def learn(
         self,
@@ -128,23 +128,23 @@ class Learning(Protocol):
         terminated: npt.NDArray[np.bool_],
         /,
     ) -> None:
-        """What came of the last decision in each of the `rows`, none of which had ended before it.
+        """Observe the results of the last decision in each of the `rows`; none had ended before.
 
         Args:
-            rows: which episodes, as `Decider.decide` was asked about them.
-            observations: those after the step, as `Decider.decide` takes them.
+            rows: indices of the episodes, as in `Decider.decide`.
+            observations: those after the step, as in `Decider.decide`.
             rewards: shape (k,).
-            terminated: whether the environment ended the episode, shape (k,). An episode that the time limit cuts has
-                not: what would have come after it counts.
+            terminated: whether the environment ended the episode, shape (k,); false for truncation, where future
+                rewards would still count.
         """
         ...
 
 
 class Actor(Protocol):
-    """Whatever chooses actions: a policy, with memory or without, random numbers, a model.
+    """A source of actions: a policy, with memory or without, random numbers, a model.
 
-    `portable` says that an episode depends on its seed and on what a copy of the actor decides in it, on nothing that
-    the actor did before or does beside it: then other processes may play with pickled copies.
+    `portable` means that an episode depends only on its seed and the actor's decisions in it, not on other episodes.
+    Other processes may then play with pickled copies.
     """
 
     @property
@@ -153,25 +153,25 @@ class Actor(Protocol):
         ...
 
     def begin(self, episodes: int, /) -> Decider:
-        """Take up so many new episodes; those taken up before are not touched."""
+        """Begin new episodes, independent of earlier ones."""
         ...
 
 
 class RandomActor:
     """Uniformly random actions, for the episodes before the first policy."""
 
-    portable = False  # its generator goes on from episode to episode
+    portable = False  # its generator continues from episode to episode
 
     def __init__(self, task: Task, seed: int) -> None:
         self._task = task
         self._rng = np.random.default_rng(seed)
 
     def begin(self, episodes: int, /) -> RandomActor:
-        """Itself: which episodes it decides makes no difference."""
+        """Return itself: it has no memory per episode."""
         return self
 
     def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
-        """One random action for each of the `rows`."""
+        """Draw a random action for each of the `rows`."""
         n = len(rows)
         columns = [
             self._rng.integers(len(a.labels), size=n) if a.is_choice else self._rng.uniform(a.low, a.high, size=n)

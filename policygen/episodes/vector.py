@@ -1,4 +1,4 @@
-"""Episodes of environments with numpy dynamics of many copies at once: classic control, worlds of our own."""
+"""Play episodes of environments with vectorised numpy dynamics: classic control and policygen's own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from policygen.episodes.dynamics import DynamicsEnv, DynamicsVectorEnv
 from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajectory, chunks
 from policygen.tasks.task import Task
 
-VECTOR_COPIES = 1_024  # episodes under way at a time
+VECTOR_COPIES = 1_024  # simultaneous episodes
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether there are numpy dynamics for it that can start as a single environment does: by its state or its seed."""
+    """Whether the environment has numpy dynamics that start like a single environment, from its state or its seed."""
     if has_classic_form(env):
         return True
     entry = getattr(env.spec, "vector_entry_point", None) if env.spec else None
@@ -29,26 +29,26 @@ def has_vector_form(env: gym.Env[Any, Any]) -> bool:
 
 
 def _takes_seeds(env: gym.Env[Any, Any]) -> bool:
-    """Whether it is one of our own worlds: a seed for each copy then gives the episode of a single environment."""
+    """Whether it is one of policygen's own: with a seed per copy, these play the episodes of single environments."""
     return isinstance(env.unwrapped, DynamicsEnv)
 
 
 def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """One episode per seed, in the order of the seeds; `env` is a single environment of the task, to be reset."""
+    """Play one episode per seed, in the order of the seeds; `env` is a single environment of the task."""
     return [trajectory for chunk in chunks(seeds, VECTOR_COPIES) for trajectory in _play(task, env, actor, chunk)]
 
 
 def play_many_vectorised(
     task: Task, env: gym.Env[Any, Any], actors: Sequence[Actor], seeds: Sequence[int]
 ) -> list[list[Trajectory]]:
-    """Each of some actors on the same seeds, as many of them side by side as there is room for."""
+    """Play each actor on the same seeds, as many side by side as fit."""
     return play_together(partial(play_vectorised, task, env), actors, seeds, VECTOR_COPIES)
 
 
 def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """The vectorised dynamics, started as the seeds start a single environment.
+    """Play with the vectorised dynamics, started as a single environment starts from each seed.
 
-    Episodes that have ended are dropped whenever half of the copies are idle, so they cost next to nothing.
+    Ended episodes are dropped whenever half of the copies are idle, so they cost little.
     """
     n, limit = len(seeds), task.max_steps
     copies, first = _begun(task, env, seeds)
@@ -60,7 +60,7 @@ def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]
     terminated = np.zeros(n, np.bool_)
     observations[0] = first
     live = np.arange(n)
-    # Where the live copies' rows are: a slice is several times faster than a list of numbers.
+    # Rows of the live copies: a slice is several times faster than a list of indices.
     rows: slice | npt.NDArray[np.intp] = slice(None)
     done = np.zeros(n, np.bool_)  # of the live copies
     running = n
@@ -90,7 +90,7 @@ def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]
 
 
 def _starts(env: gym.Env[Any, Any], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
-    """The state that each seed gives a single environment: shape (d, n)."""
+    """Return the start state that each seed gives a single environment: shape (d, n)."""
     single: Any = env.unwrapped
     columns = []
     for seed in seeds:
@@ -100,7 +100,7 @@ def _starts(env: gym.Env[Any, Any], seeds: Sequence[int]) -> npt.NDArray[np.floa
 
 
 def _begun(task: Task, env: gym.Env[Any, Any], seeds: Sequence[int]) -> tuple[Any, npt.NDArray[Any]]:
-    """Copies at the start of an episode each, and the first observations of shape (n, d)."""
+    """Return copies at the start of an episode, and their first observations, shape (n, d)."""
     if has_classic_form(env):
         classic = ClassicCopies(env, seeds)
         return classic, classic.first
@@ -112,7 +112,7 @@ def _begun(task: Task, env: gym.Env[Any, Any], seeds: Sequence[int]) -> tuple[An
 
 
 def _kept(task: Task, copies: Any, which: npt.NDArray[np.bool_]) -> Any:
-    """Those of the copies that go on."""
+    """Return only the copies `which`."""
     if isinstance(copies, DynamicsVectorEnv | ClassicCopies):
         copies.keep(which)
         return copies
@@ -120,7 +120,7 @@ def _kept(task: Task, copies: Any, which: npt.NDArray[np.bool_]) -> Any:
 
 
 def _copies(task: Task, state: npt.NDArray[np.float64]) -> Any:
-    """Copies in the given states, shape (d, n)."""
+    """Make copies in the given states, shape (d, n)."""
     copies = _made(task, state.shape[1])
     copies.reset(seed=0)
     copies.state = state.copy()
@@ -128,7 +128,7 @@ def _copies(task: Task, state: npt.NDArray[np.float64]) -> Any:
 
 
 def _made(task: Task, count: int, **more: Any) -> Any:
-    # Their own time limit is one step beyond ours, so that cutting and falling on one step can be told apart.
+    # Their own time limit is one step beyond the task's, to distinguish truncation from termination in one step.
     return gym.make_vec(
         task.gym_id,
         num_envs=count,

@@ -1,4 +1,4 @@
-"""The table of model providers, and `connect`, which turns `openai:gpt-5-mini` into one of them."""
+"""The table of model providers, and `connect`, which makes one from a spec such as `openai:gpt-5-mini`."""
 
 from __future__ import annotations
 
@@ -36,12 +36,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ProviderEntry:
-    """One line of the table: how a provider is written, what it is, and the class that is imported when it is used.
+    """One line of the table: a provider's spec, its properties, and its class, imported on use.
 
-    `argument` names what follows the colon, `takes` says whether it must, may or must not be there. `is_language_model`
-    says what is known of it before it is connected; a replay is whatever it repeats. `reads_prompts` says whether what
-    a prompt shows makes a difference to it. `server` says whether it is asked at an address of its own (`own`), at one
-    that the user gives (`given`), or nowhere.
+    `argument` names the part after the colon; `takes` says whether it is required. `is_language_model` is the default;
+    a replay has the property of the model it repeats. `reads_prompts`: whether replies depend on the prompt.
+    `server`: the provider has its own address (`own`), the user gives one (`given`), or there is none.
     """
 
     help: str
@@ -54,7 +53,7 @@ class ProviderEntry:
     server: Literal["own", "given", ""] = ""
 
     def load(self) -> Callable[..., Any]:
-        """Import the provider's class, and with it whatever software development kit it stands on."""
+        """Import the provider's class, and with it the SDK that it uses."""
         loaded: Callable[..., Any] = getattr(importlib.import_module(self.module), self.class_name)
         return loaded
 
@@ -104,9 +103,9 @@ PROVIDERS: dict[str, ProviderEntry] = {
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A provider as it is written, `compatible:qwen3@http://localhost:8000/v1`, taken apart.
+    """The parts of a spec such as `compatible:qwen3@http://localhost:8000/v1`.
 
-    `entry` is None for one that the table lacks, `address` is empty where none is written.
+    `entry` is None for an unknown provider; `address` is empty if the spec holds none.
     """
 
     name: str
@@ -116,7 +115,7 @@ class Spec:
 
 
 def read_spec(spec: str) -> Spec:
-    """What is written before and after the colon, and the line of the table that it means."""
+    """Split a spec at its colon and find its line in the table."""
     name, _, argument = spec.strip().partition(":")
     name, address = name.strip().lower(), ""
     entry = PROVIDERS.get(name)
@@ -126,7 +125,7 @@ def read_spec(spec: str) -> Spec:
 
 
 def check_address(specs: Sequence[str], base_url: str | None) -> None:
-    """Refuse a bare `base_url` beside models that it would divert to a server which they are not asked at.
+    """Refuse a `base_url` that would redirect hosted models, or models of two kinds of server.
 
     Raises UsageError for a hosted model without an address of its own, or for models of two kinds of server.
     """
@@ -145,28 +144,28 @@ def check_address(specs: Sequence[str], base_url: str | None) -> None:
 
 
 def specs_of(spec: str) -> tuple[str, ...]:
-    """The single providers of one that is written `openai:a + gemini:b`; a name may hold a plus all the same."""
+    """Split `openai:a + gemini:b` into single specs; a model's name may hold a plus."""
     parts = [part.strip() for part in spec.split(" + ")]
     return tuple(parts) if all(read_spec(part).entry for part in parts) else (spec,)
 
 
 def prompt_folders(spec: str) -> list[str]:
-    """The folders into which a provider writes prompts: DIR of each `manual:DIR`."""
+    """Return the folders into which a provider writes prompts: DIR of each `manual:DIR`."""
     return [one.argument for one in map(read_spec, specs_of(spec)) if one.name == "manual" and one.argument]
 
 
 def reads_prompts(spec: str) -> bool:
-    """Whether what a prompt shows, a comment or an example, makes a difference to the replies of this provider.
+    """Whether a provider's replies depend on the prompt.
 
-    One that the table lacks, a program's own, is taken to read them.
+    Assumed of providers outside the table, which are a program's own.
     """
     return any(entry is None or entry.reads_prompts for entry in (read_spec(one).entry for one in specs_of(spec)))
 
 
 def joined_specs(specs: Sequence[str]) -> str:
-    """Several providers as one is written.
+    """Join several specs into one.
 
-    Raises UsageError for one that is not in the table: joined to others it would pass for a part of a name.
+    Raises UsageError for an unknown provider: joined to others, it would read as part of a model's name.
     """
     for spec in specs if len(specs) > 1 else ():
         _known(read_spec(spec))
@@ -174,15 +173,14 @@ def joined_specs(specs: Sequence[str]) -> str:
 
 
 def connect(spec: str, options: LLMOptions) -> Provider:
-    """The provider that `spec` names: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
+    """Make the provider of `spec`: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
 
-    Several, `openai:gpt-5-mini + compatible:qwen3@http://localhost:8000/v1`, are one that holds them all. An address
-    within a spec is that model's alone and part of its name; `options.base_url` is that of models without one, of one
-    kind of server. Takes keys, and nothing else, from a `.env` file in the working directory first; variables that are
-    set already win over it. Asks no server.
+    Several, `openai:gpt-5-mini + compatible:qwen3@http://localhost:8000/v1`, make one `Several`. An address within a
+    spec belongs to that model and its name; `options.base_url` is for models without one, of one kind of server. Reads
+    keys, and nothing else, from a `.env` file in the working directory; environment variables win. Sends no request.
 
-    Raises UsageError for an unknown or incomplete spec, a missing key, a key that a file would send elsewhere, or an
-    optional package that is not installed.
+    Raises UsageError for an unknown or incomplete spec, a missing key, a key that a file would send elsewhere, or a
+    missing optional package.
     """
     check_address(specs := specs_of(spec), options.base_url)
     if len(specs) > 1:
@@ -206,15 +204,15 @@ def connect(spec: str, options: LLMOptions) -> Provider:
     keys_from_file(Path.cwd() / ".env")
     make = entry.load()
     provider: Provider = make() if entry.takes == "none" else make(argument, options)
-    if read.address:  # its scores are not those of the model of that name elsewhere
+    if read.address:  # a model at another address has scores of its own
         provider.spec = redacted(f"{provider.spec}@{read.address}")
     return provider
 
 
 def _known(read: Spec) -> ProviderEntry:
-    """The line of the table.
+    """Return the line of the table.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     if read.entry is None:
         close = difflib.get_close_matches(read.name, PROVIDERS, n=3)

@@ -1,7 +1,7 @@
 """Anthropic Claude through the anthropic SDK, an optional extra.
 
-The server is Anthropic's unless an address is given explicitly (the SDK's ANTHROPIC_BASE_URL is not read). Current
-models take no temperature and no top_p, and none takes a seed, so none is sent.
+The server is Anthropic's unless an address is given explicitly (ANTHROPIC_BASE_URL is not read). Temperature and top_p
+are not sent, since current models refuse them; nor is a seed, which no model takes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ except ImportError:
 
 _ANTHROPIC_URL = "https://api.anthropic.com"
 
-_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # what is read from or into a cache
+_CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")  # counts of a prompt cache
 
 _SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
 

@@ -1,4 +1,4 @@
-"""What every provider is and hands back: options, the provider protocol, diagnoses, thinking split from the answer."""
+"""The provider protocol, its options and diagnoses, and the separation of thinking from answers."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import HIDDEN, hide_login
 
 MOST_TOKENS = 10_000_000
-"""No prompt and no reply has more, whatever a server reports."""
+"""Upper limit of a prompt's and a reply's tokens; larger counts of a server are ignored."""
 
 SAMPLING = ("temperature", "top_p", "reasoning_effort", "seed")
-"""Parameters of a request that a model may not take, and that are then left out, with a warning."""
+"""Request parameters that are left out, with a warning, if a model refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LLMOptions:
-    """How to reach and ask a model.
+    """Settings of requests to a model. A field `..._from` names the file that chose a value; it is empty for the user.
 
-    `base_url` is the server's address (None: the provider's own), and `base_url_from` the file that chose it, or
-    nothing where the user did: no key is sent to an address out of a file; `named_in` is the spec that holds the
-    address, if one does. `provider_from` is likewise the file that chose the provider: no folder that a file names is
-    written to. `temperature`, `top_p` and `reasoning_effort` None leave it to the model; `request_seed` says that the
-    user wants seeds sent (see `Prompt.seed`); `extra_body` are further fields of each request, which go to no server
-    that gets a key where a file (`extra_body_from`) chose them. `max_output_tokens` bounds one reply (thinking
-    included), `timeout_seconds` bounds one request, `max_retries` counts the repetitions of a request that failed for a
-    passing reason. `price_in` and `price_out`, in USD per million tokens, are given together and replace the price
-    list.
+    Attributes:
+        base_url: the server's address; None: the provider's own. No key is sent to an address that a file chose.
+        named_in: the spec that holds the address, if any.
+        provider_from: the file that chose the provider; nothing is written to folders that a file names.
+        temperature, top_p, reasoning_effort: None leaves them to the model.
+        request_seed: not None: send seeds (see `Prompt.seed`).
+        extra_body: further fields of each request; if a file chose them, they are not sent along with a key.
+        max_output_tokens: limit of one reply, thinking included.
+        timeout_seconds: limit of one request.
+        max_retries: repetitions of a request after transient faults.
+        price_in, price_out: USD per million tokens, given together; they replace the price list.
 
     Raises UsageError for a value out of range.
     """
@@ -57,7 +59,7 @@ class LLMOptions:
         if self.base_url is not None and f"://{HIDDEN}@" in self.base_url:
             raise UsageError(
                 f"the user name and password of the server address {self.base_url} are not stored: "
-                "give it again, with them in the place of the stars, by --base-url ADDRESS"
+                "replace the stars and pass it again with --base-url ADDRESS"
             )
         hide_login(self.base_url or "")
         if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -77,14 +79,14 @@ class LLMOptions:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Whether a provider can be asked, and the sentences that say what was found; never the value of a key."""
+    """Whether a provider works, and sentences with the findings; never the value of a key."""
 
     ok: bool
     lines: tuple[str, ...]
 
 
 def counted(usage: object, name: str) -> int | None:
-    """The token count `name` that a server reports; None where there is none, or where what it says is no count."""
+    """Return the token count `name` that a server reports; None if it is missing or not a count."""
     value = getattr(usage, name, None)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -92,39 +94,39 @@ def counted(usage: object, name: str) -> int | None:
 
 
 def worded(value: object) -> str:
-    """What a server says where a word belongs, as one short word; nothing where it is no text."""
+    """Shorten a server's value to one word; empty if it is not a text."""
     return value[:200] if isinstance(value, str) else ""
 
 
 def not_taken(spec: str, parameter: str) -> str:
-    """The warning that a parameter is left out."""
+    """Return the warning that a parameter is left out."""
     name = {"temperature": "a temperature", "seed": "a seed of its sampling"}.get(parameter, parameter)
     return f"{spec} does not take {name}: asking without it"
 
 
 class Provider(Protocol):
-    """Something that answers prompts. `spec` is what the user wrote, such as `openai:gpt-5-mini`."""
+    """A source of replies to prompts. `spec` is the user's text, such as `openai:gpt-5-mini`."""
 
     spec: str
     model: str
     is_language_model: bool
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer `prompt` with one request, never repeated.
+        """Answer `prompt` with one request, without retries.
 
-        Raises TransientProviderError where asking again may help, RejectedParameter where asking without that parameter
-        may help, and ProviderError where neither does.
+        Raises TransientProviderError if a retry may help, RejectedParameter if leaving out that parameter may help,
+        and ProviderError otherwise.
         """
         ...
 
     def diagnose(self) -> Diagnosis:
-        """Say whether the key is there, whether the server answers, and what it reports about the model."""
+        """Check the key and the server, and report what the server says about the model."""
         ...
 
 
 @runtime_checkable
 class Keyed(Protocol):
-    """A provider that may hold a key: `key_goes_to` says which key goes to which host; nothing where there is none."""
+    """A provider that may hold a key: `key_goes_to` names the key and its host; empty without a key."""
 
     @property
     def key_goes_to(self) -> str:
@@ -137,22 +139,22 @@ class Adaptable(Protocol):
     """A provider that can leave out a request parameter that its model does not take."""
 
     def drop(self, parameter: str) -> bool:
-        """Send `parameter` no more; False if it was dropped before or cannot be left out."""
+        """Stop sending `parameter`; False if it was dropped before or is required."""
         ...
 
 
 @runtime_checkable
 class Ordered(Protocol):
-    """A provider whose replies come in an order of their own, whatever the prompt."""
+    """A provider whose replies come in a fixed order, whatever the prompt."""
 
     def skip(self, replies: int) -> None:
-        """Pass over so many replies, which an interrupted run has used."""
+        """Skip replies that an interrupted run has used."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """A reply taken apart: the answer `text`, the `reasoning` around it, and whether the thinking was never closed."""
+    """The parts of a reply: the answer `text`, the `reasoning`, and whether the thinking was never closed."""
 
     text: str
     reasoning: str
@@ -161,15 +163,15 @@ class Thought:
 
 _TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-# Models open their thinking at the start of a line; a tag that prose merely mentions must not cost what follows it.
+# Models open their thinking at the start of a line; a tag mentioned in prose must not hide the text after it.
 _OPENING = re.compile(r"^[ \t]*<think(?:ing)?>", re.MULTILINE | re.IGNORECASE)
 
 
 def split_thinking(text: str) -> Thought:
     """Separate `<think>...</think>` from the answer.
 
-    Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. A tag that is
-    opened and never closed means that the reply was cut off while thinking: what follows it is reasoning.
+    Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. After a tag that
+    is never closed, everything is reasoning: the reply was cut off while thinking.
     """
     reasoning, kept, end, opened = [], [], 0, None
     for tag in _TAG.finditer(text):  # one pass: a reply may be a million tags
@@ -194,5 +196,5 @@ def split_thinking(text: str) -> Thought:
 
 
 def joined(*parts: str) -> str:
-    """The parts that hold text, stripped, with an empty line between them."""
+    """Join the non-empty parts, stripped, with an empty line between them."""
     return "\n\n".join(part.strip() for part in parts if part.strip())

@@ -1,7 +1,7 @@
-"""Answers that were paid for once: the same request of the same run is not sent again.
+"""A cache of replies: an equal request of an equal run is not sent again.
 
-The cache is an SQLite file of JSON values: reading a stranger's runs no code. It holds replies and a digest of what was
-asked, never a key, and no messages.
+The cache is an SQLite file of JSON values; reading an untrusted one runs no code. It holds replies and digests of
+requests, but no keys and no messages.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _TABLE = (
     "CREATE TABLE replies (digest TEXT PRIMARY KEY, spec TEXT NOT NULL, usd REAL, reply TEXT NOT NULL) WITHOUT ROWID"
 )
 _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
-_PATIENCE = 30.0  # seconds for which another process may keep the file to itself
-_MOST_USD = 1e9  # no answer costs more
-_FORM = 2  # raised when other requests are to be the same
+_PATIENCE = 30.0  # seconds to wait for another process's lock
+_MOST_USD = 1e9  # upper limit of a reply's cost
+_FORM = 2  # increased when the definition of equal requests changes
 _REPLY = TypeAdapter(Reply)
-_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the end of a journal that names another file
 _FAULTS = (sqlite3.Error, OSError, ValueError)
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What makes two requests the same; seeds share no answers, so that runs stay independent samples.
+    """All that determines a reply. Runs with different seeds share no replies and stay independent samples.
 
     Attributes:
         spec, model: the provider as the user wrote it, and its model.
-        base_url, temperature, max_output_tokens: the server, and settings that an answer depends on; so are top_p,
-            reasoning_effort, extra_body, and request_seed: what is sent as the seed of its sampling.
-        seed, attempt, request: the run's seed, the number of its attempt, and 0 or the number of the repair.
+        base_url: the server. The settings from temperature to extra_body also change replies; request_seed is the
+            sampling seed that is sent.
+        seed, attempt, request: the run's seed, the attempt's number, and the repair's number (0: the first request).
     """
 
     spec: str
@@ -68,7 +68,7 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all of it."""
+        """SHA-256 of all attributes."""
         text = json.dumps([_FORM, asdict(self)], sort_keys=True)
         return hashlib.sha256(redacted(text).encode(errors="replace")).hexdigest()
 
@@ -76,7 +76,7 @@ class Question:
 def question(
     provider: Provider, options: LLMOptions, prompt: Prompt, *, seed: int, attempt: int, request: int
 ) -> Question | None:
-    """What is asked of a provider; None for one that answers in an order of its own, whatever it is asked."""
+    """Return the cache key of a request; None for a provider whose replies have a fixed order."""
     if isinstance(provider, Ordered):
         return None
     server = getattr(provider, "base_url", options.base_url)
@@ -92,12 +92,12 @@ def question(
 
 
 class Cache:
-    """The answers in a folder, which any number of processes may use at a time.
+    """The cached replies in a folder, which several processes may use at a time.
 
-    A fault while a run goes on is a warning, said once: from then on everything is asked.
+    A fault during a run gives one warning; afterwards every request is sent.
 
     Raises:
-        UsageError: the folder cannot be written, or what is in it is no cache.
+        UsageError: the folder cannot be written, or its content is not a cache.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,15 +111,15 @@ class Cache:
         except _FAULTS as error:
             raise UsageError(
                 f"--cache {folder}: {self.path} cannot be used ({_said(error)}); "
-                f"make it anew with: policygen cache {shlex.quote(str(folder))} --clear, or choose another folder"
+                f"reset it with: policygen cache {shlex.quote(str(folder))} --clear, or choose another folder"
             ) from None
 
     def get(self, asked: Question) -> Reply | None:
-        """The answer as it was given, with the price that it had, or None."""
+        """Return the recorded reply with its original price, or None."""
         return self._tried(lambda: self._get(asked))
 
     def put(self, asked: Question, reply: Reply) -> None:
-        """Keep an answer; where there is one already, that stays."""
+        """Store a reply unless one is stored already."""
         row = (asked.digest, redacted(asked.spec), reply.usd, json_line(asdict(reply)))
 
         def work() -> None:
@@ -137,7 +137,7 @@ class Cache:
             except ValueError as error:
                 with connection:
                     connection.execute("DELETE FROM replies WHERE digest = ?", (asked.digest,))
-                warnings.warn(f"an answer in {self.path} is damaged and is asked for again: {error}", stacklevel=4)
+                warnings.warn(f"a reply in {self.path} is damaged; its request is sent again: {error}", stacklevel=4)
                 return None
 
     def _tried(self, work: Callable[[], _T]) -> _T | None:
@@ -153,10 +153,10 @@ class Cache:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one piece of work: what is open outlives no fork, and locks nobody out."""
+        """Open a connection for one operation: none stays open across a fork or keeps a lock."""
         for path in _files(self.folder):
             if path.is_symlink() or (path.exists() and not path.is_file()):
-                raise ValueError(f"{path.name} is a link or no plain file")
+                raise ValueError(f"{path.name} is a link, or not a plain file")
         _check_journal(self.folder / f"{_FILE}-journal")
         with closing(sqlite3.connect(self.path, timeout=_PATIENCE)) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -164,33 +164,33 @@ class Cache:
                 with connection:
                     connection.execute(_TABLE.replace("TABLE", "TABLE IF NOT EXISTS", 1))
                 schema = connection.execute(_SCHEMA).fetchall()
-            # A stranger's file could have triggers, or a view in the place of the table.
+            # An untrusted file could have triggers, or a view in place of the table.
             if schema != [("table", _TABLE)]:
-                raise ValueError("it is no cache of policygen's")
+                raise ValueError("it is not a cache of policygen")
             yield connection
 
 
 def _files(folder: Path) -> list[Path]:
-    """The cache's file, and those that SQLite makes beside it."""
+    """Return the cache's file and SQLite's files beside it."""
     return [folder / f"{_FILE}{suffix}" for suffix in ("", "-journal", "-wal", "-shm")]
 
 
 def _check_journal(path: Path) -> None:
-    """Refuse a journal of a transaction over several databases: SQLite deletes the file that it names.
+    """Refuse a super-journal: SQLite would delete the file that it names.
 
-    Ours are of one. See "Super-Journals" in SQLite's description of its atomic commit.
+    The cache never writes one. See "Super-Journals" in SQLite's description of its atomic commit.
 
     Raises:
-        ValueError: it is one of a stranger's.
+        ValueError: it is one.
     """
     with suppress(FileNotFoundError), open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SUPER_JOURNAL)))
         if file.read() == _SUPER_JOURNAL:
-            raise ValueError(f"{path.name} names a file elsewhere")
+            raise ValueError(f"{path.name} names a file outside the cache")
 
 
 def _reply(text: object, tokens: int) -> Reply:
-    """A kept reply, no longer than `tokens` allow.
+    """Read a cached reply, no longer than `tokens` allow.
 
     Raises:
         ValueError: it is damaged.
@@ -198,11 +198,11 @@ def _reply(text: object, tokens: int) -> Reply:
     try:
         reply = _REPLY.validate_json(text if isinstance(text, str) else "", strict=True)
     except ValidationError:
-        raise ValueError("it is no reply") from None
+        raise ValueError("it is not a reply") from None
     if any(count is not None and not 0 <= count <= MOST_TOKENS for count in (reply.tokens_in, reply.tokens_out)):
-        raise ValueError("its tokens cannot be")
+        raise ValueError("its token counts are impossible")
     if reply.usd is not None and not 0 <= reply.usd <= _MOST_USD:  # NaN is neither
-        raise ValueError("its cost cannot be")
+        raise ValueError("its cost is impossible")
     return cut_to(replace(reply, seconds=0.0, cached=True), tokens)
 
 
@@ -212,9 +212,9 @@ def _said(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a cache holds: its file and bytes, and for each provider and model the answers and what they cost.
+    """A cache's content: its file and size in bytes, and replies and cost per provider and model.
 
-    The cost is that of the answers whose price is known, in USD, when they were asked for; None where none is.
+    The cost in USD covers replies of known price, at the time of the request; None if no price is known.
     """
 
     path: Path
@@ -223,10 +223,10 @@ class Content:
 
 
 def content(folder: Path) -> Content:
-    """What the cache in a folder holds.
+    """Read the content of the cache in a folder.
 
     Raises:
-        UsageError: there is none, or it is damaged.
+        UsageError: there is no cache, or it is damaged.
     """
     if not (folder / _FILE).exists():
         raise UsageError(
@@ -242,13 +242,13 @@ def content(folder: Path) -> Content:
         return Content(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
     except _FAULTS as error:
         raise UsageError(
-            f"{cache.path} is damaged ({_said(error)}); make it anew with: "
+            f"{cache.path} is damaged ({_said(error)}); reset it with: "
             f"policygen cache {shlex.quote(str(folder))} --clear"
         ) from None
 
 
 def clear(folder: Path) -> int:
-    """Remove the cache in a folder, whatever state it is in, and nothing else; returns the bytes that it had.
+    """Remove only the cache in a folder, damaged or not; return the bytes freed.
 
     Raises:
         UsageError: it cannot be removed.

@@ -1,4 +1,4 @@
-"""Turn what goes wrong between us and a model's server into the exceptions that the retry policy understands."""
+"""Convert faults of a model's server or connection to exceptions for the retry policy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from policygen.outgoing import shown
 
 _PASSING = frozenset({408, 409, 425, 429})
 _LONGEST_MESSAGE = 600
-_LONGEST_READ = 2_000  # of a message, by expressions whose time grows with the square of its length
+_LONGEST_READ = 2_000  # characters of a message that are searched: the expressions take quadratic time
 
 _UNSUPPORTED = re.compile(
     r"un(?:supported|recogni[sz]ed|known|expected)|not (?:supported|allowed|permitted|available|recogni[sz]ed|accepted)"
     r"|(?:does not|doesn't) support|deprecated|invalid|not permitted|only\b.*\b(?:allowed|supported)|cannot|can't",
     re.IGNORECASE | re.DOTALL,
 )
-# A value out of range is the user's to correct: leaving the parameter out would silently run something else.
+# The user must correct a value out of range: leaving it out would silently change the experiment.
 _OUT_OF_RANGE = re.compile(
     r"too (?:large|small|high|low|long)|maximum|minimum|at (?:most|least)|exceed|(?:less|greater) than|out of range"
     r"|must be between|<=|>=",
@@ -37,7 +37,7 @@ _OUT_OF_RANGE = re.compile(
 def server_fault(
     server: str, status: int, message: str, *, key: Key | None, wait: float | None = None
 ) -> ProviderError:
-    """The exception for an answer with HTTP `status`: transient where the status says that it passes."""
+    """Return the exception for an answer with HTTP `status`, transient if the status is."""
     said = one_line(message, key)
     if status in (401, 403):
         which = f"the key in {key.name}" if key else "a request without a key"
@@ -49,9 +49,9 @@ def server_fault(
 
 
 def connection_fault(server: str, url: str, error: BaseException, *, start: str) -> ProviderError:
-    """The exception for a server that cannot be reached.
+    """Return the exception for an unreachable server.
 
-    A refused connection on this machine is final, and `start` says how to start the server; elsewhere it may pass.
+    A refused connection on this machine is final, and `start` says how to start the server; elsewhere it is transient.
     """
     host = urlsplit(url).hostname or url
     local = host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0", "host.docker.internal")
@@ -65,7 +65,7 @@ def connection_fault(server: str, url: str, error: BaseException, *, start: str)
 
 
 def unreadable(server: str, url: str, why: object) -> ProviderError:
-    """The exception for an answer that arrived and makes no sense; asking again would be paid for again."""
+    """Return the exception for a malformed answer: final, because a retry would cost again."""
     return ProviderError(f"{server} at {url} gave an answer that cannot be read: {one_line(str(why), None)}")
 
 
@@ -73,9 +73,9 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def unreadable_is_a_fault(method: _Method) -> _Method:
-    """Let a provider's method end in a ProviderError where an answer has another shape than its SDK promises.
+    """Decorate a provider's method to raise a ProviderError if an answer has another shape than its SDK promises.
 
-    The SDKs build their records without checking them, so that a list may be a number and a text a mapping.
+    The SDKs do not check their records: a list may be a number, and a text a mapping.
     """
 
     @wraps(method)
@@ -89,7 +89,7 @@ def unreadable_is_a_fault(method: _Method) -> _Method:
 
 
 def status_of(code: object) -> int:
-    """An HTTP status, also from a body that writes it as text; 500 where it is none."""
+    """Return an HTTP status, also from text; 500 if it is not one."""
     try:
         return int(str(code))
     except ValueError:
@@ -97,12 +97,12 @@ def status_of(code: object) -> int:
 
 
 def timeout_fault(server: str, seconds: float) -> TransientProviderError:
-    """The exception for a request that got no answer within `seconds`."""
+    """Return the exception for a request without answer within `seconds`."""
     return TransientProviderError(f"{server} gave no answer within {seconds:g} s")
 
 
 def wait_asked(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asked to wait (`Retry-After-Ms`, or `Retry-After` as a number or a date), or None.
+    """Return the server's requested wait in s (`Retry-After-Ms`, or `Retry-After` as number or date), or None.
 
     Source: RFC 9110, section 10.2.3.
     """
@@ -122,9 +122,9 @@ def wait_asked(headers: Mapping[str, str]) -> float | None:
 
 
 def rejected_parameter(message: str, sent: Collection[str], named: str | None = None) -> str | None:
-    """Which of the parameters `sent` a 400 refuses: the one the server `named`, else the first in its message.
+    """Return which of the parameters `sent` a 400 refuses: the one the server `named`, else the first in its message.
 
-    None if it names none of them, or complains of the value's range rather than of the parameter.
+    None if it names none of them, or refuses the value's range and not the parameter.
     """
     message = message[:_LONGEST_READ]
     if _OUT_OF_RANGE.search(message):
@@ -140,7 +140,7 @@ def rejected_parameter(message: str, sent: Collection[str], named: str | None = 
 
 
 def one_line(message: str, key: Key | None) -> str:
-    """A server's message as one line of bounded length, without the key."""
+    """Shorten a server's message to one line, without the key."""
     message = message[:_LONGEST_READ]
     line = shown(" ".join((key.redact(message) if key else message).split())).rstrip(".")
     return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " ..."

@@ -1,7 +1,7 @@
 """Google Gemini through the google-genai SDK.
 
-The server is Google's unless an address is given explicitly: the SDK's variables that name another server, and those
-that switch to Google Cloud, are not read.
+The server is Google's unless an address is given explicitly: the SDK's environment variables for another server or
+Google Cloud are not read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from policygen.llm.transport import BoundedClient
 
 _GEMINI_URL = "https://generativelanguage.googleapis.com"
 _EFFORTS = tuple(level.value.lower() for level in types.ThinkingLevel if not level.value.endswith("UNSPECIFIED"))
-# How Google's messages call the parameters.
+# Google's names of the parameters.
 _NAMES = {"topP": "top_p", "thinkingLevel": "reasoning_effort", "thinking_level": "reasoning_effort"} | {
     "Thinking level": "reasoning_effort",
     **{name: name for name in SAMPLING},
@@ -54,14 +54,14 @@ class Gemini:
             api_key=self._key.value,
             http_options=types.HttpOptions(
                 base_url=self.base_url,
-                api_version="v1beta",  # the one that serves preview models and system instructions alike
+                api_version="v1beta",  # serves preview models and system instructions
                 timeout=max(1, round(options.timeout_seconds * 1000)),
                 httpx_client=BoundedClient(options.timeout_seconds),
             ),
         )
 
     def drop(self, parameter: str) -> bool:
-        """Send `parameter` no more; False if it was dropped before or cannot be left out."""
+        """Stop sending `parameter`; False if it was dropped before or is required."""
         if parameter not in SAMPLING or parameter in self._dropped:
             return False
         self._dropped.add(parameter)
@@ -127,7 +127,7 @@ class Gemini:
         usage = response.usage_metadata
         tokens_in = counted(usage, "prompt_token_count")
         written = [counted(usage, "candidates_token_count"), counted(usage, "thoughts_token_count")]
-        # Thoughts are billed as output, though they are counted apart.
+        # Thoughts are billed as output but counted separately.
         tokens_out = sum(count or 0 for count in written) if any(count is not None for count in written) else None
         reported = worded(response.model_version) or self.model
         return Reply(
@@ -176,14 +176,14 @@ def _turn(message: Message) -> types.Content:
 
 
 def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:
-    """The typed details of a Google error (google.rpc.Status.details), as far as they are there."""
+    """Yield the typed details of a Google error (google.rpc.Status.details), if any."""
     body = error.details.get("error", error.details) if isinstance(error.details, dict) else {}
     details = body.get("details") if isinstance(body, dict) else None
     yield from (detail for detail in (details if isinstance(details, list) else ()) if isinstance(detail, dict))
 
 
 def _beyond_waiting(message: str, details: list[dict[str, Any]]) -> bool:
-    """Whether a 429 is about a daily quota, a quota of zero or spent credit, which a short wait does not mend."""
+    """Whether a 429 is about a daily quota, a quota of zero or spent credit: waiting does not help."""
     listed = [
         violation
         for detail in details
@@ -196,6 +196,6 @@ def _beyond_waiting(message: str, details: list[dict[str, Any]]) -> bool:
 
 
 def _seconds(duration: object) -> float | None:
-    """Seconds of a protobuf duration such as `38.5s`."""
+    """Convert a protobuf duration such as `38.5s` to seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)s", str(duration))
     return float(found.group(1)) if found else None

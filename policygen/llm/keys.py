@@ -1,4 +1,4 @@
-"""Find API keys, send them to no host but their own unseen, and keep them out of everything that is printed."""
+"""Find API keys, restrict the hosts they go to, and keep them out of all output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from policygen.errors import UsageError
 from policygen.llm.base import LLMOptions
 from policygen.outgoing import KEY_VARIABLES
 
-# What servers echo of a key: a masked word (sk-ab****yz), or the well-known shapes of keys.
+# Echoes of keys by servers: a masked word (sk-ab****yz), or the usual shapes of keys.
 _MASKED = re.compile(r"[^\s'\"(]*\*{3,}[^\s'\",)]*")
 _SHAPED = re.compile(r"\b(?:sk|pk|gsk|xai|nvapi|hf)[-_][A-Za-z0-9_\-]{6,}|\bAIza[A-Za-z0-9_\-]{10,}")
 _HIDDEN = "[key]"
@@ -29,18 +29,18 @@ class Key:
     value: str = field(repr=False)
 
     def redact(self, text: str) -> str:
-        """`text` without this key, whole, shortened or masked, and without anything else shaped like a key."""
+        """Remove this key from `text`, whole, shortened or masked, and anything else shaped like a key."""
         text = text.replace(self.value, _HIDDEN)
-        if len(self.value) >= 12:  # a shorter stand-in key could be an ordinary word
+        if len(self.value) >= 12:  # a shorter placeholder could be an ordinary word
             text = re.sub(re.escape(self.value[:8]) + r"[^\s'\",)]*", _HIDDEN, text)
         return _SHAPED.sub(_HIDDEN, _MASKED.sub(_HIDDEN, text))
 
 
 def keys_from_file(path: Path) -> None:
-    """Set those of the `KEY_VARIABLES` that a `.env` file holds and the environment does not.
+    """Set the `KEY_VARIABLES` of a `.env` file that the environment lacks.
 
-    Nothing else is taken from it, and nothing is expanded in it: a file in the working directory may be a stranger's,
-    and could otherwise choose servers, proxies or the code that Python loads.
+    Nothing else is read or expanded: an untrusted file in the working directory could otherwise choose servers, proxies
+    or code that Python loads.
 
     Raises UsageError if the file cannot be read.
     """
@@ -57,14 +57,14 @@ def keys_from_file(path: Path) -> None:
 
 
 def check_destination(key: Key | None, options: LLMOptions, own: str = "") -> None:
-    """Refuse to send `key` to an address that a file chose, unless it is the provider's `own`, or with its fields.
+    """Refuse to send `key` to an address that a file chose (except the provider's `own`), or with a file's fields.
 
     Raises UsageError naming the address or the fields, the file and what to do.
     """
     if key is not None and options.extra_body and options.extra_body_from:
         raise UsageError(
             f"{options.extra_body_from} would send fields of its own (extra_body: {', '.join(options.extra_body)}) "
-            f"with the key in {key.name}, which may cost more or involve other servers; if you know them, add --trust"
+            f"with the key in {key.name}, which may cost more or involve other servers; if you trust it, add --trust"
         )
     if key is None or options.base_url is None or not options.base_url_from:
         return
@@ -75,25 +75,25 @@ def check_destination(key: Key | None, options: LLMOptions, own: str = "") -> No
     )
     raise UsageError(
         f"{options.base_url_from} would send the key in {key.name} to {options.base_url}: a file may not choose where "
-        f"a key goes; if you know this server, say so with {typed} or --trust, else take the address out of the file"
+        f"a key goes; if you trust this server, add {typed} or --trust, else remove the address from the file"
     )
 
 
 def goes_to(key: Key | None, url: str) -> str:
-    """The clause for `Keyed.key_goes_to`, with the host that gets the key and never the key itself."""
+    """Return the clause for `Keyed.key_goes_to`: the key's name and its host."""
     if key is None:
         return ""
     return f"the key in {key.name} goes to {urlsplit(url).netloc.rpartition('@')[2]}"
 
 
 def _origin(url: str) -> tuple[str, str]:
-    """Scheme and host as written, for comparison with an address that is known to be plain."""
+    """Return scheme and host of an address, for comparison."""
     parts = urlsplit(url)
     return parts.scheme.lower(), parts.netloc.lower()
 
 
 def find_key(*names: str) -> Key | None:
-    """The first of the environment variables `names` that holds something, or None.
+    """Return the key in the first non-empty environment variable of `names`, or None.
 
     Raises UsageError if the value cannot be a key (an HTTP header cannot carry it).
     """
@@ -107,7 +107,7 @@ def find_key(*names: str) -> Key | None:
 
 
 def require_key(provider: str, *names: str) -> Key:
-    """The key that `provider` needs, from the first of the variables `names` that is set.
+    """Return the key that `provider` needs, from the first set variable of `names`.
 
     Raises UsageError naming the variable and how to set it.
     """

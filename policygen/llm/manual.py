@@ -1,4 +1,4 @@
-"""Let a person with a chat window be the model: prompts are shown or written to files, replies are pasted back."""
+"""A person with a chat window as the model: prompts are printed or written to files, replies pasted back."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _POLL_SECONDS = 0.25
 
 
 class Manual:
-    """`manual` asks in the terminal, `manual:DIR` through the files DIR/prompt-001.md and DIR/reply-001.md.
+    """`manual` asks in the terminal, `manual:DIR` through files DIR/prompt-001.md and DIR/reply-001.md.
 
-    Replies that are there already, from a run that was interrupted, are used as they are. A numbered prompt that holds
-    another text than the one to be asked belongs to another request, so its number is passed over with its reply.
+    Replies of an interrupted run are used again. A prompt file with another text belongs to another request, so its
+    number is skipped.
     """
 
     model = "manual"
@@ -30,18 +30,18 @@ class Manual:
         self.spec = f"manual:{folder}" if folder else "manual"
         if folder and options.provider_from:
             raise UsageError(
-                f"{options.provider_from} would write prompts into {folder}: a file may not choose where; if you know "
+                f"{options.provider_from} would write prompts into {folder}: a file may not choose where; if you trust "
                 "the file, add --trust, else name the folder yourself with --llm manual:DIR"
             )
         self._folder = Path(check_name(folder)).expanduser() if folder else None
         self._number = 0
         if self._folder and self._folder.exists() and not self._folder.is_dir():
-            raise UsageError(f"{self._folder} is a file: manual:DIR takes a folder, which it makes if need be")
+            raise UsageError(f"{self._folder} is a file: manual:DIR takes a folder")
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Show `prompt` and wait, as long as it takes, for a person's reply.
+        """Show `prompt` and wait, without limit, for a person's reply.
 
-        Raises ProviderError where the input ends without a reply, or a file cannot be read or written.
+        Raises ProviderError if the input ends without a reply, or a file cannot be read or written.
         """
         if self._folder is None:
             text = _from_terminal(prompt)
@@ -54,10 +54,10 @@ class Manual:
         return Reply(text=thought.text, model=self.model, reasoning=thought.reasoning, truncated=thought.unclosed)
 
     def diagnose(self) -> Diagnosis:
-        """Say where the person is asked."""
+        """Describe where prompts appear and replies are read."""
         if self._folder is None:
             return Diagnosis(True, (f"prompts are printed here; paste each reply and end it with a line {_END}",))
-        where = f"prompts go to prompt-001.md and on in {self._folder}, replies are awaited in reply-001.md and on"
+        where = f"prompts are written to prompt-001.md, ... in {self._folder}, replies are read from reply-001.md, ..."
         return Diagnosis(True, (where,))
 
     def _from_files(self, folder: Path, prompt: Prompt) -> str:
@@ -67,7 +67,7 @@ class Manual:
             self._number += 1
             question = folder / f"prompt-{self._number:03d}.md"
             if not question.exists():
-                write_atomically(question, content)  # a person or a script that watches it sees whole prompts only
+                write_atomically(question, content)  # watchers see whole prompts only
                 break
             if read_plain(question) == content:
                 break
@@ -75,7 +75,7 @@ class Manual:
 
 
 def _when_complete(answer: Path, question: Path) -> str:
-    """The text of `answer`, once it holds any and has stopped growing."""
+    """Return the text of `answer` once it is not empty and has stopped growing."""
     announced, before = False, None
     while True:
         now = (answer.stat().st_size, answer.stat().st_mtime_ns) if answer.exists() else None

@@ -1,4 +1,4 @@
-"""What goes to a model and what comes back: messages, prompts, replies."""
+"""Messages, prompts and replies."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal
 
 Role = Literal["system", "user", "assistant"]
 
-# English prose and tables run at about four characters a token; providers correct this from reported usage.
+# English prose and tables have about four characters per token; reported usage replaces the estimate.
 CHARACTERS_PER_TOKEN = 4.0
-# More than any text has on average; whoever counts fewer tokens than this makes of it has not counted.
+# More than any text has on average; a smaller reported count is wrong.
 MOST_CHARACTERS_PER_TOKEN = 8.0
 
 NO_MODEL = "builtin"
-"""`Reply.model` of what no model wrote; it costs nothing."""
+"""`Reply.model` of a reply that no model wrote; it costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request to a model: the rendered messages and, beside them, the structured context they came from.
+    """A request to a model: the rendered messages, and the structured context they came from.
 
-    `context` is cargo that nothing here opens: a language model gets `messages` alone. `seed` is that of its sampling,
-    where one is sent.
+    A language model gets only `messages`; `context` is for `builtin`. `seed` is the sampling seed, if one is sent.
     """
 
     messages: tuple[Message, ...]
@@ -43,11 +42,11 @@ class Prompt:
 
     @property
     def estimated_tokens(self) -> int:
-        """Tokens, estimated from the characters (no tokenizer is downloaded)."""
+        """Number of tokens, estimated from the characters (no tokenizer is downloaded)."""
         return round(self.characters / CHARACTERS_PER_TOKEN)
 
     def followed_by(self, *messages: Message) -> Prompt:
-        """The same request with further turns at its end."""
+        """Return the request with further turns at its end."""
         return Prompt(self.messages + messages, self.context)
 
 
@@ -55,10 +54,10 @@ class Prompt:
 class Reply:
     """A model's answer.
 
-    `text` is what the parser reads; `reasoning` (thinking tags, separate fields) is kept for the transcript only.
-    Token counts are None where the server reported none, `usd` is None where the price is unknown.
-    `truncated` says that the answer was cut off by its length limit, which makes it malformed whatever it holds.
-    `cached` says that it was asked for and paid before, and costs nothing now; `usd` is what it cost then.
+    The parser reads `text`; `reasoning` (thinking tags, separate fields) is only for the transcript.
+    Token counts are None if the server reported none, `usd` is None if the price is unknown.
+    `truncated`: the length limit cut the reply, which therefore counts as malformed.
+    `cached`: the reply comes from a cache and costs nothing now; `usd` is its original cost.
     """
 
     text: str
@@ -74,14 +73,14 @@ class Reply:
 
     @property
     def characters(self) -> int:
-        """Number of characters that were written, thinking included."""
+        """Number of characters of the reply, thinking included."""
         return len(self.text) + len(self.reasoning)
 
 
 def charged_tokens(prompt: Prompt, reply: Reply) -> tuple[int, int]:
-    """Tokens to charge for `reply`, in and out: what the server reports, but never less than the texts can be.
+    """Return the tokens to charge for `reply`, in and out: the server's counts, if they are possible for the texts.
 
-    What is not reported is estimated, thinking included. What comes from a cache is charged nothing.
+    Missing counts are estimated, thinking included. A cached reply is charged nothing.
     """
     if reply.model == NO_MODEL or reply.cached:
         return 0, 0
@@ -95,10 +94,10 @@ def _charged(reported: int | None, characters: int) -> int:
 
 
 def cut_to(reply: Reply, tokens: int) -> Reply:
-    """`reply` as long as it was asked to be; one that goes on, because the server ignores the limit, is truncated.
+    """Truncate a reply to the requested length, in case the server ignored the limit.
 
-    Where the server reports its tokens, the margin is generous: an honest reply is never cut. Where it does not, the
-    estimate that is charged must not pass the limit. Thinking gives way to the answer.
+    If the server reports tokens, the margin is generous: a correct reply is never cut. Otherwise the estimated charge
+    must not exceed the limit. Thinking is cut before the answer.
     """
     most = int(tokens * (CHARACTERS_PER_TOKEN if reply.tokens_out is None else MOST_CHARACTERS_PER_TOKEN))
     if reply.characters <= most:

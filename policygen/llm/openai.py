@@ -1,7 +1,7 @@
-"""OpenAI, Ollama, and every other server that speaks OpenAI's chat protocol.
+"""OpenAI, Ollama, and other servers with OpenAI's chat protocol.
 
-A key goes only to the host it belongs to: `openai` talks to api.openai.com unless an address is given explicitly (the
-SDK's OPENAI_BASE_URL is not read), and the other two never see OPENAI_API_KEY.
+A key goes only to its own host: `openai` uses api.openai.com unless an address is given explicitly (OPENAI_BASE_URL is
+not read), and the other two never get OPENAI_API_KEY.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from policygen.llm.transport import BoundedClient
 _OPENAI_URL = "https://api.openai.com/v1"
 _OLLAMA_URL = "http://localhost:11434/v1"
 
-# The same limit under its new and its old name; which of them a model takes shows only when it is asked.
+# The new and the old name of the same limit; only a request shows which one a model takes.
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
 _SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 
-# The estimate of four characters a token is seldom 20 % too high, so counting half of it means that text was cut.
+# The estimate of four characters per token is rarely 20 % too high: half of it means that text was cut.
 _CUT_BELOW = 0.5
 _CUT_FROM_TOKENS = 500
 
-# Where servers report the context length of a model: vLLM, OpenRouter, LM Studio.
+# Fields for a model's context length: vLLM, OpenRouter, LM Studio.
 _CONTEXT_FIELDS = ("max_model_len", "context_length", "max_context_length")
 
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """Where a model is asked, and how its server differs from the others.
+    """A server, and its differences from the others.
 
-    `limits` are the names of the parameter that bounds a reply, the likelier first; `start` says what to do where
-    nothing answers, `missing` where the model is not known.
+    `limits` are the names of the parameter that bounds a reply, the likelier first; `start` says what to do if nothing
+    answers, `missing` if the model is unknown.
     """
 
     provider_id: str
@@ -58,7 +58,7 @@ class _Server:
 
 
 class _Chat:
-    """What the three have in common; one instance is one model on one server."""
+    """The common base of the three; one instance is one model on one server."""
 
     is_language_model = True
 
@@ -83,12 +83,12 @@ class _Chat:
             timeout=options.timeout_seconds,
             max_retries=0,
             http_client=BoundedClient(options.timeout_seconds),
-            # Given explicitly, or a header from OPENAI_CUSTOM_HEADERS would go to whatever server this is.
+            # Explicit: otherwise a header from OPENAI_CUSTOM_HEADERS would go to any server.
             default_headers={"Authorization": f"Bearer {bearer}"},
         )
 
     def drop(self, parameter: str) -> bool:
-        """Send `parameter` no more; False if it was dropped before or cannot be left out."""
+        """Stop sending `parameter`; False if it was dropped before or is required."""
         left = [name for name in self._limits if name not in self._dropped and name != parameter]
         if parameter in self._dropped or parameter not in (*SAMPLING, *self._limits) or not left:
             return False
@@ -121,7 +121,7 @@ class _Chat:
 
     @faults.unreadable_is_a_fault
     def diagnose(self) -> Diagnosis:
-        """Ask the server for its models, and say what it reports about this one."""
+        """List the server's models and report what it says about this one."""
         lines = [f"the key is in {self._key.name}" if self._key else "no key is set, and none may be needed"]
         try:
             models = list(self._client.models.list().data)
@@ -138,7 +138,7 @@ class _Chat:
         return Diagnosis(True, (*lines, *self._reported(found)))
 
     def _reported(self, model: Model) -> tuple[str, ...]:
-        """Sentences about what the server says of the model beyond its name."""
+        """Return sentences about the model's reported properties."""
         extra = model.model_extra or {}
         lines = [f"its context is {extra[name]} tokens" for name in _CONTEXT_FIELDS if isinstance(extra.get(name), int)]
         supported = extra.get("supported_parameters")
@@ -153,7 +153,7 @@ class _Chat:
                 "does the address end as the server's manual says, mostly in /v1?"
             )
         failure = (completion.model_extra or {}).get("error")
-        if failure and not completion.choices:  # some routers report the fault of the server behind them so, with a 200
+        if failure and not completion.choices:  # some routers report an upstream fault with a 200
             detail = failure if isinstance(failure, dict) else {"message": failure}
             status = detail.get("code")
             raise faults.server_fault(
@@ -186,7 +186,7 @@ class _Chat:
         )
 
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:
-        """For servers that cut a prompt silently; the others answer 400."""
+        """Warn if the server cut the prompt silently; most answer 400 instead."""
 
     def _fault(self, error: Exception, sent: tuple[str, ...]) -> PolicygenError:
         if isinstance(error, openai.APITimeoutError):
@@ -204,7 +204,7 @@ class _Chat:
             return ProviderError(f"{self._server} says that the account is out of credit: {said}")
         if error.status_code in (400, 422):
             parameter = faults.rejected_parameter(message, sent, worded(error.param))
-            # Another effort than the one asked for would be another experiment: its value is the user's to correct.
+            # Another effort would be another experiment: the user must correct the value.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {said}", parameter)
         if error.status_code in (401, 403) and self._key is None:
@@ -253,7 +253,7 @@ class Compatible(_Chat):
             missing=f"does it serve {model!r}, and does the address end as its manual says, mostly in /v1?",
         )
         super().__init__(server, model, options)
-        # The SDK reads these from the environment too, and they are OpenAI's business only.
+        # The SDK reads these from the environment; they are for OpenAI only.
         self._client.organization = self._client.project = None
 
 
@@ -274,7 +274,7 @@ class Ollama(_Chat):
         self._client.organization = self._client.project = None
 
     def _reported(self, model: Model) -> tuple[str, ...]:
-        """The context length of the loaded model, which only Ollama's own interface tells."""
+        """Return the context length of the loaded model, which only Ollama's own interface reports."""
         url = f"{self.base_url.removesuffix('/').removesuffix('/v1')}/api/ps"
         try:
             running = self._client.get(url, cast_to=cast("type[dict[str, Any]]", object)).get("models") or []
@@ -296,7 +296,7 @@ class Ollama(_Chat):
 
 
 def _ollama_url(host: str) -> str:
-    """The chat address that Ollama's own variable OLLAMA_HOST means: [scheme://]host[:port][/path]."""
+    """Convert Ollama's variable OLLAMA_HOST, [scheme://]host[:port][/path], to the chat address."""
     host = host.strip().strip("\"'")
     if not host:
         return _OLLAMA_URL
@@ -305,8 +305,8 @@ def _ollama_url(host: str) -> str:
         parts = urlsplit(host if explicit else f"http://{host}")
         port = parts.port or (None if explicit else 11434)
     except ValueError as error:
-        raise UsageError(f"OLLAMA_HOST={host} is no address such as localhost:11434: {error}") from None
-    # 0.0.0.0 is where a server listens, not where it is found.
+        raise UsageError(f"OLLAMA_HOST={host} is not an address such as localhost:11434: {error}") from None
+    # 0.0.0.0 is an address to listen on, not to connect to.
     name = "localhost" if parts.hostname in (None, "0.0.0.0") else str(parts.hostname)
     name = f"[{name}]" if ":" in name else name
     path = parts.path.rstrip("/").removesuffix("/v1")
@@ -314,7 +314,7 @@ def _ollama_url(host: str) -> str:
 
 
 def _content(message: ChatCompletionMessage) -> str:
-    """The message's text; some servers send a list of parts where the protocol says a string."""
+    """Return the message's text; some servers send a list of parts instead of a string."""
     content: object = message.content
     if isinstance(content, list):
         return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
@@ -324,7 +324,7 @@ def _content(message: ChatCompletionMessage) -> str:
 def _reasoning(message: ChatCompletionMessage) -> str:
     extra = message.model_extra or {}
     fields = (extra.get("reasoning"), extra.get("reasoning_content"))
-    # Servers in transition between the two names send the same text under both.
+    # Some servers send the same text under both names.
     return joined(*dict.fromkeys(text for text in fields if isinstance(text, str)))
 
 

@@ -1,4 +1,4 @@
-"""Say what a request costs, from a price list that needs no network; an unknown price is None, never 0."""
+"""The cost of requests, from an offline price list; an unknown price is None, never 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LISTED = {"openai": "openai", "gemini": "google", "anthropic": "anthropic"}
 
 
 def price(provider_id: str, model: str, tokens_in: int | None, tokens_out: int | None) -> float | None:
-    """USD for one request, or None where the provider, the model or a token count is unknown.
+    """Return USD for one request; None if the provider, the model or a token count is unknown.
 
     `provider_id` is the part of the spec before the colon. A model on your own machine (`ollama`) costs 0 per token.
     Source: the snapshot inside the installed genai-prices package.
@@ -31,9 +31,9 @@ def price(provider_id: str, model: str, tokens_in: int | None, tokens_out: int |
 def cost(
     options: LLMOptions, spec: str, models: Sequence[str], tokens_in: int | None, tokens_out: int | None
 ) -> float | None:
-    """USD for one request: by the user's own prices where given, else by the first of `models` that is listed.
+    """Return USD for one request: by the user's prices if given, else by the first of `models` in the price list.
 
-    A hosted model asked at another address, `openai:gpt-5-mini@URL`, has no known price.
+    A hosted model at another address, `openai:gpt-5-mini@URL`, has no known price.
     """
     if options.price_in is not None and options.price_out is not None:
         if tokens_in is None or tokens_out is None:

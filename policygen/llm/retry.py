@@ -1,4 +1,4 @@
-"""Ask a provider, and ask again when that helps: the one retry policy."""
+"""Send a request to a provider and retry transient faults: the only retry policy."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from policygen.outgoing import redacted
 _HALVES = re.compile("[\ud800-\udfff]")
 
 LONGEST_WAIT = 300.0
-"""Seconds; a server that asks for a longer wait is not waited for."""
+"""Seconds; if a server asks for a longer wait, the request fails."""
 
-# 2, 4, 8, ... at most 60 seconds, and up to 2 more so that parallel runs do not come back together. The five retries of
-# the default outlast a rate limit counted by the minute.
+# 2, 4, 8, ... at most 60 seconds, plus up to 2 so that parallel runs do not retry together. The default of five retries
+# outlasts a rate limit per minute.
 _UNASKED_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What is waited for: the reply of `spec`, or, after a passing fault (`reason`), the moment to ask again.
+    """A wait: for the reply of `spec` or, after a transient fault (`reason`), for the next try.
 
-    `since` and `until` are seconds since the epoch; `until` is None where nothing bounds the wait.
+    `since` and `until` are seconds since the epoch; `until` is None for an unbounded wait.
     """
 
     spec: str
@@ -59,37 +59,35 @@ def ask(
     sleep: Callable[[float], None] = time.sleep,
     on_wait: Callable[[Wait], None] = lambda wait: None,
 ) -> Reply:
-    """The provider's reply to `prompt`, with `Reply.seconds` the duration of the request that succeeded.
+    """Return the provider's reply to `prompt`; `Reply.seconds` is the duration of the successful request.
 
-    The reply is no longer than `max_output_tokens`, holds no key that the server echoed, and has a price where one is
-    known or stated, from the tokens that are charged for it.
+    The reply has at most `max_output_tokens`, no echoed key, and a price, if known, for the charged tokens.
 
-    `charge` is called before every request, repeated ones included, and may raise BudgetExhausted, which passes
-    through. A passing fault is waited out: as long as the server asked, else exponentially longer with some jitter;
-    `on_wait` is told before, and before every request. A parameter that the model rejects is dropped and the request
-    repeated at once.
-    A provider of one's own may answer with a plain string.
+    `charge` is called before every request, retries included, and may raise BudgetExhausted, which passes through.
+    After a transient fault the wait is the server's, else exponential with jitter; `on_wait` is called before each wait
+    and each request. A parameter that the model rejects is dropped, and the request repeated at once.
+    A program's own provider may answer with a plain string.
 
-    Raises ProviderError for a final fault, a wait beyond LONGEST_WAIT, or after `options.max_retries` repetitions; also
-    where a provider answers with neither a `Reply` nor a string, or raises an exception of its own.
+    Raises ProviderError for a final fault, a wait beyond LONGEST_WAIT, or after `options.max_retries` retries; also
+    if a provider returns neither a `Reply` nor a string, or raises an exception of its own.
     """
 
     def one_try() -> Reply:
         while True:
             charge()
             started, now = time.perf_counter(), time.time()
-            # Only what goes to a server is bounded; a person takes the time it takes.
+            # Only requests to a server are bounded; a person may take any time.
             on_wait(Wait(provider.spec, now, now + options.timeout_seconds if isinstance(provider, Keyed) else None))
             try:
                 reply = provider.complete(prompt, max_output_tokens)
             except RejectedParameter as error:
-                # drop() answers False the second time, so this ends after as many rounds as there are parameters.
+                # drop() returns False the second time, so each parameter is dropped at most once.
                 if not (isinstance(provider, Adaptable) and provider.drop(error.parameter)):
                     raise ProviderError(str(error)) from None
             except PolicygenError:
                 raise
             except Exception as error:
-                # Whatever a provider of one's own raises: the request is charged and recorded, the run can go on.
+                # Any exception of a program's own provider: the request is charged and recorded, the run can continue.
                 what = f"{type(error).__name__}: {error}".removesuffix(": ")
                 raise ProviderError(f"{provider.spec} failed with {what}") from error
             else:
@@ -123,7 +121,7 @@ def _as_reply(answer: object, provider: Provider) -> Reply:
 
 
 def _settled(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
-    """The reply as the rest of the program may take it: cut, without secrets, with counts that can be, and a price."""
+    """Sanitise a reply: bounded length, no secrets, possible counts, a price."""
     if not provider.is_language_model:
         return reply
     reply = replace(
@@ -138,14 +136,14 @@ def _settled(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, o
     reply = cut_to(reply, allowance)
     if reply.usd is not None:
         return reply
-    # A server that names a cheaper model than the one asked is not believed, a dearer one is.
+    # If the server names another model, the higher of the two prices counts.
     charged = charged_tokens(prompt, reply)
     prices = [cost(options, provider.spec, (model,), *charged) for model in (reply.model, provider.model)]
     return replace(reply, usd=max((price for price in prices if price is not None), default=None))
 
 
 def _kept(text: str) -> str:
-    """`text` without secrets, and without halves of characters (JSON can write them), which no file can hold."""
+    """Remove secrets and lone surrogates (possible in JSON), which no file can hold."""
     return redacted(_HALVES.sub("\ufffd", text))
 
 
@@ -158,7 +156,7 @@ def _passes(error: BaseException) -> bool:
         return False
     if error.retry_after is not None and error.retry_after > LONGEST_WAIT:
         raise ProviderError(
-            f"not waiting {error.retry_after:.0f} s, which the server asked for (at most {LONGEST_WAIT:.0f} s): {error}"
+            f"the server asked for a wait of {error.retry_after:.0f} s; the most is {LONGEST_WAIT:.0f} s: {error}"
         ) from None
     return True
 

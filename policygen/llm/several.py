@@ -1,4 +1,4 @@
-"""Several models in one run: how they are written, and the provider that holds them."""
+"""A provider that holds several models, which take turns in one run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from policygen.llm.messages import Prompt, Reply
 
 
 class Several:
-    """Providers that take turns; whoever knows whose turn it is asks one of `providers`.
+    """Providers that take turns; the proposer chooses one of `providers` for each request.
 
     Raises:
-        UsageError: one of them is no language model, repeats replies of another run, or is named twice.
+        UsageError: one of them is not a language model, replays another run, or is named twice.
     """
 
     is_language_model = True
@@ -33,16 +33,16 @@ class Several:
 
     @property
     def key_goes_to(self) -> str:
-        """Which keys go where."""
+        """The keys and their hosts."""
         said = (provider.key_goes_to for provider in self.providers if isinstance(provider, Keyed))
         return "; ".join(filter(None, said))
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Raises ProviderError: one of them has to be asked."""
+        """Raise ProviderError: requests go to a single provider."""
         raise ProviderError(f"{self.spec} take turns; ask one of them")
 
     def diagnose(self) -> Diagnosis:
-        """What each of them says."""
+        """Diagnose each provider."""
         found = [(provider.spec, provider.diagnose()) for provider in self.providers]
         lines = tuple(f"{spec}: {line}" for spec, diagnosis in found for line in diagnosis.lines)
         return Diagnosis(all(diagnosis.ok for _, diagnosis in found), lines)

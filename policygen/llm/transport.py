@@ -1,4 +1,4 @@
-"""The one way a request goes to a model's server: bounded in time and size, and never on to another host."""
+"""The HTTP client of all providers: bounded in time and size, without redirects."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import Any
 import httpx2
 
 LONGEST_BODY = 16 * 2**20
-"""Bytes; a reply of some thousand tokens has less than one per cent of it."""
+"""Bytes; a reply of some thousand tokens has less than one per cent of this."""
 
 
 class Unreadable(httpx2.DecodingError):
-    """An answer that arrived and is none."""
+    """A malformed answer."""
 
 
 class BoundedClient(httpx2.Client):
     """A client for the providers' SDKs whose requests end within `seconds`, whatever the server does.
 
-    The timeouts of httpx2 bound each read, so that a server which drips bytes holds a request for as long as it likes.
-    Here a request runs in a thread of its own, which is left behind when the time is over: its connection is shut down,
-    so that it ends as well, and it never keeps the process alive. Redirects are not followed, because the headers with
-    the key would go along; each request has its own connection.
+    The timeouts of httpx2 bound each read, so a server that drips bytes could hold a request for ever. Here each
+    request has its own connection and daemon thread; when the time is over, the connection is shut down, which ends the
+    thread. Redirects are not followed, because they would receive the key.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -31,21 +30,21 @@ class BoundedClient(httpx2.Client):
         self._seconds = seconds
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """The whole response to `request`.
+        """Return the whole response to `request`.
 
-        Raises httpx2.ReadTimeout when the time is over, Unreadable for a body beyond LONGEST_BODY or a wrong encoding,
-        and the other errors of httpx2.
+        Raises httpx2.ReadTimeout after `seconds`, Unreadable for a body beyond LONGEST_BODY or a wrong encoding, and
+        other errors of httpx2.
         """
         exchange = _Exchange()
         request.extensions = {**request.extensions, "trace": exchange.note}
-        request.headers["accept-encoding"] = "gzip, deflate"  # others unpack a few bytes to gigabytes at once
+        request.headers["accept-encoding"] = "gzip, deflate"  # other encodings unpack a few bytes to gigabytes at once
         options["stream"], options["follow_redirects"] = True, False
         send = super().send
 
         def work() -> None:
             try:
                 exchange.response = _whole(send(request, **options))
-            except BaseException as error:  # passed on to the thread that waits for it
+            except BaseException as error:  # raised again in the waiting thread
                 exchange.error = error
             finally:
                 exchange.done.set()
@@ -60,12 +59,12 @@ class BoundedClient(httpx2.Client):
         if exchange.error is not None:
             raise exchange.error
         assert exchange.response is not None
-        self.cookies.clear()  # a server has no business in recognising a run
+        self.cookies.clear()  # servers must not recognise a run
         return exchange.response
 
 
 class _Exchange:
-    """One request on its way: its connection, and what came of it."""
+    """A request in progress: its connection and its result."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -75,7 +74,7 @@ class _Exchange:
         self._socket: socket.socket | None = None
 
     def note(self, event: str, info: dict[str, Any]) -> None:
-        """Keep the connection as soon as it is there (a trace function of httpcore2), and go no further when late."""
+        """Record the connection once it exists (a trace function of httpcore2); stop the request after its time."""
         stream = info.get("return_value")
         if event.endswith(("connect_tcp.complete", "start_tls.complete")) and stream is not None:
             self._socket = stream.get_extra_info("socket")
@@ -83,16 +82,16 @@ class _Exchange:
             raise httpx2.ReadTimeout("the request was given up")
 
     def abandon(self) -> None:
-        """Wake the thread out of whatever it waits for; it finds the connection closed."""
+        """Close the connection, which wakes the waiting thread."""
         self._over = True
         if not self.done.is_set() and self._socket is not None:
             with contextlib.suppress(OSError):
-                # Not SSLSocket.shutdown, which changes the object under the other thread's hands.
+                # Not SSLSocket.shutdown, which changes the object while the other thread uses it.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 def _whole(response: httpx2.Response) -> httpx2.Response:
-    """The same response with its body read, unless that is too long."""
+    """Read the body of a response, unless it is too long."""
     try:
         chunks, length = [], 0
         for chunk in response.iter_bytes():

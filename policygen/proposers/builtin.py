@@ -1,10 +1,10 @@
-"""The embedded default: plain search in the place of a language model. It is not a language model.
+"""The embedded default provider: plain search instead of a language model.
 
-It needs no key and no network, reads the structured context beside the prompt, and answers in the policy language like
-everybody else, so that a first run exercises the whole pipeline. It is also the ablation that a language model's result
-is compared with: the same budget without a model.
+It needs no key and no network, reads the structured context beside the prompt, and answers in the policy language, so
+that a first run exercises the whole pipeline. It is also the ablation to compare a language model with: the same budget
+without a model.
 
-How it finds tables is in `builtin_tables`, how linear policies in `builtin_linear`.
+`builtin_tables` proposes tables, `builtin_linear` equations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME = NO_MODEL
 
 
 class Builtin:
-    """Plans on the replay buffer for tables, searches the parameters for linear policies."""
+    """A provider that plans tables on the replay buffer and searches the weights of equations."""
 
     spec = NAME
     model = NAME
@@ -61,12 +61,12 @@ class Builtin:
         )
 
     def diagnose(self) -> Diagnosis:
-        """Nothing to check."""
+        """Report that there is nothing to check."""
         return Diagnosis(True, ("builtin is embedded: it needs no key and no server, and it is not a language model",))
 
 
 class PlainSearch:
-    """Proposes what a search without a language model answers, `builtin` or the replay of one: no token is spent."""
+    """A proposer for search without a language model (`builtin`, or a replay of it): no token is spent."""
 
     is_language_model = False
 
@@ -76,14 +76,14 @@ class PlainSearch:
         self._config = config
 
     def check(self, task: Task) -> None:
-        """Refuse to plan where there is nothing to plan on.
+        """Refuse settings that `builtin` cannot carry out.
 
         Raises:
-            UsageError: a table is asked for, and the task has no grid; or objectives are; or a linear policy would
-                weigh more than can be read.
+            UsageError: a table without a grid, objectives, equations with too many terms to read, or a memory name
+                that the task uses.
         """
         if self._config.policy == "table" and task.grid is None:
-            raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy linear or add one")
+            raise UsageError(f"task {task.name} has no grid, which a table needs; use --policy equations or add one")
         if self._config.shape:
             raise UsageError(
                 "--shape is for language models: builtin proposes no objectives; add --llm, or leave it out"
@@ -97,7 +97,7 @@ class PlainSearch:
             raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
-        """The next policy of the search, read from its reply like any other."""
+        """Return the next policy of the search, parsed from its reply like any other."""
 
         def answer() -> Reply:
             return ask(
@@ -118,5 +118,5 @@ class PlainSearch:
         )
 
     def model_calls(self, ledger: Ledger) -> int:
-        """None: there is no language model."""
+        """Return 0: there is no language model."""
         return 0

@@ -1,10 +1,10 @@
-"""The linear policies that `builtin` proposes, which is plain search and no language model: weights of quantities.
+"""Equations proposed by `builtin`, a plain search without a language model: weights of quantities.
 
-An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) on
-weights over observations scaled to unit spread, with the mirror image of every failed step tried next. Where proposals
-are tuned (`--refine`), it proposes the plain structure, and then what tuning made of it for tuning to go on with; a
-search that stalls is followed by another, from the best policy with two labels exchanged or from the plain structure
-(`starts`). Where memory is asked for (`--memory`), a clock and integrals are weighed, too.
+An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) searches the
+weights of observations scaled to unit spread; after a failed step it tries the mirror image. With tuning (`--refine`),
+it proposes the plain structure, then tuned policies for further tuning. A stalled search is restarted from the best
+policy with two labels exchanged, or from the plain structure (`starts`). With `--memory`, terms include a clock and
+integrals.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from policygen.quantities.tree import Name
 from policygen.runs.state import Attempt, Context
 from policygen.tasks.task import Task, output_names
 
-OWN = ("", NO_MODEL)  # nobody is asked for what is only tuned on
+OWN = ("", NO_MODEL)  # no model proposed policies that are only tuned further
 _FIRST_STEP = 1.0
 _RANDOM_STARTS = 4
 _NODES, _WEIGHT = 4, "-0.12345*"  # of a term in an equation: its name, a weight, a product, a sum
@@ -33,25 +33,25 @@ _FASTER = 0.5  # change of the logarithm of a clock's rate, beside a weight's of
 
 
 def inputs_of(task: Task) -> Sequence[str]:
-    """What a linear policy reads of a task."""
+    """Return the quantities of a task that equations read."""
     return task.inputs or task.observation_names or task.quantity_names
 
 
 def terms_of(task: Task, remembering: bool) -> list[str]:
-    """What a linear policy weighs: the standardised inputs, and with memory a clock's waves and integrals."""
+    """Return the terms of equations: the standardised inputs and, with memory, a clock's waves and integrals."""
     inputs = inputs_of(task)
     return [PREFIX + name for name in inputs] + list(memory.terms(inputs) if remembering else ())
 
 
 def too_many(task: Task, remembering: bool) -> int:
-    """How many quantities an equation would weigh, where these are more than can be read; 0 where they are not."""
+    """Return the number of terms of an equation if it is too long to parse, else 0."""
     terms = terms_of(task, remembering)
     too_long = sum(len(f"{name} + {_WEIGHT}") for name in terms) > MAX_CHARACTERS
     return len(terms) if too_long or len(terms) * _NODES > MAX_NODES else 0
 
 
 def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
-    """A note, and the next linear policy as text."""
+    """Return a note, and the next equations as text."""
     inputs = inputs_of(context.task)
     terms = terms_of(context.task, context.memory)
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
@@ -59,7 +59,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     shape = (len(terms) + 1, len(output_names(context.task)))
     rate, faster = memory.rate_of(best), 0.0
     if context.tuning is not None:
-        # The numbers are the refinement's business: it gets the plain structure, and then goes on where it stopped.
+        # Tuning finds the numbers: it gets the plain structure first, then tuned policies to continue from.
         if (tuned := _to_tune_on(context)) is not None:
             return "A policy once more, for the numerical search to tune on.", tuned.to_text()
         if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
@@ -90,7 +90,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 
 def _to_tune_on(context: Context) -> Policy | None:
-    """What tuning goes on with: the best policy where it is another's, else one of its own; None to begin anew."""
+    """Return the policy to tune further: the best one if not proposed here, else an own one; None to restart."""
     best = context.best.policy if context.best is not None else None
     if context.best is not None and context.best.model not in OWN and isinstance(best, LinearPolicy):
         return best
@@ -98,7 +98,7 @@ def _to_tune_on(context: Context) -> Policy | None:
 
 
 def _first_proposed(context: Context) -> Policy | None:
-    """The plain structure as it was first proposed: the buffer may have forgotten the episodes that scaled it."""
+    """Return the plain structure as first proposed: the buffer may have evicted the episodes that scaled it."""
     proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
     return next(
         (one for one in proposed if isinstance(one, LinearPolicy) and not one.weights.any() and not one.bias.any()),
@@ -111,7 +111,7 @@ def _own(context: Context) -> list[Attempt]:
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
-    """Only differences between the scores of a choice matter: its first label's score stays 0."""
+    """Return which outputs are free: only differences between a choice's scores matter, so its first score stays 0."""
     free: list[bool] = []
     for actuator in context.task.actuators:
         free += [False] + [True] * (len(actuator.labels) - 1) if actuator.is_choice else [True]
@@ -119,7 +119,7 @@ def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:
 
 
 def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Weights of the terms `names` and, last, the bias: shape (terms + 1, outputs). Other terms count as 0."""
+    """Return the weights of the terms `names`, then the bias: shape (terms + 1, outputs)."""
     weights = np.zeros((len(names), len(policy.equations)))
     for term, row in zip(policy.terms, policy.weights, strict=True):
         if isinstance(term, Name) and term.name in names:
@@ -128,7 +128,7 @@ def _weights(policy: LinearPolicy, names: Sequence[str]) -> npt.NDArray[np.float
 
 
 def _step_size(context: Context) -> float:
-    """One step for the whole run: smaller after failures, larger after successes (1/5th rule)."""
+    """Return the step size: smaller after failures, larger after successes (1/5th rule)."""
     step = _FIRST_STEP
     for attempt in context.attempts[_RANDOM_STARTS + 1 :]:
         if attempt.score is not None:
@@ -143,10 +143,10 @@ def _standardised_policy(
     terms: Sequence[str],
     matrix: npt.NDArray[np.float64],
 ) -> str:
-    """Equations over `n_NAME = (NAME - mean) / spread`, the mean and spread those of random actions.
+    """Return equations over `n_NAME = (NAME - mean) / spread`, with mean and spread of random actions.
 
-    They are written into the policy as features (see `normalise`), and stay the same for a whole run, so that weights
-    keep their meaning. `remembered` are the definitions that follow them.
+    These features (see `normalise`) stay the same for a whole run, so that weights stay comparable. `remembered` holds
+    the definitions that follow them.
     """
     task = context.task
     first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]

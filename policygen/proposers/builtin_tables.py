@@ -1,9 +1,9 @@
-"""The tables that `builtin` proposes, which is plain search and no language model: planned on the replay buffer.
+"""Tables proposed by `builtin`, a plain search without a language model: planned on the replay buffer.
 
-Certainty-equivalence planning on the replay buffer. Cells are taken as the states of a Markov decision process,
-whose transitions and rewards are counted; value iteration gives the next table. Odd attempts explore: they plan on a
-process drawn from the posterior of the counts, in which an untried action may turn out as good as possible (posterior
-sampling; Osband, Russo and Van Roy 2013, arXiv 1306.0940). Even attempts use what is known: the mean of the counts.
+Certainty-equivalence planning: cells are the states of a Markov decision process, whose transitions and rewards are
+counted; value iteration gives the next table. Odd attempts explore: they plan on a process drawn from the posterior of
+the counts, in which untried actions may be as good as possible (posterior sampling; Osband, Russo and Van Roy 2013,
+arXiv 1306.0940). Even attempts exploit: they use the mean of the counts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from policygen.quantities.grid import Grid
 from policygen.runs.state import Context, text_digest
 from policygen.runs.tried import tried
 
-# Weight of an imagined first try among the counted ones: how slowly evidence replaces optimism or pessimism.
+# Weight of the prior, in trials: how slowly evidence replaces optimism or pessimism.
 IMAGINED_VISITS = 0.3
 SWEEPS = 3_000
 TOLERANCE = 1e-7
 
 
 def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
-    """A note, and the next table as text.
+    """Return a note, and the next table as text.
 
     Raises:
         ProviderError: the task has no grid.
@@ -36,11 +36,11 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     grid, lets = (incumbent.grid, incumbent.lets) if isinstance(incumbent, TablePolicy) else (context.task.grid, ())
     if grid is None:
         raise ProviderError(
-            f"task {context.task.name} has no grid, which a table needs; use --policy linear or add one"
+            f"task {context.task.name} has no grid, which a table needs; use --policy equations or add one"
         )
     if context.number % 2 == 0:
         table = _planned_table(context, grid, lets, rng, explore=False)
-        if text_digest(table) not in tried(context):  # playing the same table again would teach nothing
+        if text_digest(table) not in tried(context):  # a repeated table gives no new information
             return f"Planned from {len(context.buffer)} episodes, on the mean of what they show.", table.to_text()
     table = _planned_table(context, grid, lets, rng, explore=True)
     note = f"Planned from {len(context.buffer)} episodes, on one model that they allow, to explore."
@@ -48,12 +48,12 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 
 def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
-    """The table that is best in the counted process, or in a drawn one; unvisited cells do as their neighbours do."""
+    """Plan a table on the counted process, or on a drawn one; unvisited cells copy their neighbours."""
     from scipy.ndimage import distance_transform_edt
 
     choices = _joint_choices(context)
     visits, values = _plan(context, cell_reader(context.task, grid, lets), choices, rng if explore else None)
-    # Equally good actions are drawn at random, or an untouched corner would always see the same one.
+    # Ties are broken at random, or an unvisited region would always get the same action.
     best = np.argmax(values + 1e-9 * rng.random(values.shape), axis=1)
     seen = visits.sum(axis=1).reshape(grid.shape) > 0
     if seen.any() and not seen.all():
@@ -63,7 +63,7 @@ def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Gene
 
 
 def _joint_choices(context: Context) -> npt.NDArray[np.float64]:
-    """The actions a table cell may hold: all labels, or three to five levels of each number; shape (choices, m)."""
+    """Return the actions that a cell may hold: all labels, or three to five levels per number; shape (choices, m)."""
     options = []
     for actuator in context.task.actuators:
         if actuator.is_choice:
@@ -78,7 +78,7 @@ def _joint_choices(context: Context) -> npt.NDArray[np.float64]:
 def _plan(
     context: Context, reader: CellReader, choices: npt.NDArray[np.float64], posterior: np.random.Generator | None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Visits and action values of the counted decision process, or of one drawn from its `posterior`.
+    """Return visits and action values of the counted decision process, or of one drawn from its `posterior`.
 
     Both have shape (cells, choices).
     """
@@ -111,8 +111,8 @@ def _plan(
     total = visits + IMAGINED_VISITS
     imagined = np.zeros(shape)
     if posterior is not None:
-        # A Dirichlet draw is a set of gamma draws over their sum. What was never tried is taken for a return that
-        # nothing can exceed: the highest reward seen, forever; where no reward was seen at all, there may yet be one.
+        # A Dirichlet draw is a set of gamma draws over their sum. The prior outcome of a trial is the highest possible
+        # return: the largest reward seen, for ever; if none was seen, a reward is still possible.
         if highest == lowest == 0.0:
             highest = 1.0
         counts.sum_duplicates()
@@ -135,6 +135,6 @@ def _plan(
 
 
 def _nearest(choices: npt.NDArray[np.float64], actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Index of the choice closest to each action, shape (T,)."""
+    """Return the index of the choice closest to each action, shape (T,)."""
     distance = ((actions[:, None, :].astype(np.float64) - choices[None]) ** 2).sum(axis=2)
     return np.asarray(distance.argmin(axis=1), np.int64)

@@ -24,13 +24,13 @@ INFINITE = 1e6  # what an infinity becomes when a feature is used, with its sign
 
 
 def slot_of(name: str) -> str:
-    """The name under which compiled expressions find what a quantity was one step earlier; NaN where it was not yet."""
+    """Return the name of a quantity's value one step earlier; the value is NaN at the first step."""
     return f"prev({name})"
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a compiled expression works: what a number is, what an operation does, how memory and texts are read."""
+    """The building blocks of a compiled expression: numbers, operations, memory, texts."""
 
     number: Callable[[float], Any]
     function: Callable[[Operation], Callable[..., Any]]
@@ -60,21 +60,21 @@ _SCALAR = _Form(float, attrgetter("scalar"), _recall_scalar, contains_scalar)
 
 
 def compile_batch(node: Node, names: Sequence[str]) -> BatchFunction:
-    """A function of a sequence of float64 columns, one per name and each of shape (n,), to a float64 array.
+    """Compile to a function of float64 columns, one per name and each of shape (n,), that returns a float64 array.
 
-    The result broadcasts against (n,): an expression without names gives a scalar array. What `prev(NAME)` reads has
-    the name that `slot_of` gives it.
+    The result broadcasts against (n,): an expression without names gives a scalar array. `prev(NAME)` reads the column
+    named `slot_of(NAME)`.
     """
     return _compiled(node, tuple(names), _BATCH)
 
 
 def compile_scalar(node: Node, names: Sequence[str]) -> ScalarFunction:
-    """The same expression as `compile_batch`, over one row of plain floats: far faster than a one-row batch."""
+    """Compile to a function of one row of plain floats: far faster than a one-row batch."""
     return _compiled(node, tuple(names), _SCALAR)
 
 
 def _compiled(node: Node, names: tuple[str, ...], form: _Form) -> Callable[[Sequence[Any]], Any]:
-    """A function of one value per name."""
+    """Compile to a function of one value per name."""
     match node:
         case Number(value):
             constant = form.number(value)
@@ -102,7 +102,7 @@ def _compiled(node: Node, names: tuple[str, ...], form: _Form) -> Callable[[Sequ
 
 
 def _columns_of(name: str, names: tuple[str, ...]) -> slice:
-    """Where the columns of a text are."""
+    """Return the slice of a text's columns."""
     first = names.index(column_of(name, 0))
     end = first + 1
     while end < len(names) and names[end] == column_of(name, end - first):
@@ -111,9 +111,9 @@ def _columns_of(name: str, names: tuple[str, ...]) -> slice:
 
 
 def finite(values: Array) -> Array:
-    """`values` with NaN as 0 and infinities as +-1e6, so that every state has a defined action.
+    """Return `values` with NaN as 0 and infinities as +-1e6, so that every state has a defined action.
 
-    Returns the array itself where there are neither, which is what is asked millions of times.
+    Without either, which is by far the most frequent case, this is the array itself.
     """
     if np.isfinite(values).all():
         return values
@@ -121,7 +121,7 @@ def finite(values: Array) -> Array:
 
 
 def finite_scalar(value: float) -> float:
-    """`finite` for one plain float."""
+    """Apply `finite` to one plain float."""
     if value - value == 0.0:  # false for NaN and infinities
         return value
     return 0.0 if value != value else math.copysign(INFINITE, value)

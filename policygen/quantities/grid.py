@@ -21,10 +21,10 @@ from policygen.quantities.text import format_number
 
 MAX_CELLS = 1_000_000
 MAX_DIMENSIONS = 32
-# Rows handled at a time: the columns, counts and indices of one block stay in the processor's cache.
+# Rows of a block: its columns, counts and indices fit in the processor's cache.
 BLOCK = 32_768
-# Comparisons are vectorised: up to so many edges, comparing many values with every edge is faster than a binary search,
-# however the values are ordered. For fewer values an edge than this, its own cost makes it the slower one.
+# Up to this many edges, comparing values with every edge is faster than a binary search: comparisons are vectorised.
+# With fewer values per edge than this, the fixed cost of a comparison makes it slower.
 COMPARE_AT_MOST = 160
 _VALUES_PER_EDGE = 40
 
@@ -59,7 +59,7 @@ class Dimension:
         return bool(self.edges) and self.edges == tuple(i + 0.5 for i in range(len(self.edges)))
 
     def label(self, index: int) -> str:
-        """The values of a bin in words: `3`, `below -0.8`, `-0.8 to 0.8`, `0.8 and above`."""
+        """Describe the values of a bin: `3`, `below -0.8`, `-0.8 to 0.8`, `0.8 and above`."""
         if self.counts_integers:
             return str(index)
         if not self.edges:
@@ -72,7 +72,7 @@ class Dimension:
 
 
 def integers(name: str, count: int) -> Dimension:
-    """A dimension whose bin i holds the integer i, for 0 <= i < count."""
+    """Return a dimension whose bin i holds the integer i, for 0 <= i < count."""
     return Dimension(name, tuple(i + 0.5 for i in range(count - 1)))
 
 
@@ -115,7 +115,7 @@ class Grid:
 
     @cached_property
     def _index_dtype(self) -> np.dtype[Any]:
-        """The narrowest unsigned integers that number the cells: a vector instruction handles more of them."""
+        """The narrowest unsigned dtype that numbers the cells; narrow integers are faster in vector instructions."""
         return np.min_scalar_type(self.size - 1)
 
     @cached_property
@@ -125,7 +125,7 @@ class Grid:
         return tuple((dimension.cuts, stride) for dimension, stride in zip(self.dimensions, strides, strict=True))
 
     def cells(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
-        """Cell indices of n states.
+        """Return the cell indices of n states.
 
         Args:
             columns: one array of shape (n,) per dimension, real-valued; contiguous columns are fastest.
@@ -139,15 +139,15 @@ class Grid:
         return out
 
     def look_up(self, columns: Sequence[npt.NDArray[Any]], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What `values` of shape (cells, ...) hold for each of n states: `values[cells(columns)]`, shape (n, ...)."""
+        """Return `values[cells(columns)]`, shape (n, ...), for `values` of shape (cells, ...)."""
         out = np.empty((len(columns[0]), *values.shape[1:]), values.dtype)
         for block, cells in self._blocks(columns):
-            # Indices are in range by construction; the default mode would write through a buffer to make sure.
+            # Indices are in range by construction; the default mode would add a buffer to check them.
             values.take(cells.astype(np.intp), axis=0, out=out[block], mode="clip")
         return out
 
     def _blocks(self, columns: Sequence[npt.NDArray[Any]]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """One block of rows after another, and its cell indices: an array that the next block overwrites."""
+        """Yield each block of rows with its cell indices; the next block overwrites that array."""
         n = len(columns[0])
         cells, part = np.empty((2, min(n, BLOCK)), self._index_dtype)
         flags, count = np.empty((2, min(n, BLOCK)), np.bool_)
@@ -163,11 +163,11 @@ class Grid:
             yield block, cells
 
     def cell(self, values: Sequence[float]) -> int:
-        """The cell index of one state given as plain floats, one per dimension."""
+        """Return the cell index of one state, given as plain floats, one per dimension."""
         return self.cell_function(range(len(self.dimensions)), len(self.dimensions))(values)
 
     def cell_function(self, positions: Sequence[int], width: int) -> Callable[[Sequence[float]], int]:
-        """`cell` for rows of `width` values, of which `positions[i]` is that of dimension i; for calling many times.
+        """Return a fast `cell` for rows of `width` values, where `positions[i]` is the index of dimension i.
 
         The function raises a ValueError for rows of another length.
         """
@@ -184,14 +184,14 @@ class Grid:
         return cell
 
     def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
-        """Bin per dimension of the given cells: shape (..., dimensions)."""
+        """Return the bin per dimension of the given cells: shape (..., dimensions)."""
         return np.stack(np.unravel_index(np.asarray(cells), self.shape), axis=-1)
 
 
 def _edges_above(
     column: npt.NDArray[Any], cuts: Sequence[float], flags: npt.NDArray[np.bool_], count: npt.NDArray[np.bool_]
 ) -> npt.NDArray[Any]:
-    """The number of edges above each value; `flags` and `count` are room to work in, of the column's length."""
+    """Count the edges above each value; `flags` and `count` are scratch arrays of the column's length."""
     if column.dtype == np.float16:  # too coarse to hold the edges
         column = column.astype(np.float32)
     column = np.ascontiguousarray(column)  # read once for every edge: one copy is cheaper than many strides

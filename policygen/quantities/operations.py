@@ -1,7 +1,7 @@
-"""The operations of the expression language: one row each, with all that reading, writing and computing needs.
+"""The operations of the expression language: one row each, for parsing, writing and computing.
 
-Both functions of a row agree to rounding and follow IEEE 754 where there is no value: NaN outside the domain, an
-infinity above the range. Zero has no sign: -0.0 is 0 wherever the difference would show (1/x, x^-1, atan2).
+Both functions of a row agree to rounding and follow IEEE 754: NaN outside the domain, an infinity above the range.
+Zero has no sign: -0.0 counts as 0 where the difference would show (1/x, x^-1, atan2).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Operation:
     """An operator or a function.
 
     Attributes:
-        name: in a syntax tree and, unless it is `neg`, in text: a symbol or a word.
-        fewest, most: how many arguments it takes.
-        batch: of float64 arrays that broadcast.
-        scalar: of plain floats.
-        level: how closely an operator binds, 1 the least; 0 for a function, which is written with parentheses.
-        groups: how an operator groups with its like: `a - b - c` to the left, `a^b^c` to the right, `a < b < c` not.
-        syntax: what Python's parser calls it, if it has a symbol of its own.
-        aliases: names of functions that people and models use for it.
+        name: symbol or word in a syntax tree and, except `neg`, in text.
+        fewest, most: number of arguments.
+        batch: implementation for float64 arrays that broadcast.
+        scalar: implementation for plain floats.
+        level: precedence of an operator, 1 the lowest; 0 for a function, which is written with parentheses.
+        groups: associativity of an operator: `a - b - c` left, `a^b^c` right, `a < b < c` not.
+        syntax: node type of Python's parser, if the operation has a symbol.
+        aliases: further function names that people and models use.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Operation:
     aliases: tuple[str, ...] = ()
 
 
-NEGATION_LEVEL, HIGHEST_LEVEL = 7, 9  # of `-x`, and of what needs no parentheses anywhere
+NEGATION_LEVEL, HIGHEST_LEVEL = 7, 9  # of `-x`, and of terms that never need parentheses
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A test on arrays whose answer is 0 or 1."""
+    """Wrap a test on arrays so that it returns 0 or 1."""
     return lambda *values: np.asarray(function(*values), dtype=np.float64)
 
 
@@ -63,7 +63,7 @@ def _fold(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def _guarded(function: Callable[[float], float], above: float = math.nan) -> Scalar:
-    """`function` with numpy's manners: NaN outside the domain, `above` where the result is too large."""
+    """Wrap `function` to behave like numpy: NaN outside the domain, `above` on overflow."""
 
     def guarded(x: float) -> float:
         try:
@@ -176,12 +176,12 @@ ROWS = (
     Operation("max", 2, 8, _fold(np.maximum), _most),
     Operation("clip", 3, 3, lambda x, low, high: np.minimum(np.maximum(x, low), high), _clip),
     Operation("where", 3, 3, _array_where, lambda test, yes, no: yes if test != 0 else no),
-    # The same number, kept from a numerical search.
+    # The same number, excluded from tuning.
     Operation("fixed", 1, 1, lambda x: x, lambda x: x),
 )
 
 OPERATIONS = {row.name: row for row in ROWS}
-# What is written with parentheses: functions by their names, and everything by its aliases.
+# Operations written with parentheses: functions by name, and all operations by alias.
 FUNCTIONS = {name: row for row in ROWS for name in ((row.name,) * (row.level == 0) + row.aliases)}
 SYMBOLS = {row.syntax: row for row in ROWS if row.syntax is not None}
 FUNCTION_NAMES = sorted(row.name for row in ROWS if row.level == 0)

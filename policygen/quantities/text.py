@@ -1,4 +1,4 @@
-"""Expressions as text: safe arithmetic over named quantities, read and written.
+"""Expressions as text: parse and write safe arithmetic over named quantities.
 
 An expression is parsed by Python's own parser and copied node by node through a whitelist into the tree of `tree`.
 Nothing is ever evaluated by the interpreter, and size and depth are bounded first.
@@ -32,7 +32,7 @@ MAX_DEPTH = 50
 
 CONSTANTS = {"pi": math.pi}
 
-# What people and models type for operators that ASCII spells otherwise.
+# Unicode that people and models type instead of ASCII operators.
 _SPELLINGS = str.maketrans(
     {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "²": "^2", "³": "^3"}
 )
@@ -42,8 +42,8 @@ _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {M
 _GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
 
 
-PREVIOUS = "prev"  # `prev(NAME, START)`: a form of its own, as its first argument is a name and no value
-CONTAINS = "contains"  # `contains(NAME, "PHRASE")`, of an observed text: the one place for a text in quotes
+PREVIOUS = "prev"  # `prev(NAME, START)`: not a function, since its first argument is a name
+CONTAINS = "contains"  # `contains(NAME, "PHRASE")`: NAME is an observed text; only here may quotes stand
 _HOW_CONTAINS = (
     'contains() takes the name of an observed text and a phrase in double quotes, such as `contains(text, "lamp")`: '
     "1 to 60 letters, digits, spaces and . , : ; ! ? ' ( ) / _ + -, capitals or not"
@@ -54,14 +54,14 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
     """Read `text` as an expression over the quantities `names`.
 
     Args:
-        later: further quantities, of which `prev(NAME)` alone can be read: what is defined or decided afterwards.
-        texts: what is observed as text, of which `contains(NAME, "PHRASE")` alone can be read.
+        later: quantities defined or decided afterwards; only `prev(NAME)` may read them.
+        texts: observed texts; only `contains(NAME, "PHRASE")` may read them.
 
     Raises:
         ExpressionError: the text is too long, too deep, not arithmetic, or names something unknown.
     """
     _check_length(text)
-    # What stands in quotes is no arithmetic, and stays as it is.
+    # Quoted text is kept unchanged.
     parts = _LITERAL.split(text.strip().translate(_QUOTES)) if texts else [text.strip()]
     parts[::2] = [part.translate(_SPELLINGS) for part in parts[::2]]
     source = " ".join(parts[::2]) if len(parts) > 1 else parts[0]
@@ -87,7 +87,7 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
         raise ExpressionError(_misread(converter.unknown, names, texts))
     if converter.unremembered:
         raise ExpressionError(unknown_names(converter.unremembered, [*names, *later]))
-    # A saved policy must read back: what the text stands for keeps the same bounds as the text.
+    # A saved policy must parse again, so its tree keeps the same bounds as its text.
     _check_size(node)
     _check_length(to_text(node))
     return node
@@ -126,14 +126,14 @@ def _shown(text: str, most: int = 40) -> str:
 
 
 class _Converter:
-    """Copies Python's syntax tree into ours, refusing every node that is not in the language."""
+    """Converts Python's syntax tree into ours and refuses every node outside the language."""
 
     def __init__(self, names: Sequence[str], later: Sequence[str], texts: Sequence[str]) -> None:
         self.names = names
         self.later = later
         self.texts = texts
         self.nodes = 0
-        self.unknown: list[str] = []  # all of them, to be reported at once
+        self.unknown: list[str] = []  # reported together
         self.unremembered: list[str] = []
 
     def convert(self, tree: ast.expr, depth: int) -> Node:
@@ -162,7 +162,7 @@ class _Converter:
                 parts = [self.convert(value, depth + (i > 0)) for i, value in enumerate(values)]
                 return functools.reduce(lambda a, b: Call(SYMBOLS[type(op)].name, (a, b)), parts)
             case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in SYMBOLS for op in ops):
-                # `a < b < c` says b twice, so b is counted twice: nested chains would grow without bound.
+                # `a < b < c` becomes `a < b and b < c`: count b twice, or nested chains would grow without bound.
                 pairs = zip(ops, [left, *rights[:-1]], rights, strict=True)
                 tests: list[Node] = [self._call(SYMBOLS[type(op)], (a, b), depth) for op, a, b in pairs]
                 return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
@@ -206,8 +206,8 @@ class _Converter:
                     self.unremembered.append(name)
                 return Previous(name, self.convert(start[0], depth + 1) if start else NOTHING)
         raise ExpressionError(
-            "prev() takes the name of one quantity and, if need be, its value before the first step, such as "
-            "`prev(speed)` or `prev(speed, 1)`; give what else is to be remembered a name of its own with `let`"
+            "prev() takes the name of one quantity and, optionally, its value before the first step, such as "
+            "`prev(speed)` or `prev(speed, 1)`; to remember anything else, name it with `let` first"
         )
 
     def _contains(self, arguments: Sequence[ast.expr]) -> Node:
@@ -233,19 +233,19 @@ class _Converter:
 
 
 def _nests(operation: Operation) -> bool:
-    """Whether its first argument lies deeper: a sum or a product is bounded by its terms, not by its depth."""
+    """Whether the first argument counts as deeper; not for sums and products, which the number of terms bounds."""
     return operation.groups != "left"
 
 
 def _misread(unknown: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> str:
-    """One sentence for names that stand for no number."""
+    """Describe names that are not numbers in one sentence."""
     if read := [name for name in unknown if name in texts]:
-        return f'`{read[0]}` is a text, and no number; write `contains({read[0]}, "PHRASE")`, which is 1 or 0'
+        return f'`{read[0]}` is a text, not a number; write `contains({read[0]}, "PHRASE")`, which is 1 or 0'
     return unknown_names(unknown, [*names, *texts])
 
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
-    """One sentence for a name that is not in `known`, the nearest known names first."""
+    """Describe a name that is not in `known` in one sentence, the nearest known names first."""
     from difflib import get_close_matches
 
     nearest = get_close_matches(name[:60], known, n=3, cutoff=0.5)
@@ -256,7 +256,7 @@ def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
 
 
 def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
-    """One sentence for one or several unknown names, each with the nearest known one."""
+    """Describe one or several unknown names in one sentence, each with the nearest known one."""
     if len(names) == 1:
         return unknown_name(names[0], known)
     from difflib import get_close_matches
@@ -271,17 +271,17 @@ def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
 
 
 def format_number(value: float) -> str:
-    """The shortest text that reads back as the same double: `3`, `0.02`, `1e-07`."""
+    """Return the shortest text that parses to the same double: `3`, `0.02`, `1e-07`."""
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
 
 
 def to_text(node: Node) -> str:
-    """The expression in the policy language; `parse_expression` reads it back to an equal tree."""
+    """Write an expression in the policy language; `parse_expression` returns an equal tree."""
     return _text(node)[0]
 
 
 def _text(node: Node) -> tuple[str, int]:
-    """The text of a node, and how closely it binds."""
+    """Return the text of a node and its precedence."""
     match node:
         case Number(value):
             return format_number(value), (HIGHEST_LEVEL if value >= 0 else NEGATION_LEVEL)

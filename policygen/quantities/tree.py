@@ -14,7 +14,7 @@ class Number:
     value: float
 
 
-NOTHING = Number(0.0)  # what `prev(NAME)` is at the first step
+NOTHING = Number(0.0)  # value of `prev(NAME)` at the first step
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The value that a quantity had one step earlier, or that of `start` while there is none yet."""
+    """The value of a quantity one step earlier, or of `start` at the first step."""
 
     name: str
     start: Node
@@ -42,7 +42,7 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """Whether an observed text has a phrase: 1 or 0. Capitals make no difference."""
+    """Whether an observed text contains a phrase: 1 or 0. Case is ignored."""
 
     name: str
     phrase: str
@@ -52,7 +52,7 @@ Node = Number | Name | Call | Previous | Contains
 
 
 def names_in(node: Node) -> frozenset[str]:
-    """The quantities whose present values an expression reads."""
+    """Return the quantities whose current values an expression reads."""
     match node:
         case Name(name):
             return frozenset((name,))
@@ -64,7 +64,7 @@ def names_in(node: Node) -> frozenset[str]:
 
 
 def texts_in(node: Node) -> frozenset[str]:
-    """The observed texts that an expression reads."""
+    """Return the observed texts that an expression reads."""
     match node:
         case Contains(name):
             return frozenset((name,))
@@ -76,7 +76,7 @@ def texts_in(node: Node) -> frozenset[str]:
 
 
 def remembered_in(node: Node) -> frozenset[str]:
-    """The quantities whose values of one step earlier an expression reads."""
+    """Return the quantities whose previous values an expression reads."""
     match node:
         case Previous(name, start):
             return remembered_in(start) | {name}
@@ -87,7 +87,7 @@ def remembered_in(node: Node) -> frozenset[str]:
 
 @cache
 def linear_terms(node: Node) -> Mapping[Node | None, float]:
-    """The expression as a sum of coefficient times term; the key None holds the constant.
+    """Split the expression into coefficients by term; the key None holds the constant.
 
     A term is a quantity, or a whole non-linear sub-expression that a linear policy lifts into a feature:
     `3*(lean - 0.02) - tanh(rate)` gives {lean: 3, None: -0.06, tanh(rate): -1}.
@@ -125,9 +125,9 @@ def _summed(left: Mapping[Node | None, float], right: Mapping[Node | None, float
 
 
 def constants(node: Node) -> tuple[float, ...]:
-    """The numbers of an expression that a numerical search may change, from left to right.
+    """Return the numbers of an expression that tuning may change, from left to right.
 
-    Exponents are structure, not size, and stay as they are, as does what stands in `fixed(...)`.
+    Exponents and numbers in `fixed(...)` are excluded.
     """
     match node:
         case Number(value):
@@ -144,7 +144,7 @@ def constants(node: Node) -> tuple[float, ...]:
 
 
 def signed_constants(node: Node, sign: float = 1.0) -> tuple[float, ...]:
-    """The `constants` with the sign that they are read with: -0.5 in `3*x - 0.5*y`."""
+    """Return the `constants` with their sign in the expression: -0.5 in `3*x - 0.5*y`."""
     match node:
         case Number(value):
             return (sign * value,)
@@ -162,7 +162,7 @@ def signed_constants(node: Node, sign: float = 1.0) -> tuple[float, ...]:
 
 
 def with_constants(node: Node, values: Iterator[float]) -> Node:
-    """The expression with its `constants` replaced, taken from `values` in the same order."""
+    """Return the expression with its `constants` replaced by `values`, in the same order."""
     match node:
         case Number():
             return Number(next(values))
@@ -178,7 +178,7 @@ def with_constants(node: Node, values: Iterator[float]) -> Node:
 
 
 def with_plain_signs(node: Node) -> Node:
-    """The same values with `- -0.5*x` written as `+ 0.5*x`, and `+ -0.5*x` as `- 0.5*x`."""
+    """Rewrite `- -0.5*x` as `+ 0.5*x`, and `+ -0.5*x` as `- 0.5*x`."""
     if not isinstance(node, Call) or node.function == "fixed":
         return node
     arguments = tuple(map(with_plain_signs, node.arguments))
@@ -190,7 +190,7 @@ def with_plain_signs(node: Node) -> Node:
 
 
 def _negated(node: Node) -> Node | None:
-    """Minus a product that begins with a negative number, which becomes positive; None for anything else."""
+    """Negate a product whose first number is negative; None for anything else."""
     match node:
         case Number(value) if value < 0:
             return Number(-value)

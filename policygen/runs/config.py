@@ -28,7 +28,7 @@ from policygen.files import read_toml
 from policygen.llm import joined_specs, reads_prompts
 from policygen.outgoing import redacted
 from policygen.tasks.faults import STEP_TIMEOUT
-from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
 from policygen.tasks.trial import refuse_unseeded
 
 RefineMethod = Literal["auto", "cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
@@ -79,7 +79,6 @@ MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
 _LONGEST = 1e7  # seconds
 LARGEST_SEED = 2**63 - 1
-_KINDS = {"table": "a table", "linear": "a linear policy"}
 # Of requests, in lower case: which model answers, to what, how much; and what is a setting.
 _OUR_FIELDS = frozenset(
     (
@@ -105,7 +104,7 @@ class RunConfig(BaseModel):
     choose: Literal["ucb", "round"] = Field(
         "ucb", description="whose turn it is of several models: by gain for cost, or one after the other"
     )
-    policy: PolicyKind = Field("table", description="kind of policy")
+    policy: PolicyKind = Field("table", description="kind of policy: table, or equations (also called linear)")
     iterations: int = Field(20, ge=1, description="rounds of asking")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
     episodes: int = Field(
@@ -137,9 +136,9 @@ class RunConfig(BaseModel):
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     normalise: bool = Field(
         False,
-        description="offer observations as n_NAME, minus their running mean and over their spread (linear policies)",
+        description="offer observations as n_NAME, minus their running mean and over their spread (equations)",
     )
-    memory: bool = Field(False, description="builtin's linear policies get a clock and integrals to weigh")
+    memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     jobs: int | None = Field(
         None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (default: all cores)"
@@ -230,6 +229,11 @@ class RunConfig(BaseModel):
                 raise ValueError("a table of a model has `model` and, for its server, `base_url`")
         told = ((one, None) if isinstance(one, str) else (one["model"], one.get("base_url")) for one in models)
         return joined_specs([f"{model}@{url}" if url else f"{model}" for model, url in told]) if models else value
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _as_stored(cls, value: Any) -> Any:
+        return "linear" if value == "equations" else value
 
     @field_validator("extra_body")
     @classmethod
@@ -326,19 +330,19 @@ def effective_config(
     other = "linear" if config.policy == "table" else "table"
     if (template := config.template) and Path(template).stem == f"improve_{other}" and template != before:
         raise UsageError(
-            f"template {template} asks for {_KINDS[other]}, and this run for {_KINDS[config.policy]}: "
-            f"add --policy {other}, or leave --template out"
+            f"template {template} asks for another kind of policy than this run ({KIND_WORDS[config.policy]}): "
+            f"add --policy {KIND_WORDS[other]}, or leave --template out"
         )
     if config.normalise and config.policy != "linear":
-        raise UsageError("--normalise is for linear policies, a table has bins instead; add --policy linear")
+        raise UsageError("--normalise is for equations, a table has bins instead; add --policy equations")
     if config.memory and (config.policy != "linear" or reads_prompts(config.llm)):
         raise UsageError(
-            "--memory is for the linear policies of builtin; a language model writes `prev(...)` where it needs memory"
+            "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"
         )
     if config.shape and config.refine.method is None:
         raise UsageError("--shape asks what proposals are to be tuned for: add --refine cma:1000, or for tables q:1000")
     if config.refine.method in FOR_TABLES and config.policy == "linear":
-        raise UsageError(f"--refine {config.refine} is for tables; a linear policy is tuned by cma, ars or auto")
+        raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by cma, ars or auto")
     return config
 
 

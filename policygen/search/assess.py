@@ -1,4 +1,4 @@
-"""What becomes of a proposal: scored, tuned, and compared with the best so far."""
+"""Assess a proposal: score it, tune it, and compare it with the best so far."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
 
-# First changes of a constant over standardised observations, in units of the search's own relative step.
+# First step of a constant over standardised observations, in units of the search's relative step.
 STANDARDISED_STEP = 2.5
 
 
 def assess_random_actions(runner: EpisodeRunner) -> Assessment:
-    """Attempt 0: what random actions score, and the first episodes for the buffer."""
+    """Play attempt 0: the score of random actions, and the first episodes of the buffer."""
     started = time.perf_counter()
     warm_up = runner.play_randomly()
     attempt = Attempt(
@@ -43,13 +43,13 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
 
 
 def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None = None) -> Assessment:
-    """Score a proposal, tune it, and compare it with the best so far; `search` is read and not changed.
+    """Score a proposal, tune it, and compare it with the best so far; `search` is not changed.
 
-    Whatever fails meanwhile is the attempt's failure, recorded with a sentence, and not the run's: a run that is
-    resumed would fail there again. Only where environments keep failing, nothing more is asked for.
+    An exception fails the attempt, which records it, and not the run: a resumed run would fail again. Only an
+    environment that keeps failing ends the run.
 
     Args:
-        trials: what tuning may play where a policy is only tuned further; by default a proposal's share.
+        trials: tuning budget of a policy that is only tuned further; by default a proposal's share.
 
     Raises:
         EnvironmentFault: the environment has failed under several proposals in a row.
@@ -78,7 +78,7 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
 
 
 def in_a_sentence(error: Exception) -> str:
-    """What an exception says; one that is not made for users begins with its kind."""
+    """Return an exception's message; one not written for users begins with its type."""
     text = " ".join(str(error).split())[:300]
     return text if isinstance(error, PolicygenError) else f"{type(error).__name__}{f': {text}' if text else ''}"
 
@@ -86,7 +86,7 @@ def in_a_sentence(error: Exception) -> str:
 def _assessed(
     attempt: Attempt, proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None
 ) -> Assessment:
-    """The attempt with a policy, scored, tuned and compared."""
+    """Score, tune and compare an attempt with a policy."""
     assert attempt.policy is not None
     try:
         performance = runner.perform(proposal.number, attempt.policy)
@@ -103,7 +103,7 @@ def _assessed(
     untuned = runner.config.refine.method is not None and not attempt.refinement
     attempt = replace(
         attempt,
-        # Without what it compiled to play: thousands of policies are kept, and few of them play again.
+        # Drop compiled functions: thousands of policies are kept, and few play again.
         policy=copy(attempt.policy),
         score=performance.score,
         played=tuple(map(Played.of, performance.trajectories)),
@@ -124,7 +124,7 @@ def _assessed(
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
-    """What a policy scored, on more than the usual common episodes where these no longer tell it from the best."""
+    """Score a policy on more common episodes if the usual ones cannot distinguish it from the best."""
     score, best, usual = performance.score, search.best, runner.config.episodes
     best_score, unbiased = search.best_score, search.validation
     if score is None or best is None or best.policy is None or best_score is None or unbiased is None:
@@ -138,7 +138,7 @@ def _comparable(policy: Policy, performance: Performance, search: Search, runner
 
 
 def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
-    """The best policy's validation, on more than the usual episodes where it seems that nothing is left to gain."""
+    """Validate the best policy, on more than the usual episodes if it seems optimal."""
     best, score, target = search.best, search.validation, stop_score(search.task, runner.config)
     if best is None or best.policy is None or target is None:
         return score
@@ -147,13 +147,13 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
             break
         try:
             score = runner.validate(best.policy, score, episodes)
-        except EnvironmentFault:  # the score is as sure as it was; the next attempt meets the fault if it stays
+        except EnvironmentFault:  # the score is unchanged; the next attempt reports a lasting fault
             break
     return score
 
 
 def _proposed(proposal: Proposal) -> Attempt:
-    """The attempt as far as asking for it goes."""
+    """Return the attempt with the results of the requests only."""
     replies = [exchange.reply for exchange in proposal.exchanges]
     costs = [0.0 if reply.cached else reply.usd for reply in replies]
     prices = [reply.usd for reply in replies]
@@ -191,7 +191,7 @@ def _tuned(
     trials: Trials | None,
     floor: float,
 ) -> tuple[Attempt, Performance]:
-    """The attempt and what it scored after its numbers were tuned, as far as settings and budget allow."""
+    """Tune an attempt's policy as settings and budget allow; return the attempt and its performance."""
     policy, score, method = attempt.policy, performance.score, runner.config.refine.method
     trials = trials or runner.trials(attempt.number, attempt.shaping)
     assert policy is not None
@@ -210,11 +210,11 @@ def _tuned(
         )
         if refined is None:
             return attempt, performance
-        from_record(refined.policy.to_record(), search.task)  # what cannot be read back could not be resumed from
+        from_record(refined.policy.to_record(), search.task)  # a policy that cannot be read back could not be resumed
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise
-    except Exception as error:  # the proposal has a score as it is
+    except Exception as error:  # the untuned proposal has a score
         return replace(attempt, refinement=f"{method}, given up: {in_a_sentence(error)}"), performance
     finally:
         runner.tell(None)
@@ -230,15 +230,15 @@ def _tuned(
 
 
 def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
-    """Two scores on as many of the common seeds as both were played on: there may be too few episodes left for more."""
+    """Restrict two scores to the common seeds that both were played on; the budget may end one early."""
     common = min(one.episodes, other.episodes)
     return first_episodes(one, common), first_episodes(other, common)
 
 
 def _left_off(policy: Policy, shaping: Shaping | None, search: Search) -> TuningState | None:
-    """Where the last tuning of this very policy stopped, or what tuning the best one showed of what they share.
+    """Return the state of this policy's last tuning, or that of the best policy for their shared constants.
 
-    Nothing where it was another objective: what hardly mattered then may matter now.
+    None if the objective differs: other constants may matter now.
     """
     digest, objective = text_digest(policy), _objective(shaping)
     for attempt in reversed(search.attempts):
@@ -253,7 +253,7 @@ def _left_off(policy: Policy, shaping: Shaping | None, search: Search) -> Tuning
 
 
 def _objective(shaping: Shaping | None) -> tuple[str, ...]:
-    """The objective and the features that it needs; nothing where tuning is for the return."""
+    """Return the objective and the features that it needs; empty if tuning maximises the return."""
     return (shaping.objective, *(text for _, text in shaping.lets)) if shaping is not None and shaping.objective else ()
 
 
@@ -274,14 +274,14 @@ def _to(before: float, after: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """The verdict, and the score of whoever is best after it, on all the episodes that it took."""
+    """The verdict, and the score of the resulting best policy on all episodes played for it."""
 
     verdict: Verdict
     best_score: Score
 
 
 def _contest(policy: Policy, score: Score, search: Search, runner: EpisodeRunner) -> _Contest:
-    """Play the challenger and the best policy on as many common episodes as it takes to tell them apart."""
+    """Play the challenger and the best policy on more common episodes until one is better or the budget ends."""
     best, best_score = search.best, search.best_score
     if best is None or best.policy is None or best_score is None:
         return _Contest(FIRST, score)

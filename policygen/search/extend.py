@@ -1,4 +1,4 @@
-"""A larger budget for a run: which of its attempts would have been the same, had it been asked for at first."""
+"""Extend a run's budget: keep the attempts that the larger budget would not have changed."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from policygen.runs.state import Attempt
 
 
 def check_extension(before: RunConfig, now: RunConfig) -> None:
-    """Refuse a larger budget under which no attempt so far would have been the same.
+    """Refuse a larger budget that would have changed every attempt.
 
     Raises:
-        UsageError: tuning was given shares of a budget, and the budget or the number of shares is another one.
+        UsageError: tuning gets shares of a budget, and the budget or the number of shares differs.
     """
     shared_out = before.refine.method is not None and before.refine.episodes is None and before.max_episodes is not None
     if shared_out and (before.iterations, before.max_episodes) != (now.iterations, now.max_episodes):
         raise UsageError(
             f"--refine {before.refine} divides --max-episodes {before.max_episodes} over {before.iterations} "
-            "iterations: with more of either, every proposal would have been tuned otherwise; begin a new run, or one "
-            f"that says how many episodes tune a proposal, as in --refine {before.refine}:300, and can go on"
+            "iterations: larger numbers would have changed every proposal's tuning. Begin a new run; one with a fixed "
+            f"number of episodes per proposal, such as --refine {before.refine}:300, can be extended"
         )
 
 
 def unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunConfig) -> int:
-    """How many of a run's first attempts would be the same with the larger budget `now`, but for what prompts said of
-    the number of attempts that were planned.
+    """Count the first attempts that the larger budget `now` would not have changed.
 
-    What only tuned came after the last proposal, and comes later now. A round that a budget cut short is dropped, and
-    so are attempts that so few episodes were left for that they may have been scored or tuned on fewer.
+    The number of planned attempts in prompts is ignored. Attempts that only tuned are dropped: they follow the last
+    proposal. So are a round that a budget cut, and attempts near the old limit of episodes, which may have been scored
+    or tuned on fewer.
     """
     proposals = [attempt for attempt in attempts if attempt.kind != "tuning"]
     kept = len(proposals)
@@ -42,10 +42,10 @@ def unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunConfig) ->
 
 
 def _was_short(played: int, before: RunConfig, now: RunConfig) -> bool:
-    """Whether the old limit of episodes may have changed an attempt before which so many had been played."""
+    """Whether the old limit may have changed an attempt that began after `played` episodes."""
     if before.max_episodes is None or before.max_episodes == now.max_episodes:
         return False
-    # More than any attempt plays or keeps in reserve: its own score, what confirms and validates a best policy, both
+    # Upper bound of an attempt's episodes and reserve: its score, confirmation and validation of a best policy, both
     # sides of a close comparison, and the rest of its round.
     scores = 3 * PROLONGATIONS[-1] + 6 + 2 * before.candidates
     return before.max_episodes - played < scores * before.episodes + (before.refine.episodes or 0)

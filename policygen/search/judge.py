@@ -1,4 +1,4 @@
-"""Who is best: a paired test on common seeds, and when to stop. Nothing here plays an episode."""
+"""Decide which policy is best, by a paired test on common seeds, and when to stop. Nothing here plays an episode."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from policygen.runs.standard import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
 from policygen.runs.state import Attempt
 from policygen.tasks.task import Task
 
-CONFIDENCE = 0.95  # that a target is reached, before a run stops for it
-NEGLIGIBLE = 1e-4  # of a known optimum: what an exact score may miss and count as reaching it; it is not worth a reply
-ROUNDING = 1e-9  # of exact scores
-RESIGNATIONS = 2  # replies in a row that see no improvement, until they are believed
+CONFIDENCE = 0.95  # one-sided, that a target is reached, for a run to stop
+NEGLIGIBLE = 1e-4  # share of a known optimum that an exact score may miss and still reach it
+ROUNDING = 1e-9  # rounding error of exact scores
+RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a challenger replaces the best policy, and why in `words`.
 
-    `close`: it is ahead, but not surely; on more episodes the verdict may be another. `p` is the one-sided p-value of
-    the paired test, `gain` the mean difference from the best, on `episodes` paired episodes (0 when exact); None where
-    nothing was compared.
+    `close`: it is ahead, but not significantly; more episodes may change the verdict. `p` is the one-sided p-value of
+    the paired test; `gain` is the mean difference from the best on `episodes` paired episodes (0 if exact), None
+    without a comparison.
     """
 
     accepted: bool
@@ -41,14 +41,14 @@ FIRST = Verdict(True, "the first policy")
 
 
 def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
-    """Whether the challenger is better than the best, on the seeds of the challenger's score.
+    """Judge whether the challenger is better than the best, on the challenger's seeds.
 
     Args:
-        best: on the same seeds, and perhaps more; or exact, like the challenger's.
-        last: no further episodes will be played to tell them apart.
+        best: score on the same seeds, and possibly more; or exact, like the challenger's.
+        last: whether no further episodes will be played for this comparison.
     """
     gain, p = paired_gain(challenger, first_episodes(best, challenger.episodes))
-    # Where the comparison was close it rests on more episodes than the attempt's own score.
+    # A close comparison uses more episodes than the attempt's own score.
     basis = " (exact)" if challenger.exact else f" on {challenger.episodes} paired episodes"
     words = f"{gain:+.4g} against the best{basis}"
     accepted = gain > 0 and p <= (LAST_SIGNIFICANCE if last else SIGNIFICANCE)
@@ -59,32 +59,32 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
 
 
 def decided(challenger: Score, best: Score) -> bool:
-    """Whether it is sure which of the two is better, so that no further episodes are played to tell them apart."""
+    """Whether one is significantly better, so that no further episodes are needed."""
     gain, p = paired_gain(challenger, first_episodes(best, challenger.episodes))
     return gain != 0 and min(p, 1 - p) <= SIGNIFICANCE
 
 
 def undecided(verdict: Verdict) -> Verdict:
-    """The verdict on a close call where the episodes that could decide it are not left."""
+    """Return the verdict on a close comparison when too few episodes are left to decide it."""
     words = f"ahead, but too few episodes are left to be sure (p = {verdict.p:.2f})"
     return replace(verdict, accepted=False, words=words, close=False)
 
 
 def stop_score(task: Task, config: RunConfig) -> float | None:
-    """The score at which a run has nothing left to gain: `stop_at`, else the known optimum."""
+    """Return the score at which a run stops: `stop_at`, else the known optimum."""
     if config.stop_at is not None:
         return config.stop_at
     return task.optimum.value if task.optimum is not None else None
 
 
 def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bool:
-    """Whether a score shows that the target is reached: exact, or by the one-sided 95% bound of its episodes.
+    """Whether a score shows that the target is reached: exactly, or by its one-sided 95% bound.
 
-    Of sampled scores only those show it that did not choose the policy. A mean may be above the target by luck, and
-    returns without any spread may come from a policy that fails seldom: of these it takes `FAULTLESS`.
+    Sampled scores must come from episodes that did not choose the policy: a mean may exceed the target by luck. Returns
+    without spread may hide rare failures, so they need `FAULTLESS` episodes.
 
     Args:
-        slack: what an exact score may miss, as a share of the target's size.
+        slack: tolerance of an exact score, as a share of the target's size.
     """
     if score is None or target is None or not math.isfinite(score.mean):
         return False
@@ -97,11 +97,11 @@ def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bo
 
 
 def flattered(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
-    """Whether the best policy does worse on episodes that did not choose it than on the `episodes` that did.
+    """Whether the best policy does worse on new episodes than on the `episodes` that chose it.
 
-    These then no longer tell policies apart: what is left to gain shows on others. Where they already show the target
-    at which a run stops, the least shortfall elsewhere counts; else Welch's one-sided t-test says whether there is one,
-    at a level that one failure among twenty episodes reaches.
+    If so, the latter no longer distinguish policies. If their mean reaches the target at which a run stops, any
+    shortfall on new episodes counts; else Welch's one-sided t-test decides, at a level that one failure in twenty
+    episodes reaches.
     """
     if best is None or unbiased is None or best.exact or unbiased.exact or min(episodes, unbiased.episodes) < 2:
         return False
@@ -110,16 +110,16 @@ def flattered(best: Score | None, unbiased: Score | None, target: float | None, 
         return False
     if target is not None and first.mean >= target > unbiased.mean:
         return True
-    from scipy.stats import ttest_ind
+    from scipy.stats import ttest_ind  # start-up time
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # returns that are all alike, of which the p-value is 0
+        warnings.simplefilter("ignore", RuntimeWarning)  # all returns are equal: the p-value is 0
         worse = ttest_ind(first.returns, unbiased.returns, equal_var=False, alternative="greater")
     return bool(worse.pvalue <= LAST_SIGNIFICANCE)
 
 
 def nothing_left_to_gain(unbiased: Score | None, task: Task, config: RunConfig) -> str:
-    """Why the run may stop with a best policy of that score, as a sentence; empty while there is something to gain."""
+    """Return why a run with this score may stop, as a sentence; empty if it may still improve."""
     target = stop_score(task, config)
     if not reaches(unbiased, target, NEGLIGIBLE if config.stop_at is None else 0.0):
         return ""
@@ -127,9 +127,9 @@ def nothing_left_to_gain(unbiased: Score | None, task: Task, config: RunConfig) 
 
 
 def given_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
-    """Why the run need not go on after these attempts, as a sentence; empty while there is hope.
+    """Return why a run stops after these attempts, as a sentence; empty if it continues.
 
-    Derived from the attempts alone, so that a resumed run stops where it would have.
+    Depends only on the attempts, so that a resumed run stops at the same place.
     """
     attempts = [attempt for attempt in attempts if attempt.kind != "tuning"]
     resigned = 0
@@ -147,9 +147,9 @@ def given_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
 
 
 def still_rising(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The best of the policies that lost although their tuning ended while it rose; None where there is none.
+    """Return the best rejected policy whose tuning was still improving; None if there is none.
 
-    Policies that differ from the best one in their numbers alone are not meant: tuning goes on with that one.
+    Policies that differ from the best only in their numbers do not count: tuning continues from the best.
     """
     asked = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.has_policy]
     best = next((attempt for attempt in reversed(asked) if attempt.accepted), None)
@@ -167,6 +167,6 @@ def still_rising(attempts: Sequence[Attempt]) -> Attempt | None:
 
 
 def _structure(attempt: Attempt) -> str:
-    """A policy's text without its numbers."""
+    """Return a policy's text without its numbers."""
     text = attempt.policy.to_text() if attempt.policy is not None else ""
     return re.sub(r"([-+] ?)?(?<!\w)[\d.]+(e[-+]?\d+)?", "0", text)

@@ -1,4 +1,4 @@
-"""What becomes of the episodes that the proposals left: the numbers of the best policies are tuned on."""
+"""Spend the remaining episodes on tuning the best policies further."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from policygen.search.runner import EpisodeRunner
 
 
 def tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
-    """Tune a policy whose tuning ended while it rose, and the best, with the episodes left; nobody is asked."""
+    """Tune a policy whose tuning was still improving, and the best, with the remaining episodes; no model is asked."""
     while (turn := _next_turn(search, runner)) is not None:
         chosen, trials = turn
         proposal = Proposal(len(search.attempts), Parsed(chosen.policy, (), chosen.coverage), ())
@@ -26,7 +26,7 @@ def tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
 
 
 def _next_turn(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] | None:
-    """Who is tuned next and what that may play: by the attempts alone, so that a resumed run does the same."""
+    """Return the next attempt to tune and its budget; the choice depends only on the attempts, as resuming needs."""
     best, number = search.best, len(search.attempts)
     if best is None or runner.config.refine.method is None or search.best_score is None or search.best_score.exact:
         return None

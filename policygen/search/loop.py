@@ -25,7 +25,7 @@ from policygen.tasks.task import Task
 def new_search(
     task: Task, config: RunConfig, example: Example | None = None, demonstrations: Iterable[Episode] = ()
 ) -> Search:
-    """An empty search for a run."""
+    """Return an empty search for a run."""
     buffer = ReplayBuffer(config.buffer_steps)
     return Search(task, buffer, finite_mdp(task), example, demonstrations=tuple(demonstrations))
 
@@ -33,11 +33,11 @@ def new_search(
 def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log: RequestLog) -> Iterator[Attempt]:
     """Improve the policy of `search.task`, one attempt at a time, until the iterations, a budget or the task end.
 
-    Yields attempts as they are scored, the first being number 0: random actions. `search` holds the state in between,
-    and the reason for stopping afterwards; a search that already has attempts goes on after its last whole iteration.
+    Yields attempts as they are scored, first number 0: random actions. `search` holds the state, and at the end the
+    reason for stopping; a search with attempts continues after its last whole iteration.
 
     Raises:
-        ProviderError: the model cannot be asked; what was found so far is in `search`.
+        ProviderError: a request fails for good; `search` holds the results so far.
         TemplateError: the prompt cannot be rendered.
     """
     with EpisodeRunner(search, config, request_log.ledger, request_log.tell) as runner:
@@ -62,7 +62,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                     raise BudgetExhausted(asked.stopped)
                 if len(scorable) < len(contexts):
                     raise runner.exhausted()
-                if config.conversation == "continued":  # else nobody reads them again, and they are long
+                if config.conversation == "continued":  # otherwise never read again, and long
                     search.turns += asked.proposals[0].turns
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:

@@ -1,4 +1,4 @@
-"""What the best policy of a finite, known MDP scores, where the task does not say it."""
+"""Compute the optimal score of a finite, known MDP if its task states none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from policygen.tasks.task import Optimum, Task
 
 
 def with_optimum(task: Task) -> Task:
-    """The task with its optimum, where that can be computed and is not stated.
+    """Return the task with its optimum, if none is stated and it can be computed.
 
-    A threshold for `solved` that no policy can reach goes, and a sentence in `assumed` says so.
+    An unreachable threshold `solved` is removed, with a sentence in `assumed`.
     """
     mdp = finite_mdp(task) if task.optimum is None else None
     if mdp is None:

@@ -1,4 +1,4 @@
-"""What a run's scores are owed to: the templates of its prompts, or the run whose replies it repeats."""
+"""Checks of a run's sources: the templates of its prompts, and the run whose replies it replays."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from policygen.proposers.proposer import Proposer
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.texts import TemplateTexts, changed_names
-from policygen.tasks.task import Task
+from policygen.tasks.task import KIND_WORDS, Task
 
 
 class TemplateWatch:
-    """Records in a run folder which templates its prompts are rendered from, and from which attempt on others are.
+    """Records in a run folder the templates of its prompts, and the attempts at which they changed.
 
-    Templates are read anew whenever their files change, so a run may see several versions of one. Where the provider
-    reads no prompts they make no difference, and it is not worth a warning.
+    Changed template files are reloaded, so a run may use several versions. There is no warning if the provider reads no
+    prompts.
     """
 
     def __init__(self, config: RunConfig, logbook: Logbook) -> None:
@@ -33,13 +33,13 @@ class TemplateWatch:
         self._seen: object = None
 
     def note(self, number: int) -> None:
-        """Record the templates as they are now, for attempt `number`, where they are others than before.
+        """Record the current templates for attempt `number`, if they changed.
 
         Warns:
-            UserWarning: they changed half way; the run then stands for neither version.
+            UserWarning: they changed during the run, which then represents neither version.
         """
         files = {name: (path, path.stat().st_mtime_ns) for name, path in list_resources("templates", ".j2").items()}
-        if files == self._seen:  # reading and parsing them all takes longer than many a prompt
+        if files == self._seen:  # reading and parsing them can take longer than a prompt
             return
         self._seen = files
         texts = texts_used(self._config)
@@ -53,9 +53,9 @@ class TemplateWatch:
             return
         if before is not None:
             warnings.warn(
-                f"from attempt {number} on the prompts are rendered from other templates "
+                f"from attempt {number} on, prompts are rendered from changed templates "
                 f"({', '.join(changed_names(before.texts, texts))}; digest {before.digest} before, {now.digest} now): "
-                "the run is marked as mixed and is averaged with no run of either",
+                "the run is marked as mixed, and averaged with no other",
                 stacklevel=2,
             )
         elif number > 1:
@@ -66,7 +66,7 @@ class TemplateWatch:
 
 
 def texts_used(config: RunConfig) -> dict[str, str]:
-    """The texts of all templates that a run with these settings uses, by name.
+    """Return the texts of all templates that a run with these settings uses, by name.
 
     Raises:
         TemplateError: one is missing or malformed.
@@ -75,7 +75,7 @@ def texts_used(config: RunConfig) -> dict[str, str]:
 
 
 def own_templates(config: RunConfig) -> list[str]:
-    """The files of the templates that a run with these settings uses, as far as they are not the shipped ones.
+    """Return the files of the templates in use that differ from the shipped ones.
 
     Raises:
         TemplateError: one is missing or malformed.
@@ -91,7 +91,7 @@ def _as_shipped(name: str, path: Path) -> bool:
 
 
 def check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
-    """Refuse to repeat the replies of a run of another task or kind of policy: they do not answer this one's prompts.
+    """Refuse to replay a run of another task or kind of policy: its replies do not fit these prompts.
 
     Raises:
         UsageError: they differ.
@@ -100,7 +100,7 @@ def check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
         return
     folder: Path = proposer.provider.folder
     if not (folder / "config.toml").is_file():
-        return  # a transcript alone says nothing of its task
+        return  # a transcript alone does not name its task
     logbook = Logbook(folder)
     recorded, replayed = logbook.config(), logbook.task()
     if (replayed.name, replayed.gym_id) != (task.name, task.gym_id):
@@ -109,5 +109,5 @@ def check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
         )
     if recorded.policy != config.policy:
         raise UsageError(
-            f"{folder} asked for a {recorded.policy} policy; replay its replies with --policy {recorded.policy}"
+            f"{folder} holds replies of another kind; replay them with --policy {KIND_WORDS[recorded.policy]}"
         )

@@ -1,4 +1,4 @@
-"""What `policygen prompt` prints: a prompt without a call."""
+"""Render a prompt without sending it, for `policygen prompt`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def preview(
     *,
     trust: bool = False,
 ) -> Preview:
-    """The first prompt of a task, or the next prompt of a run, exactly as a model would get it.
+    """Render the first prompt of a task, or the next prompt of a run, exactly as a model would get it.
 
     Args:
         trust: the task may name modules to import and paths to read.
@@ -68,7 +68,7 @@ def preview(
             options=options,
         )
         if config.ablate != loaded.config.ablate:
-            raise UsageError(f"the policies of {folder} are written with the names it knew; preview the task instead")
+            raise UsageError(f"the policies of {folder} use names without --ablate; preview the task instead")
         if config.example != loaded.config.example:
             search.example = read_example(find_run(config.example)) if config.example else None
     else:

@@ -1,4 +1,4 @@
-"""A rehearsal of a run's prompts: templates of the user's own fail before anything is paid for, not in the middle."""
+"""Rehearse a run's prompts, so that faulty templates of the user fail before any request is paid."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PROBLEMS = (Problem(1, "a stand-in", "a policy"), Problem(None, "a stand-in", "
 
 
 def rehearse(search: Search, config: RunConfig) -> None:
-    """Render the prompts and repairs that a run may come to, where any of its templates is not the shipped one.
+    """Render prompts and repairs that a run may need, if any of its templates is the user's own.
 
-    What the run has not found yet has stand-ins, so that branches are rendered that the first prompt does not reach.
+    Placeholders replace missing results, so that branches beyond the first prompt are rendered, too.
 
     Raises:
         TemplateError: a template cannot be rendered; the message names file and line.
@@ -40,7 +40,7 @@ def rehearse(search: Search, config: RunConfig) -> None:
 
 
 def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
-    """What prompts may be rendered from: nothing found, a failure, a first policy, a tuned one and user's comments."""
+    """Yield contexts of prompts: no result, a failure, a first policy, a tuned one, and the user's comments."""
     now = search.context(len(search.attempts), config)
     yield now
     failed = Attempt(2, None, None, problems=_PROBLEMS, repairs=1)
@@ -73,7 +73,7 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
 
 
 def _policies(context: Context, config: RunConfig) -> Iterator[Policy]:
-    """What `builtin` would propose, where it can propose anything, and two policies with a feature of their own."""
+    """Yield a proposal of `builtin`, if it has one, and two policies with a feature of their own."""
     plain = config.model_copy(update={"llm": "builtin", "shape": False, "memory": False})
     empty = replace(context, best=None, best_score=None, attempts=context.attempts[:1])
     texts = [_with_a_feature(context.task, config, constant) for constant in (0.5, 0.25)]  # as proposed, and tuned
@@ -97,13 +97,13 @@ def _with_a_feature(task: Task, config: RunConfig, constant: float) -> str:
 
 
 def _score(search: Search) -> Score:
-    """The score of random actions, as one of a policy."""
+    """Return the score of random actions as that of a policy."""
     score = search.attempts[0].score or score_of_returns(np.array([0.0, 1.0]), (0, 1), "")
     return replace(score, exact=True, ci95=(score.mean, score.mean), returns=(), seeds=()) if search.mdp else score
 
 
 def _buffer(search: Search, config: RunConfig) -> ReplayBuffer:
-    """The first episodes of the run, as those of the stand-ins' policies: half of them terminated, half cut."""
+    """Return the run's first episodes as those of placeholder policies: half terminated, half truncated."""
     trajectories = [
         replace(episode.trajectory, terminated=k % 2 == 0, truncated=k % 2 == 1)
         for k, episode in enumerate(list(search.buffer)[:8])

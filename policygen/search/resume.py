@@ -1,4 +1,4 @@
-"""An interrupted run, ready to go on as if it had not been."""
+"""Resume an interrupted run: its result equals that of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from policygen.search.extend import check_extension, unchanged
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 from policygen.search.runner import seeds_of_attempt, warm_up_seeds
+from policygen.tasks.environments import handed_over
 from policygen.tasks.trust import trusted
-from policygen.tasks.user_env import handed_over
 
 
 def resume(
@@ -45,21 +45,21 @@ def resume(
     trust: bool = False,
     env: Any = None,
 ) -> Run:
-    """An interrupted run, ready to go on as if it had not been.
+    """Load an interrupted run so that it continues as if it had not been interrupted.
 
     Args:
-        assignments: settings to go on with, `NAME=VALUE`: those that change no score (`config.CHANGEABLE`), and larger
-            budgets (`config.BUDGETS`), with which a finished run goes on as well, as if asked for at first.
-        trust: the folder is known to the user. Else a key goes only to a server that the assignments name,
-            and the task may name no module to import and no path to read.
-        env: the environment, or what makes one, where a program handed it over.
+        assignments: changed settings, `NAME=VALUE`: those that change no score (`config.CHANGEABLE`), and larger
+            budgets (`config.BUDGETS`), with which a finished run continues as if it had them from the start.
+        trust: whether the user trusts the folder. If not, a key goes only to a server that the assignments name, and
+            the task may name no module to import and no path to read.
+        env: the environment or its factory, if a program passed one.
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or the run is finished and gets no larger budget.
-        UsageError: a setting that cannot be changed, or a key that would go where only the folder says.
+        UsageError: a setting cannot be changed, or only the untrusted folder names the server of a key.
     """
     logbook = Logbook(folder)
-    logbook.config()  # whether it is a run folder at all
+    logbook.config()  # raises if it is not a run folder
     logbook.hold()
     try:
         return _resumed(logbook, provider, assignments, trust=trust, env=env)
@@ -86,36 +86,36 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     if assignments:
         logbook.write_settings(config)
     if more and not provider.is_language_model:
-        loaded.unused = ()  # its replies cost nothing, and with more before them it may give others
+        loaded.unused = ()  # `builtin` costs nothing, and may answer differently with more episodes before
         logbook.forget_exchanges(len(loaded.search.attempts))
     if isinstance(provider, Ordered):
         provider.skip(loaded.replies + sum(isinstance(exchange, Exchange) for exchange in loaded.unused))
     logbook.clear_up(loaded.search.attempts)
     if loaded.search.best is not None:
         logbook.save_best(loaded.search.best)
-    Steering(folder).pause(False)  # who resumes wants it to go on
+    Steering(folder).pause(False)  # resuming ends a pause
     return loaded
 
 
 def load_run(folder: Path, *, trust: bool = False) -> Run:
-    """A run as it stood after its last whole round, with `builtin` in the place of its provider; changes no file.
+    """Load a run as of its last whole round, with `builtin` in place of its provider; changes no file.
 
-    Attempts of an unfinished round are left out: they are assessed again, from their recorded replies (`unused`).
-    Episodes that the saved buffer lacks are played again from their seeds.
+    Attempts of an unfinished round are dropped and assessed again from their recorded replies (`unused`).
+    Episodes missing in the saved buffer are replayed from their seeds.
 
     Args:
         trust: the task may name modules to import and paths to read.
 
     Raises:
         LogbookError: it is not a run folder, or it is damaged.
-        TaskError: the task names what it may not.
+        TaskError: the untrusted task names a module or a path.
     """
     return _loaded(Logbook(folder), trust)
 
 
 def _loaded(logbook: Logbook, trust: bool, extended: RunConfig | None = None, env: Any = None) -> Run:
-    """The run as it stood, or as it would have stood by now with the larger budget of `extended`."""
-    # Hundreds of thousands of objects are made, none of them garbage: looking for some takes a third of the time.
+    """Load the run as of its last whole round, or as it would be with the larger budget of `extended`."""
+    # Garbage collection finds nothing among hundreds of thousands of new objects, and takes a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -133,7 +133,7 @@ def _read(logbook: Logbook, trust: bool, extended: RunConfig | None, env: Any) -
     recorded = logbook.attempts()
     proposals = sum(attempt.kind != "tuning" for attempt in recorded[1:])
     left_over = proposals % config.candidates if recorded and logbook.summary() is None else 0
-    # What only tunes comes after the last proposal, and goes with an unfinished round.
+    # Attempts that only tune follow the last proposal; they are dropped with an unfinished round.
     attempts = recorded[: 1 + proposals - left_over] if left_over else recorded
     if extended is not None:
         attempts = recorded[: unchanged(recorded, config, extended)]
@@ -149,7 +149,7 @@ def _read(logbook: Logbook, trust: bool, extended: RunConfig | None, env: Any) -
         if isinstance(exchange, Exchange):
             replies += 1
             ledger.charge_reply(exchange.prompt, exchange.reply)
-        if config.conversation == "continued":  # else nobody looks at them again, and they are many
+        if config.conversation == "continued":  # otherwise never read again, and many
             used.append(exchange)
     if ledger.calls < (known := sum(attempt.calls for attempt in attempts)):
         raise LogbookError(
@@ -164,29 +164,29 @@ def _read(logbook: Logbook, trust: bool, extended: RunConfig | None, env: Any) -
 
 
 def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> None:
-    """Bring back the buffer and the best score, playing again from the seeds what the disk does not hold."""
+    """Restore the buffer and the best score; episodes missing on the disk are replayed from their seeds."""
     search.attempts = list(attempts)
     most = max(attempts[-1].best_episodes, attempts[-1].validated_episodes)
     if most > most_compared(config.episodes):
         raise damaged(
             logbook.folder / "attempts.jsonl",
-            f"the best of attempt {attempts[-1].number} has {most:,} episodes",
+            f"the best score at attempt {attempts[-1].number} has {most:,} episodes, too many",
             "restore it from a copy, or begin a new run",
         )
     saved = logbook.buffer(config.buffer_steps)
     if any(e.trajectory.observations.shape[1:] != (search.task.width,) for e in saved):
         raise LogbookError(
-            f"{logbook.folder / 'episodes.npz'} holds episodes of another task; delete it, and those of this run are "
-            "played again"
+            f"{logbook.folder / 'episodes.npz'} holds episodes of another task; delete it: this run's episodes are "
+            "replayed"
         )
     last_saved = max((episode.attempt for episode in saved), default=-1)
     if last_saved >= len(attempts):
-        # It holds episodes of a round that is assessed again, and may have dropped others for them.
+        # It holds episodes of a round that will be assessed again, and may have evicted others.
         saved, last_saved = ReplayBuffer(config.buffer_steps), -1
     search.buffer = saved
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         for attempt in attempts[last_saved + 1 :]:
-            with suppress(EnvironmentFault):  # episodes that it no longer plays are not shown
+            with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
                 if attempt.number == 0 and config.warmup_episodes:
                     search.buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
                 elif attempt.policy is not None and attempt.score is not None:
@@ -208,7 +208,7 @@ def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, conf
 
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:
-    """What a continued conversation remembers: of each round's first candidate the request and the last reply."""
+    """Return the messages of a continued conversation: request and last reply of each round's first candidate."""
     found: list[Message] = []
     for number in sorted({e.attempt for e in exchanges}):
         own = [e for e in exchanges if isinstance(e, Exchange) and e.attempt == number]

@@ -48,7 +48,7 @@ class Run:
     search: Search
     ledger: Ledger
     unused: tuple[Exchange | FailedExchange, ...] = ()
-    replies: int = 0  # that an interrupted run had used
+    replies: int = 0  # number that an interrupted run had used
     final: Score | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = tell_nobody
@@ -56,24 +56,24 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Where the run's files are."""
+        """The run's folder."""
         return self.logbook.folder
 
     @property
     def provider(self) -> Provider:
-        """Who answers its requests."""
+        """The provider of replies."""
         return self.proposer.provider
 
     @property
     def task(self) -> Task:
-        """What is being controlled."""
+        """The run's task."""
         return self.search.task
 
     def attempts(self) -> Iterator[Attempt]:
-        """Go on with the loop; every attempt is on the disk before it is yielded."""
+        """Run the loop; every attempt is on the disk before it is yielded."""
         templates = TemplateWatch(self.config, self.logbook)
 
-        # What no model was asked costs nothing: where it is broken off it is asked anew, and counts once.
+        # Requests to `builtin` cost nothing: after an interruption they are repeated and counted once.
         paid = self.proposer.is_language_model
 
         def record(exchange: Exchange | FailedExchange) -> None:
@@ -102,7 +102,7 @@ class Run:
             if recorded is not None and self.search.attempts[-1] is not recorded:
                 self.logbook.settle(self.search.attempts)
         except BaseException:
-            self.logbook.release()  # whoever goes on may be another process
+            self.logbook.release()  # another process may continue the run
             raise
 
     def finish(self) -> Summary:
@@ -117,7 +117,7 @@ class Run:
         return summary
 
     def break_off(self) -> None:
-        """Write what was found and spent so far, marked as unfinished, and let other processes go on with the run."""
+        """Write results and costs so far, marked as unfinished, and release the run to other processes."""
         with suppress(PolicygenError):
             if self.logbook.summary() is None:
                 self.logbook.write_summary(replace(summarise(self, 0.0), finished=False, stopped="interrupted"))
@@ -127,18 +127,18 @@ class Run:
 def start(
     task: Task, config: RunConfig, out: Path, provider: Provider | None = None, *, name: str = "", trust: bool = False
 ) -> Run:
-    """A new run in a new folder under `out`.
+    """Begin a new run in a new folder under `out`.
 
     Args:
-        name: of the folder; by default one made of the task, the provider, the time and the seed.
-        trust: demonstrations may be a model whose file runs code.
+        name: name of the folder; by default from task, provider, time and seed.
+        trust: whether demonstrations may be a model whose file runs code.
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
         PolicyError: the example cannot be read.
         LogbookError: the folder cannot be written.
     """
-    if config.llm == "replay:latest":  # tomorrow `latest` is another run
+    if config.llm == "replay:latest":  # `latest` changes with the next run
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
     provider = provider or connect(config.llm, llm_options(config))
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
@@ -161,7 +161,7 @@ def start(
 
 
 def summarise(run: Run, seconds: float) -> Summary:
-    """What a finished run reports; `seconds` is what its final score took."""
+    """Return the summary of a finished run; `seconds` is the time of its final score."""
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
     asked = [attempt for attempt in search.attempts if attempt.number > 0]
     solved, optimum = search.task.solved, search.task.optimum
@@ -201,7 +201,7 @@ def summarise(run: Run, seconds: float) -> Summary:
 
 
 def _is_optimal(final: Score | None, optimum: float) -> bool:
-    """Whether a final score reaches the optimum: exactly, by the bound of its mean, or in every one of its episodes."""
+    """Whether a final score reaches the optimum: exactly, by the bound of its mean, or in every episode."""
     every = final is not None and bool(final.returns) and min(final.returns) >= optimum
     return every or reaches(final, optimum, NEGLIGIBLE)
 
@@ -209,10 +209,10 @@ def _is_optimal(final: Score | None, optimum: float) -> bool:
 def carry_out(
     run: Run, listeners: Sequence[Listener] = (), on_attempt: Callable[[Attempt], None] = lambda attempt: None
 ) -> Summary:
-    """Go on with a run to its end, telling the listeners what happens.
+    """Carry out a run to its end and notify the listeners.
 
     Args:
-        on_attempt: called after every attempt; what it raises ends the run, unlike what a listener raises.
+        on_attempt: called after every attempt; its exceptions end the run, unlike a listener's.
     """
     audience = Audience(listeners)
     run.on_exchange = lambda exchange: audience.tell(lambda listener: listener.exchanged(exchange))

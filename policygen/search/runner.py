@@ -1,4 +1,4 @@
-"""Where a run plays: every episode charged before it is played, on the run's own seeds."""
+"""Play a run's episodes on its own seeds; each is charged before it is played."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from policygen.runs.state import Attempt, Search
 from policygen.runs.tuning import LEAST_SHARE, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
 
-# An environment that fails under so many proposals in a row would fail under the next ones, which cost money.
+# An environment that fails for so many consecutive proposals would fail for the next ones, which cost money.
 MOST_FAULTS = 5
 Means = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """What a policy scored, and the episodes it played for that (or beside it, where the score is exact)."""
+    """A policy's score, and its episodes (if the score is exact, these are for the replay buffer only)."""
 
     score: Score | None
     trajectories: Sequence[Trajectory] = ()
 
 
 class EpisodeRunner:
-    """Plays the episodes of one run; it counts them, and decides and remembers nothing."""
+    """Plays and counts the episodes of one run; it decides nothing."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class EpisodeRunner:
         self.ledger = ledger
         self.tell = tell
         self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
-        self.faults = 0  # proposals in a row under which the environment failed
+        self.faults = 0  # consecutive proposals for which the environment failed
         self._reserved = 0
         self._started = time.perf_counter() - (search.attempts[-1].wall_seconds if search.attempts else 0.0)
 
@@ -68,14 +68,14 @@ class EpisodeRunner:
     ) -> None:
         self.players.__exit__(kind, error, trace)
 
-    # --- playing
+    # --- play
 
     def be_careful(self, careful: bool) -> None:
-        """Play foreign environments in other processes, or no longer: a crash may have interrupted the run."""
+        """Play the user's environment in other processes, or stop doing so: a crash may have interrupted the run."""
         self.players.apart = careful and self.players.foreign
 
     def play(self, actor: Actor, seeds: tuple[int, ...]) -> list[Trajectory]:
-        """One episode for each seed.
+        """Play one episode per seed.
 
         Raises:
             BudgetExhausted: they would exceed the limit; none is played.
@@ -86,7 +86,7 @@ class EpisodeRunner:
         return trajectories
 
     def play_randomly(self) -> Performance:
-        """The warm-up: what random actions score."""
+        """Play the warm-up: the score of random actions."""
         seeds = warm_up_seeds(self.config)
         if not seeds:
             return Performance(None)
@@ -94,22 +94,22 @@ class EpisodeRunner:
         return Performance(sampled_score(trajectories, self.players.engine), trajectories)
 
     def perform(self, number: int, policy: Policy) -> Performance:
-        """Score a policy of attempt `number`: exactly where the MDP is known, else on the seeds common to all."""
+        """Score a policy of attempt `number`: exactly if the MDP is known, else on the seeds common to all."""
         exact = exact_score(policy, self.mdp) if self.mdp is not None else None
         trajectories = self.play(policy, seeds_of_attempt(number, self.config, exact=exact is not None))
         return Performance(exact or sampled_score(trajectories, self.players.engine), trajectories)
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
-        """The score on at least so many of the common seeds, playing only those that are missing, if affordable."""
+        """Extend a score to at least so many of the common seeds, if affordable; plays only the missing ones."""
         if score.exact or score.episodes >= episodes or not self.affords(episodes, score):
             return score
         return self._longer("search", policy, score, episodes)
 
     def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
-        """The score on so many episodes that choose nothing, or on as many as are left.
+        """Score a policy on validation episodes, which choose nothing: so many, or as many as are left.
 
         Args:
-            score: on the first of these episodes, where they were played before.
+            score: earlier score on the first of these episodes.
         """
         played = score.episodes if score is not None else 0
         if self.left is not None:
@@ -119,7 +119,7 @@ class EpisodeRunner:
         return self._longer("validation", policy, score, episodes)
 
     def _longer(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
-        """The score on so many seeds of a stream, playing those that are missing."""
+        """Extend a score to so many seeds of a stream, playing the missing ones."""
         played = score.episodes if score is not None else 0
         seeds = episode_seeds(self.config.seed, purpose, episodes - played, played)
         more = sampled_score(self.play(policy, seeds), self.players.engine)
@@ -128,22 +128,22 @@ class EpisodeRunner:
         return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
 
     def trials(self, number: int, shaping: Shaping | None = None) -> Trials:
-        """What tuning the proposal of attempt `number` may play: its own seeds, and the episodes left for it.
+        """Return the tuning budget of attempt `number`: its own seeds, and its share of episodes.
 
         Args:
-            shaping: what it is tuned on in the place of the return.
+            shaping: objective that replaces the return.
         """
         measure = Measure(self.task, shaping) if shaping is not None else None
         return self._trials(number, episodes_of_tuning(number, self.config, self.left), measure)
 
     def last_trials(self, number: int, turns: int) -> Trials | None:
-        """What attempt `number`, the first of so many that only tune, may play; None where that is too little.
+        """Return the budget of attempt `number`, the first of `turns` that only tune; None if it is too small.
 
-        Scoring, validating and comparing what comes of it remain possible.
+        Episodes to score, validate and compare the result are reserved.
         """
         if self.left is None:
             return None
-        most = PROLONGATIONS[-1] * self.config.episodes  # of both who are compared; they have the first score
+        most = PROLONGATIONS[-1] * self.config.episodes  # for both sides of a comparison; each has its first score
         episodes = self.left // turns - 2 * self.config.episodes - 2 * most
         return self._trials(number, episodes) if episodes >= LEAST_SHARE else None
 
@@ -199,19 +199,19 @@ class EpisodeRunner:
 
     @property
     def left(self) -> int | None:
-        """Episodes within the limit; None without one."""
+        """Remaining episodes; None without a limit."""
         return self.config.max_episodes - self.ledger.episodes if self.config.max_episodes is not None else None
 
     def affords(self, wanted: int, *scores: Score) -> bool:
-        """Whether the episodes that these scores lack of `wanted` are within the limit."""
+        """Whether the limit allows extending each score to `wanted` episodes."""
         lacking = sum(max(0, wanted - score.episodes) for score in scores)
         return self.ledger.affords_episodes(lacking + self._reserved)
 
     def scorable(self, proposals: int) -> int:
-        """How many of so many proposals could be scored: no more are to be asked and paid for.
+        """Return how many of so many proposals could be scored, so that no more are paid for.
 
         Raises:
-            BudgetExhausted: the episodes of not even one more score are left.
+            BudgetExhausted: not even one more proposal could be scored.
         """
         affordable = proposals
         while affordable and not self.ledger.affords_episodes(affordable * self.config.episodes):
@@ -221,27 +221,27 @@ class EpisodeRunner:
         return affordable
 
     def exhausted(self) -> BudgetExhausted:
-        """Why no further policy is asked for."""
+        """Return the reason for asking for no further policy."""
         if self.ledger.affords_episodes(self.config.episodes):
             return BudgetExhausted(f"too few of {self.config.max_episodes} episodes are left for a whole round")
         return BudgetExhausted(f"fewer than {self.config.episodes} of {self.config.max_episodes} episodes are left")
 
     def reserve_for_round(self, number: int) -> None:
-        """Keep the episodes that score the rest of its round, while attempt `number` is compared with the best."""
+        """Reserve episodes for the rest of the round while attempt `number` is compared with the best."""
         self._reserved = rest_of_round(number, self.config) * self.config.episodes
 
     def note_fault(self, error: EnvironmentFault) -> None:
-        """Count a proposal under which the environment failed.
+        """Count a proposal for which the environment failed.
 
         Raises:
-            EnvironmentFault: it has failed too often in a row; a run that goes on assesses the last proposal again.
+            EnvironmentFault: it failed too often in a row; a resumed run assesses the last proposal again.
         """
         self.faults += 1
         if self.faults >= MOST_FAULTS:
-            raise EnvironmentFault(f"the environment failed under {self.faults} proposals in a row; at last {error}")
+            raise EnvironmentFault(f"the environment failed for {self.faults} proposals in a row; the last: {error}")
 
     def stamped(self, attempt: Attempt, started: float) -> Attempt:
-        """The attempt, begun at `started` of `time.perf_counter`, with what the run has spent by now."""
+        """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
         now = time.perf_counter()
         return replace(
             attempt,
@@ -252,21 +252,21 @@ class EpisodeRunner:
         )
 
     def settled(self, last: Attempt) -> Attempt:
-        """The last attempt with all episodes of the run: a cap is confirmed after the attempt was recorded."""
+        """Update the last attempt's count of episodes: confirming a best score plays some after it is recorded."""
         if last.episodes == self.ledger.episodes:
             return last
         return replace(self.stamped(last, 0.0), seconds=last.seconds)
 
 
 def warm_up_seeds(config: RunConfig) -> tuple[int, ...]:
-    """The seeds that random actions are played on."""
+    """Return the seeds of the warm-up."""
     return episode_seeds(config.seed, "warm-up", config.warmup_episodes) if config.warmup_episodes else ()
 
 
 def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[int, ...]:
-    """The seeds that attempt `number` is played on: common to all attempts where episodes are what scores compare.
+    """Return the seeds of attempt `number`: the same for all attempts, so that scores are comparable.
 
-    Where the score is exact, episodes only feed the replay buffer, and every attempt brings new ones.
+    If scores are exact, episodes only fill the replay buffer, and every attempt gets new seeds.
     """
     return episode_seeds(config.seed, "search", config.episodes, (number - 1) * config.episodes if exact else 0)
 

@@ -1,4 +1,4 @@
-"""The number of episodes of a score where nobody states it: more than usual where they are short and noisy."""
+"""Choose the number of episodes per score if it is not set: more if episodes are short and noisy."""
 
 from __future__ import annotations
 
@@ -20,32 +20,29 @@ from policygen.tasks.user_env import limit_of
 
 USUAL: int = RunConfig.model_fields["episodes"].default
 USUAL_FINAL: int = RunConfig.model_fields["final_episodes"].default
-LONG = 50  # steps: of an episode as long as this the usual number is played
-# With so many a gain of a fifth of the standard deviation of a return is found at p <= 0.1 with a power of 94%, even
-# where common seeds do not help.
+LONG = 50  # steps; longer episodes get the usual number
+# With so many, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%, even if
+# common seeds do not help.
 MOST = 400
-SURVIVAL = (
-    0.5  # correlation of length and return above which episodes are taken to last longer the better the policy is
-)
+SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 
 
 def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
-    """Choose `episodes` and `final_episodes` for a new run where neither a file, an option nor a program states them.
+    """Choose `episodes` and `final_episodes` for a new run if no file, option or program sets them.
 
     With the usual numbers 20 and 100, and L the step limit of the task, or without one the mean length of 20 episodes
     of random actions:
 
         n = min(400, 20 * 50 / L) episodes a score, and 5 n for the final one
 
-    So a score takes the steps of 20 episodes of 50 steps, and stops where more episodes tell no gain of interest.
-    The numbers stay the usual ones where L is 50 or more, or a random episode is as long; where scores are exact or
-    random episodes all return the same; and without a limit where longer ones return more, as a good policy may then
-    play on for ever.
+    So a score takes the steps of 20 episodes of 50 steps; beyond 400 episodes, only negligible gains would be found.
+    The usual numbers remain if L is 50 or more, or a random episode is that long; if scores are exact, or random
+    episodes all return the same; and, without a limit, if longer episodes return more: a good policy may play for ever.
 
-    Of `max_episodes` a proposal has a share: n is at most a quarter of what its tuning leaves of that, for it may take
-    four scores. A run that goes on with larger budgets keeps its n.
+    A proposal has a share of `max_episodes`, and may need four scores: n is at most a quarter of the share that tuning
+    leaves. A run extended by larger budgets keeps its n.
 
-    Seeds are the same for all runs, and steps are counted, not seconds: runs of one task have one n on all machines.
+    Seeds are the same for all runs, and steps are counted, not seconds: n depends only on the task and its settings.
     """
     found = None if {"episodes", "final_episodes"} <= config.model_fields_set else _noisy(task, config.step_timeout)
     if found is None:
@@ -55,7 +52,7 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
 
 
 def _noisy(task: Task, step_timeout: float) -> int | None:
-    """The number of episodes of a score, where they are short and noisy."""
+    """Return the number of episodes per score if they are short and noisy, else None."""
     limit = _limit(task)
     if (limit is not None and limit >= LONG) or finite_mdp(task) is not None:
         return None
@@ -69,7 +66,7 @@ def _noisy(task: Task, step_timeout: float) -> int | None:
                     return None
                 lengths.append(played.length)
                 returns.append(played.episode_return)
-    except EnvironmentFault:  # the run itself meets it, and answers it
+    except EnvironmentFault:  # the run will report it
         return None
     if np.ptp(returns) == 0:
         return None
@@ -79,7 +76,7 @@ def _noisy(task: Task, step_timeout: float) -> int | None:
 
 
 def _limit(task: Task) -> int | None:
-    """After how many steps an episode is cut; None where only the default does so."""
+    """Return the step limit of the task; None for the default limit."""
     if task.max_steps != DEFAULT_MAX_STEPS:
         return task.max_steps
     env = make_env(task, cut=False)
@@ -90,12 +87,12 @@ def _limit(task: Task) -> int | None:
 
 
 def _affordable(episodes: int, config: RunConfig) -> int:
-    """At most so many, and what `max_episodes` allows, but not fewer than usual."""
+    """Limit the number by `max_episodes`, but not below the usual one."""
     if config.max_episodes is None:
         return episodes
     share = (config.max_episodes - config.warmup_episodes) // (config.iterations * config.candidates + 1)
     if config.refine.episodes is not None:
         share -= config.refine.episodes
-    elif config.refine.method is not None:  # it gets what the scores leave, and is to get the larger part
+    elif config.refine.method is not None:  # tuning gets the remainder, which should be the larger part
         share //= SCORES_OF_PROPOSAL
     return max(USUAL, min(episodes, share // SCORES_OF_PROPOSAL))

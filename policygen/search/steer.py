@@ -1,4 +1,4 @@
-"""Between two rounds: wait while the run is paused, and put what the user says into the prompts."""
+"""Between rounds: wait while the run is paused, and add the user's comments to the prompts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from policygen.runs.state import Context
 from policygen.runs.steering import Steering
 from policygen.runs.transcript import Transcript
 
-_KNOWN_BY = 40  # characters of a comment that are looked for in a prompt
+_KNOWN_BY = 40  # characters of a comment that identify it in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'
 
 
 def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
-    """The contexts of a round with the user's comments in them, as soon as the run is not paused.
+    """Wait until the run is not paused, and return the round's contexts with the user's comments.
 
     Raises:
         LogbookError: the file of comments is damaged or cannot be written.
@@ -48,7 +48,7 @@ def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Contex
 def check_shown(
     contexts: Sequence[Context], prompts: Sequence[Prompt], config: RunConfig, request_log: RequestLog
 ) -> None:
-    """Say so where a template of the user's own does not show comments."""
+    """Report a template of the user that does not show comments."""
     for context, prompt in zip(contexts, prompts, strict=True):
         request = prompt.messages[-1].content
         if any(comment.split("\n")[0][:_KNOWN_BY] not in request for comment in context.comments):
@@ -58,29 +58,29 @@ def check_shown(
 
 
 def pause(folder: Path, paused: bool = True) -> bool:
-    """Let the run in a folder wait before its next prompt, or go on; returns whether that changes anything.
+    """Pause a run before its next prompt, or let it continue; return whether that changed its state.
 
     Raises:
-        UsageError: it is finished, or would not wait any more, for its last prompt is sent.
-        LogbookError: it is not a run folder, or the file of what was said to it is damaged or cannot be written.
+        UsageError: it is finished, or its last prompt is sent.
+        LogbookError: it is not a run folder, or its file of comments is damaged or cannot be written.
     """
     logbook = Logbook(folder)
     config = logbook.config()
     if logbook.summary() is not None:
         what = "pause" if paused else "continue"
         raise UsageError(
-            f"{folder} is finished: there is nothing to {what}; give it more with: {_way_on(logbook, config)}"
+            f"{folder} is finished: there is nothing to {what}; extend it with: {_way_on(logbook, config)}"
         )
     if paused and _all_asked(folder, config):
         raise UsageError(
-            f"{_all_sent(config)}, and there is nothing to wait before; give the run more when it has ended: "
+            f"{_all_sent(config)}: there is no prompt left to wait for; after the run, extend it with: "
             f"{_way_on(logbook, config)}"
         )
     return Steering(folder).pause(paused)
 
 
 def why_untold(folder: Path) -> str:
-    """Why no prompt of the run in a folder would carry a comment, as a sentence; empty where one would.
+    """Return why no prompt of a run will carry a comment, as a sentence; empty if one will.
 
     Raises:
         LogbookError: it is not a run folder, or is damaged.
@@ -88,21 +88,18 @@ def why_untold(folder: Path) -> str:
     logbook = Logbook(folder)
     config = logbook.config()
     if not reads_prompts(config.llm):
-        return f"{config.llm.partition(':')[0]} reads no prompts: a comment makes no difference to this run"
+        return f"{config.llm.partition(':')[0]} reads no prompts: a comment has no effect on this run"
     if logbook.summary() is not None:
-        return (
-            "the run is finished, and no prompt will carry a comment; give it more, and comment then: "
-            f"{_way_on(logbook, config)}"
-        )
+        return f"the run is finished: no prompt will carry a comment; extend it first: {_way_on(logbook, config)}"
     if _all_asked(folder, config):
         return (
-            f"{_all_sent(config)}, and none will carry a comment; when the run has ended give it more, and comment "
-            f"then: {_way_on(logbook, config)}"
+            f"{_all_sent(config)}: none will carry a comment; after the run, extend it and comment then: "
+            f"{_way_on(logbook, config)}"
         )
     name = improve_template(config)
     try:
         texts = used_templates((name,), {"kind": config.policy})
-    except TemplateError:  # the run was begun elsewhere: the texts are those that it has seen
+    except TemplateError:  # the template is missing here: use the texts recorded by the run
         texts = next((dict(version.texts) for version in reversed(logbook.templates())), {})
     return (
         "" if not texts or mentions(texts.values(), "comments") else f"template {name} does not show comments; {_ADD}"
@@ -120,7 +117,7 @@ def _all_sent(config: RunConfig) -> str:
 def _all_asked(folder: Path, config: RunConfig) -> bool:
     """Whether the prompts of the last iteration, which are made together, are sent.
 
-    One that was left without a reply by a run that no longer goes on will be made and sent again.
+    A prompt without a reply of an interrupted run does not count: it will be sent again.
     """
     before_the_last = (config.iterations - 1) * config.candidates
     sent, answered = Transcript(folder / "transcript.jsonl").last_asked()

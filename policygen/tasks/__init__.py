@@ -1,4 +1,4 @@
-"""What is controlled; the names below load when first used, because a task by itself needs no environment."""
+"""Tasks. The names below load on first use, because a saved policy acts without Gymnasium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same task with what is known about it withheld, so that the worth of knowledge can be measured.
+"""A task without its names, prose and features, to measure how much they help.
 
 This is the numbers-only setting of ProPS: quantities and actions without names, no prose, no features.
 """
@@ -13,10 +13,10 @@ from policygen.tasks.task import Task
 
 
 def without_knowledge(task: Task) -> Task:
-    """The task with names, units, prose, hints, facts, features and the known optimum withheld.
+    """Return the task without names, units, prose, hints, facts, features and known optimum.
 
     Observations are called x0, x1, ...; actions a0, a1, ... with choices by number. The grid keeps its edges on
-    observations; dimensions over features fall away, and integer observations that then have none get one bin a value.
+    observations and loses those on features; if none remain, integer observations get one bin per value.
     """
     names = {observation.name: f"x{i}" for i, observation in enumerate(task.observations)}
     observations = tuple(

@@ -1,4 +1,4 @@
-"""Actions of the environment's own form: spaces as actuators, and rows of actuators as what `step` takes."""
+"""Conversion between action spaces and actuators: spaces to actuators, rows of actuators to actions for `step`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from policygen.tasks.spaces import ActionKind, Actuator, slug
 if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
     from gymnasium import spaces
 
-_RESERVED = ("step", "cell", "reward")  # columns of every trace
+_RESERVED = ("step", "cell", "reward")  # column names of every trace
 
 
 @dataclass(frozen=True, slots=True)
 class ActionLayout:
-    """How an action of an environment is built of a row of actuators, where it is not such a row itself.
+    """The construction of an environment's action from a row of actuators, if the two differ.
 
     Attributes:
-        kind: one choice, an array (of choices or of numbers), or parts of a `Tuple`, or of a `Dict` by their keys.
-        dtype: numpy's name of that of a choice or an array.
-        shape: of an array.
-        start: what each choice is counted from, as many as there are; empty for 0.
+        kind: one choice, an array (of choices or of numbers), or the parts of a `Tuple` or `Dict`.
+        dtype: numpy dtype of a choice or an array.
+        shape: shape of an array.
+        start: first value of each choice; empty if all start at 0.
     """
 
     kind: Literal["choice", "array", "parts"]
@@ -40,12 +40,12 @@ class ActionLayout:
 
     @property
     def size(self) -> int:
-        """How many actuators it takes."""
+        """Number of actuators."""
         return sum(part.size for part in self.parts) if self.kind == "parts" else int(np.prod(self.shape))
 
 
 def shaped(layout: ActionLayout, row: npt.ArrayLike) -> Any:
-    """The action that a row of shape (m,) means: the index of a label for a choice, else the number itself."""
+    """Build the action from a row of shape (m,): label indices for choices, else the numbers."""
     values = np.ravel(np.asarray(row))
     if layout.kind == "parts":
         ends = np.cumsum([part.size for part in layout.parts]).tolist()
@@ -62,10 +62,10 @@ def shaped(layout: ActionLayout, row: npt.ArrayLike) -> Any:
 
 @dataclass(frozen=True)
 class Limits:
-    """What an environment carries out of the numbers that are decided: clipped, and whole where it takes whole ones.
+    """The bounds of actuators: decisions are clipped to them, and rounded where the environment takes integers.
 
     Attributes:
-        each: low, high and whether it must be whole, for every actuator; a choice is the index of its label.
+        each: low, high and whether only integers are allowed, per actuator; a choice is the index of its label.
     """
 
     each: tuple[tuple[float, float, bool], ...]
@@ -80,7 +80,7 @@ class Limits:
         return any(whole for _, _, whole in self.each)
 
     def carried_out(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """The actions that finite numbers of shape (n, actuators) mean; `numbers` is overwritten."""
+        """Clip and round finite numbers of shape (n, actuators) to actions; overwrites `numbers`."""
         low, high, whole = self._columns
         np.clip(numbers, each_row(low, numbers), each_row(high, numbers), out=numbers)
         if self._any_whole:
@@ -89,19 +89,19 @@ class Limits:
         return numbers.astype(np.float32, copy=False)
 
     def carried_out_one(self, numbers: Sequence[float]) -> npt.NDArray[np.float32]:
-        """`carried_out` for one action, without the price of a batch."""
+        """Apply `carried_out` to one action, without the overhead of a batch."""
         inside = [min(max(v, low), high) for v, (low, high, _) in zip(numbers, self.each, strict=True)]
-        if self._any_whole:  # `round` takes the even one of two neighbours, as `rint` does
+        if self._any_whole:  # `round` rounds halves to even, like `rint`
             inside = [float(round(v)) if whole else v for v, (_, _, whole) in zip(inside, self.each, strict=True)]
         return np.array(inside, np.float32)
 
 
-# Combining n rows of three numbers with one such row is ten times slower than with as many rows.
+# Broadcasting one row of three numbers over n rows is ten times slower than combining equal shapes.
 _MANY_ROWS = 4_096
 
 
 def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """One number per actuator, to be combined with an array of shape (n, actuators)."""
+    """Repeat one number per actuator for combining with an array of shape (n, actuators)."""
     one = values.astype(like.dtype)
     if (one == one[0]).all():
         return one[0]  # type: ignore[no-any-return]
@@ -109,7 +109,7 @@ def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDA
 
 
 def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Limits:
-    """What an environment carries out of each actuator's number."""
+    """Return the limits of these actuators."""
     types = [leaf.dtype for leaf in _leaves(layout) for _ in range(leaf.size)] if layout is not None else []
     whole = [np.dtype(name).kind in "biu" for name in types] or [False] * len(actuators)
     return Limits(
@@ -121,10 +121,10 @@ def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Lim
 
 
 def check_layout(layout: ActionLayout, actuators: int) -> None:
-    """Refuse what a damaged file says.
+    """Refuse the layout of a damaged file.
 
     Raises:
-        PolicyError: it does not fit the actuators.
+        PolicyError: the layout does not fit the actuators.
     """
     sound = all(
         re.fullmatch(r"bool|u?int(8|16|32|64)|float(16|32|64)", leaf.dtype)
@@ -146,23 +146,23 @@ def _leaves(layout: ActionLayout) -> list[ActionLayout]:
 
 
 def builder(layout: ActionLayout | None) -> Callable[[Any], Any] | None:
-    """What makes an action out of a row; None where the row is one."""
+    """Return the function from a row to an action; None if the row is the action."""
     return None if layout is None else lambda row: shaped(layout, row)
 
 
 def actuators_of(
     space: spaces.Space[Any], taken: Sequence[str] = ()
 ) -> tuple[ActionKind, tuple[Actuator, ...], ActionLayout | None]:
-    """What an action of `space` consists of, and how it is built of that.
+    """Return the layout of an action of `space`, and its actuators.
 
-    A `Discrete` that counts from 0, a `MultiDiscrete` in one row that does so, and a `Box` in one row have no layout;
-    all else, Tuples and Dicts of them for one, is flattened: named after the keys, and otherwise numbered.
+    A `Discrete` or one-row `MultiDiscrete` that starts at 0, and a one-row `Box`, have no layout. Everything else is
+    flattened: parts are named after keys, else numbered.
 
     Args:
-        taken: names that a part of a Dict may not have; it gets `_action` behind its key then.
+        taken: names already in use; a part of a Dict with such a key gets the suffix `_action`.
 
     Raises:
-        TaskError: a part is none of these.
+        TaskError: a part is of another type.
     """
     from gymnasium import spaces
 
@@ -180,7 +180,7 @@ def actuators_of(
             return "box", tuple(_numbers(space, "")), None
     layout, found = _parts(space, "")
     if not found:
-        raise TaskError("an action consists of nothing; wrap the environment")
+        raise TaskError("an action has no parts; wrap the environment")
     names: list[str] = []
     for actuator in found:
         name = actuator.name if actuator.name not in (*taken, *_RESERVED) else f"{actuator.name}_action"
@@ -193,7 +193,7 @@ def actuators_of(
 
 
 def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Actuator]]:
-    """How an action of one space is built, and its actuators."""
+    """Return the layout of an action of one space, and its actuators."""
     from gymnasium import spaces
 
     match space:
@@ -238,7 +238,7 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
     return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, some in made for actuator in some]
 
 
-_MOST_LABELS = 20  # of whole numbers that count as a choice
+_MOST_LABELS = 20  # more integers than this are a number, not a choice
 
 
 def _labels(first: int, count: int) -> tuple[str, ...]:
@@ -263,11 +263,11 @@ def _numbers(space: spaces.Box, prefix: str) -> list[Actuator]:
     return [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
 
 
-_UNBOUNDED = 1e30  # what has no bounds often states the largest float
+_UNBOUNDED = 1e30  # unbounded spaces often state the largest float
 
 
 def bounded(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], list[str]]:
-    """The actuators, with -1 to 1 in the place of bounds that there are not, and a sentence on each of these."""
+    """Bound unbounded actuators to -1 to 1; return all actuators and a sentence on each change."""
     found, assumed = [], []
     for a in actuators:
         low, high = (None if abs(bound) > _UNBOUNDED else bound for bound in (a.low, a.high))
@@ -283,7 +283,7 @@ def bounded(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], list[s
 
 
 def _single(bound: int, inwards: int) -> float:
-    """A whole number as an action may hold it, in single precision: the nearest one that is not beyond the bound."""
+    """Return the nearest whole number in single precision that is not beyond the bound."""
     value = np.float32(bound)
     while (int(value) - bound) * inwards < 0:
         value = np.nextafter(value, np.float32(inwards * np.inf))
@@ -291,7 +291,7 @@ def _single(bound: int, inwards: int) -> float:
 
 
 def described(layout: ActionLayout, actuators: Sequence[Actuator]) -> str:
-    """One sentence on how actions are flattened."""
+    """Describe in one sentence how actions are flattened."""
     names = ", ".join(a.name for a in actuators)
     kind = "a Dict" if layout.keys is not None else "a Tuple" if layout.kind == "parts" else "an array"
     return f"an action is {kind}; a policy decides its parts as {names}"

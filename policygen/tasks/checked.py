@@ -1,7 +1,6 @@
-"""JSON values as frozen records, checked against the records' type hints: all that is wrong, in one sentence.
+"""JSON values as frozen records, checked against type hints; one sentence names every problem.
 
-What acts with a saved policy imports little more than numpy; that is why this is not left to pydantic, which takes as
-long to import as numpy does.
+A program that acts with a saved policy should import little more than numpy; importing pydantic would double the time.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ _PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {
     float: ((int, float), "a valid number"),
     NoneType: ((NoneType,), "null"),
 }
-_LARGEST = 2**63  # of whole numbers: what is larger is no size, step or index, and may not even be a float
+_LARGEST = 2**63  # integers beyond this are no size, step or index
 
 
 def checked(kind: type[T], value: Any, what: str) -> T:
-    """`value` as a record of the dataclass `kind`; keys that it does not have are passed over.
+    """Convert `value` to a record of the dataclass `kind`; unknown keys are ignored.
 
     Fields may be text, truth values, whole and real numbers, literals, lists, tuples of fixed length, mappings by text,
     further dataclasses, `Any`, and unions of them. Lists become tuples.
 
     Args:
-        what: what the value is called where it is refused: "damaged policy".
+        what: name of the value in the message: "damaged policy".
 
     Raises:
-        PolicyError: it is no such record; the message names each key that is missing or holds something else.
+        PolicyError: it is not such a record; the message names every missing or wrong key.
     """
     problems: list[str] = []
     record = _read(kind, value, (), problems)
@@ -71,7 +70,7 @@ def _read(hint: Any, value: Any, where: tuple[str, ...], problems: list[str]) ->
 
 
 def _one_of(hints: Sequence[Any], value: Any, where: tuple[str, ...], problems: list[str]) -> Any:
-    """The first of several hints that fits; else the problems with the first."""
+    """Convert by the first hint that fits; if none fits, report the problems with the first."""
     tried: list[list[str]] = []
     for hint in hints:
         tried.append([])
@@ -107,7 +106,7 @@ def _record(kind: Any, value: dict[str, Any], where: tuple[str, ...], problems: 
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
-    """Name, type and whether it must be given of each field."""
+    """Return name, type and whether it is required, for each field."""
     hints = get_type_hints(kind)
     return tuple(
         (field.name, hints[field.name], field.default is MISSING and field.default_factory is MISSING)

@@ -1,4 +1,4 @@
-"""A task for any Gymnasium id: names from its documentation, bins from warm-up episodes, and what was assumed."""
+"""A task for any Gymnasium id: names from its documentation, bins from warm-up episodes, and a list of assumptions."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ WARM_UP_SECONDS = 20.0
 _CELLS_WANTED = 800
 _MOST_DIMENSIONS = 8
 _LARGEST_STATE_SPACE = 2_000
-_MOST_NUMBERS = 400  # observed
+_MOST_NUMBERS = 400  # of an observation
 
 
 def task_from_gym(
     gym_id: str, step_timeout: float = STEP_TIMEOUT, kwargs: Mapping[str, Any] | None = None, own: UserEnv | None = None
 ) -> Task:
-    """A task for an environment nobody described: names from its documentation, bins from warm-up episodes.
+    """Make a task for an environment without a task file: names from its documentation, bins from warm-up episodes.
 
     Args:
-        kwargs: what the environment is made with.
-        own: makes it in the place of Gymnasium.
-        step_timeout: seconds that making it, and each of its steps, may take.
+        kwargs: arguments of the environment.
+        own: the user's environment or factory, used instead of Gymnasium's.
+        step_timeout: limit in seconds on making the environment and on each step.
 
     Raises:
         TaskError: Gymnasium cannot make it, or its spaces are not supported.
@@ -157,11 +157,11 @@ def task_from_gym(
 
 
 def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
-    """A task for an environment, or for what makes one.
+    """Make a task for an environment or an environment factory.
 
     Raises:
         UsageError: it is neither.
-        TaskError: it makes no environment, or one whose spaces are not supported.
+        TaskError: it makes no environment, or one with unsupported spaces.
         EnvironmentFault: it fails or does not answer while random actions are played.
     """
     own = given(what)
@@ -170,18 +170,18 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
     if own.alone:
         remark = (
-            "there is one environment: its episodes are played one after the other, in this process (jobs = 1); random "
-            "actions before the first policy are then others than for a function that makes it, and so is the run"
+            "one environment object plays its episodes one after the other, in this process (jobs = 1); with a "
+            "function that makes the environment, random actions and so the run differ"
         )
     elif not can_travel(own):
-        remark = "what makes the environment cannot be sent to other processes: this one plays alone (jobs = 1)"
+        remark = "the function that makes the environment cannot be pickled: only this process plays (jobs = 1)"
     else:
         return task
     return replace(task, assumed=(*task.assumed, remark))
 
 
 def _documentation(env: gym.Env[Any, Any]) -> str:
-    """The docstring of the environment, or of the one it derives from; not that of a base class of all."""
+    """Return the docstring of the environment or of its nearest documented base class."""
     for owner in type(env.unwrapped).__mro__:
         if owner.__name__ in ("Env", "MujocoEnv", "EzPickle"):
             return ""
@@ -191,7 +191,7 @@ def _documentation(env: gym.Env[Any, Any]) -> str:
 
 
 def _successor(gym_id: str) -> list[str]:
-    """One sentence where Gymnasium has a newer version of the environment."""
+    """Return one sentence if Gymnasium has a newer version of the environment."""
     name, _, version = gym_id.rpartition("-v")
     if not version.isdigit():
         return []
@@ -208,7 +208,7 @@ def _successor(gym_id: str) -> list[str]:
 def _fitted_grid(
     found: Sequence[Observation], warm_up: Callable[[], npt.NDArray[np.float64]]
 ) -> tuple[Grid | None, list[str]]:
-    """Bins at the quantiles of what random actions visit; whole numbers get one bin a value while there are few."""
+    """Place bin edges at quantiles of visited states; integers with few values get one bin per value."""
     counts = [_values(o) for o in found]
     if math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(map(_one_bin_a_value, found)))
@@ -217,7 +217,7 @@ def _fitted_grid(
     spread = rows.std(axis=0)
     moving = [i for i in range(len(found)) if spread[i] > 1e-9]
     if not moving:
-        return None, ["nothing observed changed under random actions, so there is no grid"]
+        return None, ["no observation changed under random actions, so there is no grid"]
     # With many quantities, bin those that move most from step to step relative to their range.
     change = np.abs(np.diff(rows, axis=0)).mean(axis=0) / np.maximum(spread, 1e-9)
     chosen = sorted(sorted(moving, key=lambda i: -change[i])[:_MOST_DIMENSIONS])
@@ -245,7 +245,7 @@ def _fitted_grid(
 
 
 def _values(observation: Observation) -> float:
-    """How many values a whole number can have; infinitely many for any other number."""
+    """Return the number of values of an integer observation; infinity for any other."""
     return observation.high - observation.low + 1 if observation.integer else math.inf
 
 
@@ -254,7 +254,7 @@ def _one_bin_a_value(observation: Observation) -> Dimension:
 
 
 def _most_values(counts: Sequence[float]) -> float:
-    """Up to how many values one bin for each is affordable, where whatever has more gets two bins."""
+    """Return the largest number of values that still get one bin each; observations with more get two bins."""
 
     def cells(most: float) -> float:
         return math.prod(count if count <= most else 2 for count in counts)
@@ -263,15 +263,15 @@ def _most_values(counts: Sequence[float]) -> float:
 
 
 def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list[int]) -> npt.NDArray[np.float64]:
-    """Observations of random actions from fixed seeds: shape (steps, width); of a slow environment fewer.
+    """Play random actions on fixed seeds; return the observations, shape (steps, width).
 
-    `cuts` gets the lengths of the episodes that the environment truncated.
+    A slow environment yields fewer. The lengths of truncated episodes are appended to `cuts`.
 
     Raises:
-        EnvironmentFault: it fails, does not answer, or observes something else than it says.
+        EnvironmentFault: it fails, does not answer, or violates its observation space.
 
     Warns:
-        UserWarning: the time was up first.
+        UserWarning: the time limit was reached first.
     """
     name = env.spec.id if env.spec else "the environment"
     begun = time.monotonic()
@@ -285,7 +285,7 @@ def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list
         if row.shape != (width,):
             raise misshapen(row, width)
         if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
-            raise EnvironmentFault(f"an observation holds what is no number: {str(row.tolist())[:60]}")
+            raise EnvironmentFault(f"an observation holds a value that is not a number: {str(row.tolist())[:60]}")
         rows.append(row.astype(np.float64))
 
     try:
@@ -312,8 +312,8 @@ def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list
         raise fault(error, env, name, doing) from error
     if slow:
         warnings.warn(
-            f"{name} is slow: its bins come from {len(rows):,} steps of random actions, all that "
-            f"{WARM_UP_SECONDS:g} s sufficed for, and may be others next time; a task file fixes them",
+            f"{name} is slow: its bins come from only {len(rows):,} steps of random actions (in "
+            f"{WARM_UP_SECONDS:g} s), and may differ next time; a task file fixes them",
             stacklevel=2,
         )
     return np.asarray(rows)

@@ -1,4 +1,4 @@
-"""What the docstring of a Gymnasium environment holds: its sections, its tables, and the prose worth reading."""
+"""The sections, tables and useful prose of a Gymnasium environment's docstring."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-# The sections that a controller designer needs, in the order in which they are told: what is cut is cut at the end.
+# The sections that a controller designer needs, most important first: long text is cut at the end.
 _WANTED = ("description", "reward", "episode", "terminat", "truncat", "transition", "starting", "observation", "action")
 _LONGEST_PROSE = 4_000
-_LONGEST_SIDE_PROSE = 700  # of the sections on observations and actions, whose tables are told elsewhere
+_LONGEST_SIDE_PROSE = 700  # characters of the sections on observations and actions; a task holds their tables anyway
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading's text and its tables, each its rows, and a row its cells by the lower-case heads of the columns."""
+    """A heading with its text and tables; each row maps lower-case column heads to cells."""
 
     title: str
     text: str
@@ -26,7 +26,7 @@ class Section:
 
 
 def sections_of(documentation: str) -> list[Section]:
-    """The sections under the highest level of headings; what stands before the first has an empty title."""
+    """Return the sections under the highest level of headings; text before the first heading has an empty title."""
     lines: list[tuple[int, str]] = []  # the level of a heading, 0 for text
     fenced = False
     for line in documentation.splitlines():
@@ -52,7 +52,7 @@ def _section(title: str, lines: Sequence[str]) -> Section:
     tables: list[tuple[Mapping[str, str], ...]] = []
     rest = list(lines)
     while rest:
-        # A table has a line of dashes below its head; without one, bars and spaces are a map and stay as they are.
+        # A table has a line of dashes below its head; without one, bars and spaces are a map, kept as they are.
         if len(rest) > 1 and rest[0].lstrip().startswith("|") and re.fullmatch(r"\s*\|[\s|:-]*-[\s|:-]*", rest[1]):
             head = [cell.lower() for cell in _cells(rest[0])]
             count = next((i for i, line in enumerate(rest) if not line.lstrip().startswith("|")), len(rest))
@@ -69,9 +69,9 @@ def _cells(line: str) -> list[str]:
 
 
 def numbered(section: Section, count: int) -> list[Mapping[str, str]]:
-    """The rows of a section's tables that tell of the numbers 0, 1, ... in turn, at most `count`, one table or several.
+    """Return the table rows that describe the numbers 0, 1, ... in order, at most `count`, from one or more tables.
 
-    A table that starts again from 0 tells of something else.
+    A table that starts again from 0 describes something else.
     """
     rows: list[Mapping[str, str]] = []
     for table in section.tables:
@@ -82,7 +82,7 @@ def numbered(section: Section, count: int) -> list[Mapping[str, str]]:
 
 
 def choices(section: Section, count: int) -> list[str] | None:
-    """What each choice means, from a list `- 0: Move left` or a table; None where not all of them are told."""
+    """Return the meaning of each choice, from a list `- 0: Move left` or a table; None if any is missing."""
     rows = [row.get("action", "") for row in numbered(section, count)]
     listed = dict(reversed(re.findall(r"^\s*[-*]\s*(\d+):\s*(.+?)\s*$", section.text, flags=re.MULTILINE)))
     found = rows if len(rows) == count else [listed.get(str(i), "") for i in range(count)]
@@ -90,11 +90,11 @@ def choices(section: Section, count: int) -> list[str] | None:
 
 
 def prose(sections: Sequence[Section], arguments: Mapping[str, Any], told: Sequence[str]) -> str:
-    """The text of the sections that a controller designer needs, in plain words.
+    """Return the text of the sections that a controller designer needs, without markup.
 
     Args:
-        arguments: what the environment is made with: sentences about other values are left out.
-        told: beginnings of the titles whose content is told elsewhere: of these only notes on it stay.
+        arguments: arguments of the environment; sentences about other values are left out.
+        told: beginnings of section titles whose tables the task already holds; only notes in them are kept.
     """
     opening = next((section.text for section in sections if not section.title), "")
     kept = [text] if (text := _readable(opening, arguments)) else []
@@ -111,7 +111,7 @@ def prose(sections: Sequence[Section], arguments: Mapping[str, Any], told: Seque
 
 
 def _notes(text: str) -> str:
-    """What prose on observations or actions adds to their names: not which type and parts the space has."""
+    """Return the prose that adds to the names of observations or actions; type and parts of the space are dropped."""
     paragraphs = [paragraph for paragraph in text.split("\n\n") if not _ON_THE_SPACE.search(paragraph)]
     return "\n\n".join(paragraphs)[:_LONGEST_SIDE_PROSE].rstrip()
 
@@ -133,7 +133,7 @@ _NOT_WORTH_READING = re.compile(
 
 
 def _readable(text: str, arguments: Mapping[str, Any]) -> str:
-    """Without addresses, markup and what is only about other arguments, paragraphs and maps kept as they are."""
+    """Remove links, markup and sentences about other arguments; keep paragraphs and maps."""
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", _without_links(text)):
         lines = [line for line in paragraph.split("\n") if not _NOT_WORTH_READING.search(line)]
@@ -144,13 +144,13 @@ def _readable(text: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _of_another_argument(line: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether a line is on a truth value that an argument does not have."""
+    """Whether a line is about a boolean value that an argument does not have."""
     stated = re.findall(r"\bif\b[^.]*?`?(\w+)`?\s*(?:=+|is)\s*`?(True|False)\b", line, flags=re.IGNORECASE)
     return any(isinstance(arguments.get(name), bool) and str(arguments[name]) != value for name, value in stated)
 
 
 def _in_force(line: str, arguments: Mapping[str, Any]) -> str:
-    """The line with the values that arguments have in place of their defaults."""
+    """Replace default values in a line by the arguments in force."""
 
     def value(match: re.Match[str]) -> str:
         known = isinstance(arguments.get(match[1]), int | float | tuple | list)
@@ -161,7 +161,7 @@ def _in_force(line: str, arguments: Mapping[str, Any]) -> str:
 
 
 def written(value: Any) -> str:
-    """A number, truth value, word, or a few of them; nothing for anything else."""
+    """Write a number, boolean, word, or a few of them; empty for anything else."""
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, int | float):
@@ -183,7 +183,7 @@ def _without_links(text: str) -> str:
     return re.sub(r"\(?https?://\S+", "", text)
 
 
-# LaTeX and markup, and what they say.
+# LaTeX and markup, with plain replacements.
 _MARKUP: tuple[tuple[str, str], ...] = (
     (r"\s*\(see [^()]*\)", ""),
     (r"\s*\(`?observation\[[^()]*\)|\s*\(if +`exclude[^()]*\)", ""),
@@ -208,7 +208,7 @@ _MARKUP: tuple[tuple[str, str], ...] = (
 
 
 def plain(text: str) -> str:
-    """A line without LaTeX and emphasis."""
+    """Remove LaTeX and emphasis from a line."""
     for pattern, said in _MARKUP:
         text = re.sub(pattern, said, text)
     return text.rstrip()

@@ -1,4 +1,4 @@
-"""A task as a task file to edit: what was discovered of an environment, written down."""
+"""A discovered task written as a task file, ready to edit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from policygen.tasks.task import Task
 
 
 def draft_of(task: Task) -> str:
-    """A task file that loads to the same task; what was assumed stands above it as comments.
+    """Write a task file that loads to the same task, with the assumptions as comments above.
 
     Raises:
         TaskError: the environment cannot be made.
@@ -54,14 +54,14 @@ def draft_of(task: Task) -> str:
 
 
 def file_to_edit(task: Task) -> str:
-    """A task file for whoever describes the environment: what was found, what is assumed, what may be added."""
+    """Write a task file for its author to edit: what was found, what is assumed, and optional keys."""
     found = [f"{o.name}, {'whole, ' if o.integer else ''}{o.low:g} to {o.high:g}" for o in task.observations]
     found += [f"{t.name}, a text" for t in task.texts]
     takes = [
         f"{a.name}, {f'one of {len(a.labels)}' if a.is_choice else f'{a.low:g} to {a.high:g}'}" for a in task.actuators
     ]
     lines = [
-        f"{task.gym_id} as a task for policygen, to edit: whatever is said here, a model is told.",
+        f"{task.gym_id} as a task for policygen, to edit; a model reads all of it.",
         f"Found: {len(found)} observed: {_some(found)}.",
         f"Found: {len(takes)} decided: {_some(takes)}.",
     ]
@@ -71,17 +71,17 @@ def file_to_edit(task: Task) -> str:
 _MOST_SHOWN = 12
 _MORE = """
 
-# What else may be said, each before the first [table] above if it is no table itself:
+# Optional keys; those that are not a [table] go before the first [table] above:
 # about = "What the system is, what is rewarded, how an episode ends."
 # hints = ["Close the valve before the heater is on."]
 # In `observations`: unit = "m/s", about = "positive to the right".
 # In `actions`: unit, about, labels = ["left", "right"] of a choice; of a number levels = { off = 0.0, full = 1.0 }, and
-# low = 0.0, high = 0.5, to which policies are clipped. Names may be changed; their order is that of the environment.
-# [features]        quantities made of others: a policy reads them, and bins may lie on them
+# low = 0.0, high = 0.5, to which policies are clipped. Names may be changed; the order is the environment's.
+# [features]        quantities computed from others, for policies and bins
 # energy = "0.5*velocity^2 + 9.81*height"
 # [grid]            bins of a table: edges, or a number of bins for whole numbers from 0
 # velocity = [-1.0, 0.0, 1.0]
-# [kwargs]          what the environment is made with
+# [kwargs]          arguments of the environment
 # [run]             settings of every run: policy = "linear", iterations = 40, ...
 """
 
@@ -91,7 +91,7 @@ def _some(words: Sequence[str]) -> str:
 
 
 def _own_facts(task: Task) -> list[str]:
-    """The facts that reading the file does not find in the simulator again."""
+    """Return the facts that loading the file would not find in the simulator."""
     env = make(task.gym_id, dict(task.kwargs))
     try:
         read_again = has_model(env) or not task.about
@@ -102,7 +102,7 @@ def _own_facts(task: Task) -> list[str]:
 
 
 def _own_bounds(task: Task) -> list[dict[str, float]]:
-    """For each actuator the bounds that the environment does not give it."""
+    """Return, for each actuator, the bounds that the environment does not give."""
     env = make(task.gym_id, dict(task.kwargs))
     try:
         given = actuators_of(env.action_space)[1]
@@ -119,6 +119,6 @@ def _filled(**entry: Any) -> dict[str, Any]:
 
 
 def _bins(dimension: Dimension) -> int | list[float]:
-    """The number of bins where they are whole numbers from 0, else the edges."""
+    """Return the number of bins if they hold the integers from 0, else the edges."""
     whole = integers(dimension.name, dimension.bins)
     return dimension.bins if whole == dimension else list(dimension.edges)

@@ -1,4 +1,4 @@
-"""Gymnasium environments, made with sentences for whatever goes wrong."""
+"""Make Gymnasium environments, with a clear message for each failure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from policygen.errors import TaskError
-from policygen.tasks.spaces import check_spaces
+from policygen.tasks.actions import actuators_of
+from policygen.tasks.spaces import check_spaces, flat_names, texts_of
 from policygen.tasks.task import Task
-from policygen.tasks.trust import of_python, refuse_untrusted
-from policygen.tasks.user_env import NAMESPACE
+from policygen.tasks.trust import of_python, refuse_untrusted, trusted
+from policygen.tasks.user_env import NAMESPACE, UserEnv, given
 
-# Environments that Gymnasium lacks register themselves, where they are installed.
+# Importing the room registers its environments with Gymnasium.
 with contextlib.suppress(ModuleNotFoundError):
     importlib.import_module("policygen.extensions.worlds")
 
 
 def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
-    """A fresh Gymnasium environment of the task, cut at `task.max_steps`, or only where it cuts itself.
+    """Make a Gymnasium environment of the task, truncated at `task.max_steps` unless `cut` is false.
 
     Raises:
-        TaskError: Gymnasium does not know the id, a package the environment needs is missing, or only a saved task asks
-            for it, which nobody has vouched for.
+        TaskError: Gymnasium does not know the id, a package is missing, or an untrusted task may not use it.
     """
     limit = task.max_steps if cut else None
     if task.given is not None:
@@ -41,8 +42,35 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     return make(task.gym_id, dict(task.kwargs), limit)
 
 
+def handed_over(task: Task, env: Any) -> Task:
+    """Return the task with its environment replaced by an environment or factory of this program.
+
+    Raises:
+        UsageError: it is neither.
+        TaskError: its observations or actions have other lengths than the task's.
+    """
+    own = given(env)
+    if isinstance(own, str):
+        if own == task.gym_id:
+            return trusted(task)
+        own = UserEnv(factory=env)
+    made = own.make(None)
+    try:
+        observed = len(flat_names(made.observation_space)) + len(texts_of(made.observation_space))
+        taken = len(actuators_of(made.action_space)[1])
+    finally:
+        made.close()
+    expected = len(task.observations) + len(task.texts)
+    if (observed, taken) != (expected, len(task.actuators)):
+        raise TaskError(
+            f"{own.name} observes {observed} and takes {taken} numbers, the environment of {task.name} "
+            f"{expected} and {len(task.actuators)}"
+        )
+    return replace(trusted(task), given=own)
+
+
 def origin(env: gym.Env[Any, Any]) -> str:
-    """What the id of an environment stands for: its entry point, keywords and wrappers, the same in every process."""
+    """Describe the environment behind an id: entry point, keywords and wrappers, the same in every process."""
     spec = env.spec
     if spec is None:
         return ""
@@ -50,32 +78,32 @@ def origin(env: gym.Env[Any, Any]) -> str:
     where = (
         entry if isinstance(entry, str) else f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
     )
-    # Where an object lies in memory is no part of what it is.
+    # Memory addresses differ between processes.
     return re.sub(r"\b0x[0-9a-f]+", "", repr((where, spec.kwargs, spec.additional_wrappers)))
 
 
-# A module that registers environments and a colon before it are optional.
+# The prefix `module:`, a module that registers environments, is optional.
 _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")
-# Which extra of ours brings what an environment family needs.
+# The extra of policygen with the packages of each environment family.
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
 
 
 def _no_remarks_of_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:
-    """Keep MuJoCo from printing, and writing to MUJOCO_LOG.TXT, what is said of an attempt in a sentence.
+    """Keep MuJoCo from printing warnings and writing MUJOCO_LOG.TXT: attempts report instabilities themselves.
 
-    It also remarks on Gymnasium's own model files, which no user can change, whenever it loads one.
+    MuJoCo also warns about Gymnasium's own model files, which no user can change.
     """
     spec = gym.registry.get(gym_id) if env is None else None
     if "mujoco" not in (str(spec.entry_point) if spec is not None else "") and "mujoco" not in sys.modules:
         return
-    with contextlib.suppress(ImportError):  # `make` says what is missing
+    with contextlib.suppress(ImportError):  # `make` reports a missing package
         import mujoco
 
         if mujoco.get_mju_user_warning() is None:
             mujoco.set_mju_user_warning(lambda remark: None)
 
 
-# MuJoCo's warnings of positions, velocities and accelerations that are no numbers, or huge (mjtWarning).
+# MuJoCo's warnings of NaN or huge positions, velocities and accelerations (mjtWarning).
 _UNSTABLE = ("mjWARN_BADQPOS", "mjWARN_BADQVEL", "mjWARN_BADQACC")
 
 
@@ -88,12 +116,12 @@ def became_unstable(env: gym.Env[Any, Any]) -> bool:
 
 
 def _import_own(module: str, name: str) -> None:
-    """Import a module of the user's, from the working directory too, and give a class or function in it an id.
+    """Import a module of the user, also from the working directory, and register a class or function of it.
 
-    Whether it may be imported at all has been asked before.
+    The caller has checked that it may be imported.
 
     Raises:
-        TaskError: there is no such module, it fails, or it neither registers nor has what is named.
+        TaskError: there is no such module, it fails, or it neither registers nor defines the name.
     """
     if module.endswith(".py"):
         raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
@@ -104,7 +132,7 @@ def _import_own(module: str, name: str) -> None:
     top = module.partition(".")[0]
     here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
     if not known and here and top not in sys.modules and importlib.util.find_spec(top) is None:
-        sys.path.append(folder)  # last: nothing in it stands in the way of what is installed
+        sys.path.append(folder)  # last: it must not hide installed packages
     before = set(gym.registry)
     try:
         found = importlib.import_module(module)
@@ -124,7 +152,7 @@ def _import_own(module: str, name: str) -> None:
     if name.isidentifier() and callable(what):
         if inspect.isbuiltin(what) or (isinstance(what, type) and not issubclass(what, gym.Env)):
             raise TaskError(
-                f"{module}:{name} is no environment: name a subclass of gymnasium.Env, or a function that returns one"
+                f"{module}:{name} is not an environment: name a gymnasium.Env class, or a function that returns one"
             )
         gym.register(id=name, entry_point=f"{module}:{name}")
         return
@@ -138,7 +166,7 @@ def _import_own(module: str, name: str) -> None:
 
 
 def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:
-    """`gymnasium.make` whose failures are sentences.
+    """Call `gymnasium.make` and turn its failures into clear messages.
 
     Raises:
         TaskError: Gymnasium does not know the id or the kwargs, a package the environment needs is missing, or the
@@ -146,12 +174,12 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     """
     if not _ID.fullmatch(gym_id):
         raise TaskError(
-            f"`{gym_id}` is no Gymnasium id: write `Id-v0`, or `module:Id-v0` with the module that registers it"
+            f"`{gym_id}` is not a Gymnasium id: write `Id-v0`, or `module:Id-v0` with the module that registers it"
         )
     if gym_id.startswith(NAMESPACE):
         raise TaskError(
-            f"the environment {gym_id.removeprefix(NAMESPACE)} was handed over by a program, and only one can do so "
-            "again: policygen.resume(RUN, env=...), policygen.score(policy, env), policygen.film(policy, path, env=...)"
+            f"the environment {gym_id.removeprefix(NAMESPACE)} exists only in a Python program; pass it again: "
+            "policygen.resume(RUN, env=...), policygen.score(policy, env), policygen.film(policy, path, env=...)"
         )
     module, colon, name = gym_id.partition(":")
     if colon:
@@ -162,7 +190,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         arguments["max_episode_steps"] = max_steps
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "a newer version exists" is the task file's business
+            warnings.simplefilter("ignore")  # "a newer version exists": the task file chose this one
             env = gym.make(gym_id, **arguments)
         check_spaces(env, gym_id)
         _no_remarks_of_mujoco(env, gym_id)
@@ -178,7 +206,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     except (Exception, SystemExit) as error:  # foreign code
         fault = " ".join(f"{type(error).__name__}: {error}".split())
         if isinstance(error, TypeError) and "gymnasium.Env" in str(error):  # the check of the result
-            raise TaskError(f"{gym_id} makes something else than a Gymnasium environment (gymnasium.Env)") from None
+            raise TaskError(f"{gym_id} makes something other than a Gymnasium environment (gymnasium.Env)") from None
         if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
             raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error
         if kwargs:

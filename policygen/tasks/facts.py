@@ -1,4 +1,4 @@
-"""What a simulator itself knows about the system in it, as sentences for whoever designs a controller."""
+"""Facts about the controlled system, read from its simulator and written as sentences."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog
 from policygen.tasks.mujoco import has_model, model_facts
 
 MOST_CHARACTERS = 5_000  # of all sentences together
-_EPISODES, _STEPS = 3, 40  # played to tell constants from state
-_SECONDS = 10.0  # that a slow environment is played for it
-_LONGEST_LIST = 6  # of numbers that still counts as a constant
+_EPISODES, _STEPS = 3, 40  # played to distinguish constants from state
+_SECONDS = 10.0  # time limit of these episodes
+_LONGEST_LIST = 6  # longer lists of numbers do not count as a constant
 
-# Constants about pictures, windows and colours, and Gymnasium's own.
+# Irrelevant constants: pictures, windows, colours, and Gymnasium's own.
 _PICTURE = re.compile(
     r"render|screen|viewport|window|surf|image|img|colou?r|font|icon|pixel|label|background|cell_size"
     r"|(pos|offset|gap|top|origin|orientation)$|^spec$|metadata|^nS$|^nA$|^reward_range$|^start_state_index$",
@@ -34,31 +34,31 @@ def simulator_facts(
     told: Collection[str] = (),
     step_timeout: float = STEP_TIMEOUT,
 ) -> tuple[str, ...]:
-    """Sentences about the system, in SI units, most useful first, of at most `MOST_CHARACTERS` in all.
+    """Describe the system in SI units, most useful sentences first, at most `MOST_CHARACTERS` in all.
 
-    A MuJoCo model tells its time step, actuators, joints, bodies and floor; any other environment the constants it and
-    its module are written with. Positions are of the initial pose. The environment is reset and stepped.
+    A MuJoCo model yields its time step, actuators, joints, bodies and floor; any other environment the constants in its
+    code. Positions are of the initial pose. The environment is reset and stepped.
 
     Args:
-        actions: what the task calls the components of an action, in order; `action[i]` where they are missing.
-        told: names of constants that are told elsewhere.
-        step_timeout: seconds that one step may take.
+        actions: the task's names of the components of an action, in order; `action[i]` if missing.
+        told: names of constants that the prompt already holds.
+        step_timeout: limit on one step in seconds.
 
     Returns:
-        Nothing where there is nothing to tell or the simulator cannot be read: facts are a courtesy, not a requirement.
+        Empty if there is nothing to say or the simulator cannot be read: facts are optional.
     """
     try:
         if not has_model(env):
             return _constants(env, told, step_timeout)
         with Watchdog(step_timeout, lambda: None, env):
             return _model_facts(env, actions)
-    # Foreign code: a simulator that fails here will say so where it matters, when it is played.
+    # The user's code: a simulator that fails here will fail again when it is played, and be reported there.
     except (Exception, SystemExit, TooLong):
         return ()
 
 
 def _model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, ...]:
-    """The sentences about a model, in as much detail as there is room for."""
+    """Return the sentences about a model, in as much detail as fits."""
     lines: list[str] = []
     for detail in (2, 1, 0):
         lines = model_facts(env, actions, detail)
@@ -68,7 +68,7 @@ def _model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, .
 
 
 def _shortened(lines: Sequence[str], most: int = MOST_CHARACTERS) -> tuple[str, ...]:
-    """The first lines that fit, and a remark where some did not."""
+    """Return the first lines that fit, and a remark if some did not."""
     if sum(map(len, lines)) <= most:
         return tuple(lines)
     kept: list[str] = []
@@ -82,7 +82,7 @@ def _shortened(lines: Sequence[str], most: int = MOST_CHARACTERS) -> tuple[str, 
 
 
 def _constants(env: gym.Env[Any, Any], told: Collection[str], step_timeout: float) -> tuple[str, ...]:
-    """One line `NAME = value, ...`: what the environment and its module are written with and episodes do not change."""
+    """Return one line `NAME = value, ...` of the environment's and its module's constants."""
     before = _written(env)
     unchanged = dict(before)
     env.action_space.seed(0)
@@ -94,7 +94,7 @@ def _constants(env: gym.Env[Any, Any], told: Collection[str], step_timeout: floa
                 _, _, terminated, truncated, _ = env.step(env.action_space.sample())
                 steps += 1
                 now = _written(env)
-                # An attribute that only appears with the first reset is kept from then on, if it stays what it was.
+                # Attributes may first appear at the first reset; keep those that do not change afterwards.
                 if episode == 0:
                     unchanged.update({name: value for name, value in now.items() if name not in before})
                     before.update(now)
@@ -119,14 +119,14 @@ def _constants(env: gym.Env[Any, Any], told: Collection[str], step_timeout: floa
 
 
 def _named_actions(env: gym.Env[Any, Any], constants: Mapping[str, str]) -> list[str]:
-    """Constants that number the actions: `LEFT = 0, DOWN = 1`."""
+    """Return constants that number the actions: `LEFT = 0, DOWN = 1`."""
     named = [name for name, value in constants.items() if name.isupper() and value.isdigit()]
     count = getattr(env.action_space, "n", 0)
     return named if sorted(constants[name] for name in named) == sorted(map(str, range(count))) else []
 
 
 def _written(env: gym.Env[Any, Any]) -> dict[str, str]:
-    """Plain numbers by name: upper-case ones of the defining module, then those of the class, then the instance's."""
+    """Return plain numbers by name: upper-case ones of the module, then those of the class, then the instance's."""
     base = env.unwrapped
     found: dict[str, Any] = {}
     module = sys.modules.get(type(base).__module__)
@@ -143,7 +143,7 @@ def _written(env: gym.Env[Any, Any]) -> dict[str, str]:
 
 
 def _plain(value: Any) -> str:
-    """A finite number, or a short list of them, as text; nothing for anything else, and booleans are something else."""
+    """Write a finite number, or a short list of them; empty for anything else, booleans included."""
     if isinstance(value, list | tuple) and 1 <= len(value) <= _LONGEST_LIST:
         parts = [_plain(item) if not isinstance(item, list | tuple) else "" for item in value]
         return f"[{', '.join(parts)}]" if all(parts) else ""

@@ -1,4 +1,4 @@
-"""What goes wrong inside an environment, as one sentence that says where; and an end to steps that never end."""
+"""Faults inside an environment as one sentence with the place, and a watchdog for steps that never end."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ import numpy as np
 from policygen.errors import EnvironmentFault
 from policygen.outgoing import exit_message_hook
 
-STEP_TIMEOUT = 120.0  # seconds that one step may take, unless told otherwise
-_UNINTERRUPTED = 3  # time limits after which code that cannot be interrupted is ended with its process
-_LONGEST = 300  # characters of a foreign message
-_TICKS = 4  # looks at the clock within one time limit
+STEP_TIMEOUT = 120.0  # default limit on one step in seconds
+_UNINTERRUPTED = 3  # after this many time limits, the process ends if its code cannot be interrupted
+_LONGEST = 300  # characters of an environment's message
+_TICKS = 4  # checks within one time limit
 _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
 
 
 def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str) -> EnvironmentFault:
-    """What an environment raised in its method `doing`, as a sentence with its file and line.
+    """Describe an exception of the environment's method `doing`, with its file and line.
 
-    A call to exit is a fault as well. What the user raises from the keyboard is none of the environment's.
+    A call to exit is a fault, too; an interruption by the user is not.
 
     Raises:
         KeyboardInterrupt: `error` is one.
@@ -44,43 +44,43 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, doing: str)
 
 
 def misshapen(row: Any, expected: int) -> EnvironmentFault:
-    """An observation that has another number of numbers than the task says."""
+    """Return the error for an observation of the wrong length."""
     return EnvironmentFault(f"an observation has {np.size(row)} numbers instead of {expected}")
 
 
 def number_of(reward: Any) -> float:
-    """A reward as a number.
+    """Convert a reward to a float.
 
     Raises:
-        EnvironmentFault: it is none; an array counts if it has no dimensions.
+        EnvironmentFault: it is not a number; an array without dimensions counts as one.
     """
     if type(reward) in _NUMBERS:
         return float(reward)
-    with suppress(Exception):  # foreign code
+    with suppress(Exception):  # the environment's code
         if not isinstance(reward, str | bytes) and np.ndim(reward) == 0:
             return float(reward)
     raise EnvironmentFault(f"the reward is {_shown(reward)}, not a number")
 
 
 def flag_of(value: Any, name: str) -> bool:
-    """`terminated` or `truncated` as a truth value.
+    """Convert `terminated` or `truncated` to a boolean.
 
     Raises:
-        EnvironmentFault: it is none; a text, which would always be true, least of all.
+        EnvironmentFault: it is not a boolean; a text, which would always be true, is refused.
     """
     if type(value) in _NUMBERS:
         return bool(value)
-    with suppress(Exception):  # foreign code
+    with suppress(Exception):  # the environment's code
         if np.size(value) == 1 and np.asarray(value).dtype.kind in "biuf":
             return bool(value)
     raise EnvironmentFault(f"`{name}` is {_shown(value)}, neither true nor false")
 
 
 def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
-    """Close an environment; one that fails, exits or takes more than `seconds` is left behind.
+    """Close an environment; abandon it if it fails, exits or takes more than `seconds`.
 
     Warns:
-        UserWarning: it is left behind.
+        UserWarning: it is abandoned.
     """
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
     if name in _never_closed:
@@ -89,7 +89,7 @@ def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
         with OwnDirectory(), Watchdog(seconds, lambda: None, env):
             env.close()
     except (Exception, SystemExit, TooLong) as error:
-        if isinstance(error, TooLong):  # nobody waits for it once more
+        if isinstance(error, TooLong):  # a second attempt would also hang
             _never_closed.add(name)
         warnings.warn(f"{fault(error, env, name, 'close')}; nothing is lost", stacklevel=2)
 
@@ -98,9 +98,9 @@ _never_closed: set[str] = set()
 
 
 class OwnDirectory:
-    """Lets an environment work in a directory that it changes to, while the program stays where it is.
+    """A context in which an environment may change the working directory without affecting the program.
 
-    Without it a relative path, such as that of the run's folder, would be another one after the environment's `chdir`.
+    Otherwise the environment's `chdir` would change relative paths such as the run's folder.
     """
 
     def __init__(self) -> None:
@@ -121,16 +121,16 @@ class OwnDirectory:
             os.chdir(self._ours)
 
     def _change(self, folder: str) -> None:
-        with suppress(OSError):  # it is gone: the environment itself says what it lacks
+        with suppress(OSError):  # the folder is gone: the environment will report what it misses
             if folder:
                 os.chdir(folder)
 
 
 def _said(error: BaseException) -> str:
-    """The message of a foreign exception in one line."""
+    """Return the message of an environment's exception in one line."""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # even that is foreign code
+    except Exception:  # `__str__` is the environment's code, too
         text = ""
     if not isinstance(error, EnvironmentFault | TooLong):
         text = f"{type(error).__name__}{f': {text}' if text else ''}"
@@ -140,13 +140,13 @@ def _said(error: BaseException) -> str:
 def _shown(value: Any) -> str:
     try:
         return repr(value)[:60]
-    except Exception:  # foreign code
+    except Exception:  # the environment's code
         return f"a {type(value).__name__}"
 
 
 def _place(error: BaseException, env: gym.Env[Any, Any], doing: str) -> str:
-    """The environment's own last line on the way to the exception, else where its method begins."""
-    with suppress(Exception):  # whatever the environment says of itself is foreign, too
+    """Return the last line of the environment's own code before the exception, else the start of its method."""
+    with suppress(Exception):  # its attributes are the environment's code, too
         if place := _last_place(reversed(list(traceback.walk_tb(error.__traceback__))), env):
             return place
         code = inspect.unwrap(getattr(type(env.unwrapped), doing)).__code__
@@ -155,7 +155,7 @@ def _place(error: BaseException, env: gym.Env[Any, Any], doing: str) -> str:
 
 
 def _last_place(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
-    """The file and line of the first of the frames that is the environment's own."""
+    """Return file and line of the first frame in the environment's own code."""
     files = _files_of(env)
     for frame, line in frames:
         if frame.f_code.co_filename in files:
@@ -164,7 +164,7 @@ def _last_place(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any])
 
 
 def _files_of(env: gym.Env[Any, Any]) -> set[str]:
-    """The files of the environment's classes, and of wrappers that are not Gymnasium's."""
+    """Return the files of the environment's classes, and of wrappers that are not Gymnasium's."""
     classes = [*type(env.unwrapped).__mro__]
     while isinstance(env, gym.Wrapper):
         if not type(env).__module__.startswith("gymnasium."):
@@ -175,7 +175,7 @@ def _files_of(env: gym.Env[Any, Any]) -> set[str]:
 
 
 def _short(file: str) -> str:
-    """A file by its path from where Python finds it: sentences are shown to models, folders of the user are not."""
+    """Shorten a file to its path below `sys.path`: models see the message, but not the user's folders."""
     for folder in sorted({str(Path.cwd()), *filter(None, sys.path)}, key=len, reverse=True):
         with suppress(ValueError):
             return str(Path(file).relative_to(folder))
@@ -183,20 +183,20 @@ def _short(file: str) -> str:
 
 
 class TooLong(BaseException):  # an environment that catches every Exception must not catch this
-    """A step took longer than it may."""
+    """A step exceeded its time limit."""
 
 
 class Watchdog:
-    """Ends a step that takes more than `seconds`, and at most a quarter more, by an exception inside it.
+    """Raises an exception inside a step that takes more than `seconds` (at most a quarter more).
 
-    It costs the steps nothing: a timer of the system looks at `progress` now and then. Timers interrupt the main thread
-    only; elsewhere, and where somebody else uses the timer already, nothing is watched. Code that never returns to
-    Python cannot be interrupted at all, but the process that it runs in can be ended, after three times the limit.
+    Steps cost nothing extra: a system timer checks `progress` now and then. Timers interrupt only the main thread;
+    in other threads, or if the timer is in use, nothing is watched. Code that never returns to Python cannot be
+    interrupted; its process can be ended instead, after three times the limit.
 
     Args:
-        progress: anything that differs from one step to the next.
-        env: what is watched, for a sentence that names the place.
-        expendable: whether the process may be ended without a word; else only one with a `exit_message_hook`.
+        progress: returns any value that differs from one step to the next.
+        env: the environment, named in the message with its file and line.
+        expendable: whether the process may be ended silently; if not, it is ended only if `exit_message_hook` is set.
     """
 
     def __init__(
@@ -256,11 +256,11 @@ class Watchdog:
         if self._expendable:
             faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_nowhere())
         elif exit_message_hook.say is not None:
-            # For code that also keeps Python's other threads waiting; nobody is left then to say it in a sentence.
+            # For code that also blocks Python's other threads; no message is possible then.
             faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
 
     def _end_in_time(self, say: Callable[[str], None]) -> None:
-        """In a thread of its own: end the process where the main thread does not come back to Python."""
+        """Run in a separate thread: end the process if the main thread does not return to Python."""
         seen, quiet = self._progress(), 0
         while not self._over.wait(self.seconds / _TICKS):
             now = self._progress()
@@ -274,9 +274,9 @@ class Watchdog:
                 os._exit(1)
 
     def _stands_at(self) -> str:
-        """Which environment it is, and where it stands now."""
+        """Name the environment and the line it is executing."""
         name = place = ""
-        with suppress(Exception):  # foreign code
+        with suppress(Exception):  # the environment's code
             frame = sys._current_frames()[threading.main_thread().ident or 0]
             if self._env is not None:
                 name = self._env.spec.id if self._env.spec else type(self._env.unwrapped).__name__
@@ -288,7 +288,7 @@ _open_files: list[Any] = []
 
 
 def _nowhere() -> Any:
-    """Where a traceback that nobody reads goes to."""
+    """Return a file that discards the traceback."""
     if not _open_files:
         _open_files.append(open(os.devnull, "w"))  # noqa: SIM115 - kept open for as long as the process lives
     return _open_files[0]

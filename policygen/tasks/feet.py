@@ -1,4 +1,4 @@
-"""How high a walking machine's feet are above the floor: what its own observations imply, and do not say."""
+"""The height of a walking robot's feet above the floor, computed from its observations."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from policygen.tasks.mujoco import has_model, touches
 from policygen.tasks.spaces import slug
 from policygen.tasks.task import Task
 
-MOST_FEET = 6  # beyond, what ends a limb is no foot
-UPWARDS = 0.9  # of a slide's axis, from which it lifts a body
+MOST_FEET = 6  # with more, the ends of limbs are not feet
+UPWARDS = 0.9  # vertical component of a slide joint's axis from which it lifts a body
 
 Columns = Mapping[str, npt.NDArray[np.float64]]
 Heights = Callable[[npt.NDArray[Any]], Columns]
 
 
 def foot_heights(task: Task) -> Heights | None:
-    """A function of observations, shape (T, d), to the lowest point of each foot above the floor in m, each (T,).
+    """Return a function from observations, shape (T, d), to the height of each foot's lowest point in m, each (T,).
 
-    Feet are the ends of limbs that can touch the floor, of a MuJoCo model that moves up and down and observes its
-    joints' positions first, as Gymnasium's do. None for anything else.
+    Feet are the ends of limbs that can touch the floor. The MuJoCo model must move up and down and observe its joint
+    positions first, as Gymnasium's do; None for anything else.
     """
     try:
         return _heights_of(task)
-    except Exception:  # foreign code: what is shown beside the observations is a courtesy
+    except Exception:  # the user's model; heights are optional
         return None
 
 
@@ -66,7 +66,7 @@ def _heights_of(task: Task) -> Heights | None:
 
 
 def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
-    """The geoms that can touch the floor, at height 0, of each body that ends a limb of what moves up and down."""
+    """Return the geoms that can touch the floor, at height 0, of each body at the end of a limb."""
     planes = [g for g in range(model.ngeom) if int(model.geom_type[g]) == int(mujoco.mjtGeom.mjGEOM_PLANE)]
     lifted = any(
         int(model.body_parentid[model.jnt_bodyid[j]]) == 0
@@ -88,7 +88,7 @@ def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
 
 
 def _lowest(model: Any, data: Any, geom: int, mujoco: Any) -> float:
-    """The height of a geom's lowest point."""
+    """Return the height of a geom's lowest point."""
     height, size, kind = float(data.geom_xpos[geom][2]), model.geom_size[geom], int(model.geom_type[geom])
     vertical = np.abs(data.geom_xmat[geom][6:])  # of the geom's own axes
     if kind == int(mujoco.mjtGeom.mjGEOM_SPHERE):

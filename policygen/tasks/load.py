@@ -1,4 +1,4 @@
-"""`load_task`: a task by its name, its file, or its Gymnasium id."""
+"""Load a task by its name, its file, or its Gymnasium id."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from policygen.tasks.taskfile import task_from_file
 
 
 def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
-    """The task called `name`: a shipped or local task's name, a path to a task file, or a Gymnasium id.
+    """Load the task `name`: a shipped or local task's name, a path to a task file, or a Gymnasium id.
 
     Args:
-        trust: whether a task file that is not the package's may name modules to import and paths to read.
-        step_timeout: seconds that one step of an environment without a task file may take.
+        trust: whether a task file that is not shipped may name modules to import and paths to read.
+        step_timeout: limit on one step of an environment without a task file, in seconds.
 
     Raises:
         TaskError: there is no such task, or its file is malformed; the message says what to write.
@@ -39,5 +39,5 @@ def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIME
     near = difflib.get_close_matches(name, known + sorted(gym.registry), n=3)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
     raise TaskError(
-        f"there is no task `{name}`{meant} (`policygen tasks` lists them; a task file or a Gymnasium id will also do)"
+        f"there is no task `{name}`{meant} (`policygen tasks` lists them; a task file or a Gymnasium id works, too)"
     )

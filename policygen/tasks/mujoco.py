@@ -1,4 +1,4 @@
-"""What a compiled MuJoCo model says of its system: time step, actuators, joints, bodies, floor, in SI units."""
+"""Facts from a compiled MuJoCo model: time step, actuators, joints, bodies, floor, in SI units."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-# What is said at each degree of detail, by what is left out of it.
+# The facts left out at each level of detail.
 _LEFT_OUT = ("positions, damping, armature and springs", "positions", "")
 
 
 def has_model(env: gym.Env[Any, Any]) -> bool:
-    """Whether the environment holds a MuJoCo model to read."""
+    """Whether the environment has a MuJoCo model."""
     return all(hasattr(getattr(env.unwrapped, "model", None), name) for name in ("opt", "nbody", "actuator_gear"))
 
 
 def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], detail: int) -> list[str]:
-    """Sentences about the model in an environment, most useful first; it is reset, positions are of the initial pose.
+    """Describe the model of an environment, most useful sentences first; resets it, positions are of the initial pose.
 
     Args:
-        actions: what the task calls the components of an action, in order; `action[i]` where they are missing.
+        actions: the task's names of the components of an action, in order; `action[i]` if missing.
         detail: 2 for everything, 1 without positions, 0 without damping, armature and springs either.
     """
     base: Any = env.unwrapped
     env.reset(seed=0)
     if all(hasattr(base, name) for name in ("set_state", "init_qpos", "init_qvel")):
         base.set_state(base.init_qpos, base.init_qvel)  # the pose without the noise of a reset
-    mujoco = importlib.import_module("mujoco")  # an extra of ours, and here wherever there is a model
+    mujoco = importlib.import_module("mujoco")  # an optional extra; installed if there is a model
     machine = _Machine(base.model, base.data, mujoco, _signals(env, base.model, actions), detail)
     return [
         *_summary(machine, int(getattr(base, "frame_skip", 1))),
@@ -45,9 +45,9 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], detail: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """A MuJoCo model, its state in the initial pose, MuJoCo's own constants, and what is told of them.
+    """A MuJoCo model, its state in the initial pose, and the `mujoco` module.
 
-    `signals` name what enters each actuator; `detail` is 2 for everything, 1 without positions, 0 the least.
+    `signals` names the input of each actuator; `detail` is as in `model_facts`.
     """
 
     model: Any
@@ -59,7 +59,7 @@ class _Machine:
 
 @dataclass(frozen=True, slots=True)
 class _Joint:
-    """A joint in words; `traits` are those that are often alike for all joints."""
+    """A joint in words; `traits` are often the same for all joints."""
 
     subject: str
     details: tuple[str, ...]
@@ -67,13 +67,13 @@ class _Joint:
 
 
 def _signals(env: gym.Env[Any, Any], model: Any, actions: Sequence[str]) -> tuple[str, ...]:
-    """What enters each actuator: a component of the action where the two agree, else a control of its own."""
+    """Name the input of each actuator: the component of the action if the two agree, else `control[i]`."""
     space = env.action_space
     if (
         not isinstance(space, gym.spaces.Box)
         or space.shape != (model.nu,)
         or not np.allclose(np.stack([space.low, space.high], 1), model.actuator_ctrlrange)
-    ):  # what the environment makes of an action is then its own business
+    ):  # the environment then transforms the action
         return tuple(f"control[{i}]" for i in range(model.nu))
     return tuple(actions) if len(actions) == model.nu else tuple(f"action[{i}]" for i in range(model.nu))
 
@@ -99,7 +99,7 @@ def _kind(machine: _Machine, joint: int) -> str:
 
 
 def _joints(machine: _Machine) -> list[str]:
-    """What moves freely, then the actuated joints; traits that all of these share are said once."""
+    """Describe free joints, then actuated ones; traits that all of these share are stated once."""
     model = machine.model
     told: list[_Joint] = []
     lines: list[str] = []
@@ -117,7 +117,7 @@ def _joints(machine: _Machine) -> list[str]:
     lines = [*_free_joints(machine, driven), *lines]
     if len(told) < 2:
         return lines + [_sentence(j.subject, (*j.traits, *j.details)) for j in told]
-    # The first trait says what the actuator does: every joint has one, so the most frequent can stand for the rest.
+    # Every joint has a first trait, the actuator's effect, so its most frequent value can be the default.
     usual, count = Counter(j.traits[0] for j in told).most_common(1)[0]
     shared = [usual] * (count > 1) + [t for t in told[0].traits[1:] if all(t in j.traits for j in told)]
     if shared:
@@ -131,7 +131,7 @@ def _sentence(subject: str, details: Sequence[str]) -> str:
 
 
 def _free_joints(machine: _Machine, driven: set[int]) -> list[str]:
-    """Joints without an actuator; those that let a body move against the world are one line."""
+    """Describe joints without an actuator; those that let a body move in the world share one line."""
     model = machine.model
     lines = []
     for body in range(1, model.nbody):
@@ -152,7 +152,7 @@ def _free_joints(machine: _Machine, driven: set[int]) -> list[str]:
 
 
 def _motion(machine: _Machine, joint: int) -> str:
-    """One degree of freedom of a body that moves against the world, in a few words."""
+    """Describe one degree of freedom of a body that moves in the world."""
     kind, name = _kind(machine, joint), _joint_name(machine.model, joint)
     if kind == "free":
         return f"freely in all directions ({name})"
@@ -166,7 +166,7 @@ def _motion(machine: _Machine, joint: int) -> str:
 
 
 def _sense(axis: npt.NDArray[np.float64]) -> str:
-    """A positive turn in words: about +y it takes z towards x."""
+    """Describe a positive turn: about +y it takes z towards x."""
     largest = int(np.argmax(np.abs(axis)))
     first, second = (("y", "z"), ("z", "x"), ("x", "y"))[largest]
     if axis[largest] < 0:
@@ -175,7 +175,7 @@ def _sense(axis: npt.NDArray[np.float64]) -> str:
 
 
 def _direction(vector: npt.NDArray[np.float64]) -> str:
-    """`+x`, `-y+z` and so on: the axes that make up most of a direction."""
+    """Name the main axes of a direction: `+x`, `-y+z` and so on."""
     unit = vector / max(float(np.linalg.norm(vector)), 1e-12)
     return "".join(
         f"{'+' if part > 0 else '-'}{axis}" for axis, part in zip("xyz", unit, strict=True) if abs(part) > 0.3
@@ -183,7 +183,7 @@ def _direction(vector: npt.NDArray[np.float64]) -> str:
 
 
 def _details(machine: _Machine, joint: int) -> tuple[str, ...]:
-    """Where a joint sits, which way is positive, and how far it goes."""
+    """Describe a joint's place, positive direction and range."""
     model, data, kind = machine.model, machine.data, _kind(machine, joint)
     body = int(model.jnt_bodyid[joint])
     details = []
@@ -192,7 +192,7 @@ def _details(machine: _Machine, joint: int) -> tuple[str, ...]:
         lever = data.subtree_com[body] - data.xanchor[joint]
         motion = np.cross(axis, lever) if kind == "hinge" else axis
         turn = f"axis {_direction(axis)}"
-        # A hinge through the centre of mass of what hangs on it moves nothing to any side.
+        # A hinge through its load's centre of mass moves that centre in no direction.
         if machine.detail and kind == "hinge" and np.linalg.norm(motion) > 0.01:
             turn += f", positive moves {_body_name(model, body)} towards {_direction(motion)}"
         details.append(turn)
@@ -206,7 +206,7 @@ def _details(machine: _Machine, joint: int) -> tuple[str, ...]:
 
 
 def _resistance(machine: _Machine, joint: int) -> tuple[str, ...]:
-    """Damping, armature, stiffness and dry friction of a joint, where there are any."""
+    """Describe damping, armature, stiffness and dry friction of a joint, if any."""
     model = machine.model
     if not machine.detail:
         return ()
@@ -233,7 +233,7 @@ def _driven_joint(machine: _Machine, actuator: int) -> int | None:
 
 
 def _target(machine: _Machine, actuator: int) -> str:
-    """What an actuator acts on that is not a joint."""
+    """Name the target of an actuator that does not act on a joint."""
     model, kinds = machine.model, machine.mujoco.mjtTrn
     target = int(model.actuator_trnid[actuator][0])
     kind = int(model.actuator_trntype[actuator])
@@ -249,7 +249,7 @@ def _target(machine: _Machine, actuator: int) -> str:
 
 
 def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
-    """What an action physically is: a torque or force where the actuator is a plain motor, else that it is not one."""
+    """Describe an actuator's effect: the torque or force of a plain motor, else that it is not one."""
     model, mujoco = machine.model, machine.mujoco
     gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
     unit = "N m" if effort == "torque" else "N"
@@ -262,7 +262,7 @@ def _drive(machine: _Machine, actuator: int, effort: str) -> tuple[str, ...]:
     if plain:
         said = [f"{effort} = {_number(gain)} {unit} x {signal}"]
     else:
-        # With an affine bias the second number is minus the stiffness of a position servo.
+        # With an affine bias, the second number is the negative stiffness of a position servo.
         stiffness = -float(model.actuator_biasprm[actuator][1])
         servo = f" but a servo that holds a position with {_number(stiffness)} {unit} a unit" if stiffness > 0 else ""
         said = [f"not a plain motor{servo}"]
@@ -284,7 +284,7 @@ def _body_name(model: Any, body: int) -> str:
 
 
 def _bodies(machine: _Machine) -> list[str]:
-    """A line per body with its mass and shapes; bodies that are alike share one."""
+    """Describe each body's mass and shapes in a line; equal bodies share one."""
     model = machine.model
     alike: dict[str, list[str]] = {}
     for body in range(1, model.nbody):
@@ -299,7 +299,7 @@ def _bodies(machine: _Machine) -> list[str]:
 
 
 def _shape(machine: _Machine, geom: int) -> str:
-    """The shape and size of a geom, or nothing for what has no simple size."""
+    """Describe the shape and size of a geom; empty if it has no simple size."""
     model, data, kinds = machine.model, machine.data, machine.mujoco.mjtGeom
     kind = int(model.geom_type[geom])
     size = model.geom_size[geom]
@@ -311,7 +311,7 @@ def _shape(machine: _Machine, geom: int) -> str:
         word = "capsule" if kind == int(kinds.mjGEOM_CAPSULE) else "cylinder"
         axis = data.geom_xmat[geom].reshape(3, 3)[:, 2]
         along = f" along {_direction(axis if axis[np.argmax(np.abs(axis))] > 0 else -axis)[1:]}" if positions else ""
-        # MuJoCo keeps half of the length; that of a capsule is without its round ends.
+        # MuJoCo stores half of the length; a capsule's excludes its round ends.
         return f"{word} of radius {_number(size[0])} m and length {_number(2 * size[1])} m{along}{centre}"
     if kind == int(kinds.mjGEOM_BOX):
         return f"box {' x '.join(_number(2 * side) for side in size)} m{centre}"
@@ -321,7 +321,7 @@ def _shape(machine: _Machine, geom: int) -> str:
 
 
 def _floor(machine: _Machine) -> list[str]:
-    """Sliding friction between a plane and the bodies that can touch it; of two geoms the larger counts in MuJoCo."""
+    """Describe sliding friction between a plane and bodies that can touch it; MuJoCo uses the larger of two geoms'."""
     model, kinds = machine.model, machine.mujoco.mjtGeom
     planes = [g for g in range(model.ngeom) if int(model.geom_type[g]) == int(kinds.mjGEOM_PLANE)]
     lines = []
@@ -358,7 +358,7 @@ def touches(model: Any, one: int, other: int) -> bool:
 
 
 def _number(value: float) -> str:
-    """To four significant digits; what rounding left of zero is 0."""
+    """Write a number to four significant digits; rounding errors around zero become 0."""
     return f"{0.0 if abs(value) < 1e-9 else float(value):.4g}"
 
 

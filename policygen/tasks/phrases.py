@@ -1,4 +1,4 @@
-"""Features of observed texts for a task that nobody described: words that tell one situation from another."""
+"""Features of observed texts for tasks without a task file: words that distinguish situations."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from policygen.quantities.grid import Dimension
 from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.spaces import ObservedText, slug
 
-MOST_PHRASES = 8  # a bin each for yes and no: 256 cells
+MOST_PHRASES = 8  # with two bins each: 256 cells
 _MOST_ROWS = 1_000
 _WORD = re.compile(r"[a-z]{3,20}")
-_RARE = 0.02  # of the rows; what fewer have, or lack, tells little
-_ALIKE = 0.9  # correlation beyond which two words say the same
+_RARE = 0.02  # share of rows; a word that fewer have, or lack, is ignored
+_ALIKE = 0.9  # correlation above which two words count as equivalent
 
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """Features over texts as a task states them, and the bins of a table over them."""
+    """Features over texts in the form of a task, and table bins over them."""
 
     features: tuple[tuple[str, str], ...] = ()
     dimensions: tuple[Dimension, ...] = ()
@@ -31,10 +31,10 @@ class Phrases:
 def telling_phrases(
     texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int = MOST_PHRASES
 ) -> Phrases:
-    """The words that about half of the texts have, one after the other, each unlike those before it.
+    """Choose words that about half of the texts contain, each little correlated with those chosen before.
 
     Args:
-        rows: the columns of the texts in observations that were made, shape (n, columns of all texts).
+        rows: text columns of recorded observations, shape (n, columns of all texts).
         taken: names that features cannot have.
     """
     rows = rows[:: max(1, len(rows) // _MOST_ROWS)]

@@ -1,4 +1,4 @@
-"""A task, and a grid, as JSON values and back."""
+"""Convert tasks and grids to JSON values and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from policygen.tasks.task import Optimum, Task
 
 
 def task_to_record(task: Task) -> dict[str, Any]:
-    """A task as JSON values: what a policy needs to act and be scored, and what a prompt says about it."""
+    """Convert a task to JSON values: all that acting, scoring and prompts need."""
     return {
         "name": task.name,
         "gym_id": task.gym_id,
@@ -75,7 +75,7 @@ def _of_number(actuator: Actuator) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    # A task file says 0 where what was read back says 0.0: a record is the same of both.
+    # 0 in a task file and 0.0 in a saved record must give equal records.
     return float(value) if math.isfinite(value) else None
 
 
@@ -106,18 +106,18 @@ class _TaskRecord:
     about: str
     hints: tuple[str, ...]
     grid: dict[str, tuple[float, ...]] | None
-    # Records written before there were these lack them.
+    # Records of older versions lack these.
     unseeded: bool = False
     texts: tuple[ObservedText, ...] = ()
     inputs: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     layout: Layout | Words | None = None
     action_layout: ActionLayout | None = None
-    assumed: tuple[str, ...] = ()  # of a run folder's task alone
+    assumed: tuple[str, ...] = ()  # only in a run folder's task
 
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
-    """What `task_to_record` wrote.
+    """Read a record that `task_to_record` wrote.
 
     Raises:
         PolicyError: it is damaged; the message says where.
@@ -177,12 +177,12 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
 
 
 def grid_to_record(grid: Grid) -> dict[str, list[float]]:
-    """A grid as JSON values: the edges of each dimension, in order."""
+    """Convert a grid to JSON values: the edges of each dimension, in order."""
     return {dimension.name: [float(edge) for edge in dimension.edges] for dimension in grid.dimensions}
 
 
 def grid_from_record(record: Mapping[str, Sequence[float]]) -> Grid:
-    """What `grid_to_record` wrote.
+    """Read a record that `grid_to_record` wrote.
 
     Raises:
         PolicyError: it is not a grid.

@@ -1,4 +1,4 @@
-"""Gymnasium spaces as named numbers: what an observation row holds and what an action consists of."""
+"""Gymnasium spaces as named numbers: the entries of an observation row and of an action."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedText:
-    """A text among what is observed; it takes `columns` of a row, behind the numbers (`policygen.quantities.words`)."""
+    """An observed text; it takes `columns` of a row, after the numbers (see `policygen.quantities.words`)."""
 
     name: str
     about: str = ""
@@ -45,9 +45,9 @@ class ObservedText:
 class Actuator:
     """One component of an action: a choice among `labels`, or a number between `low` and `high`.
 
-    A `Discrete` action space has one actuator, a `MultiDiscrete` one a choice per entry, a `Box` a number per entry;
-    Tuples and Dicts have those of their parts, and are called mixed where some are choices and some are numbers.
-    `levels` are names a table may use instead of numbers.
+    A `Discrete` action space has one actuator, a `MultiDiscrete` a choice per entry, a `Box` a number per entry.
+    Tuples and Dicts have those of their parts, and are mixed if these include both choices and numbers.
+    `levels` are names that a table may use instead of numbers.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Actuator:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the observations of an environment nest: the parts of a `Tuple`, or of a `Dict` by their keys.
+    """The nesting of an environment's observations: the parts of a `Tuple`, or of a `Dict` by their keys.
 
     A part that does not nest further (a number, an array of any shape) is None; a text is `Words`.
     """
@@ -77,7 +77,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text in the place of numbers, and how many columns of a row it takes."""
+    """A text within a layout, and the number of columns of a row that it takes."""
 
     columns: int
 
@@ -86,10 +86,10 @@ MOST_CHARACTERS = 4_000  # of an observed text
 
 
 def layout_of(space: spaces.Space[Any]) -> Layout | Words | None:
-    """How observations of `space` nest; None for a single array or number.
+    """Return the nesting of observations of `space`; None for a single array or number.
 
     Raises:
-        TaskError: the keys of a Dict are neither text nor whole numbers, which no saved task could say, or a text may
+        TaskError: the keys of a Dict are neither texts nor integers, which a saved task could not hold, or a text may
             be too long.
     """
     parts = getattr(space, "spaces", None)  # of a Dict or a Tuple
@@ -112,7 +112,7 @@ def _columns(space: Any) -> int:
 
 
 def texts_of(space: spaces.Space[Any], prefix: str = "") -> list[ObservedText]:
-    """One `ObservedText` per text of `space`, in the order `flatten` uses."""
+    """Return one `ObservedText` per text of `space`, in the order of `flatten`."""
     parts = getattr(space, "spaces", None)
     if parts is None:
         layout = layout_of(space)
@@ -123,7 +123,7 @@ def texts_of(space: spaces.Space[Any], prefix: str = "") -> list[ObservedText]:
 
 
 def check_spaces(env: Any, gym_id: str) -> None:
-    """Refuse an environment that does not say what it observes and takes.
+    """Refuse an environment without an observation or action space.
 
     Raises:
         TaskError: it lacks one of the two spaces.
@@ -138,10 +138,10 @@ def check_spaces(env: Any, gym_id: str) -> None:
 
 
 def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
-    """One `Observation` per number of `space`, in the order `flatten` uses; texts are for `texts_of`.
+    """Return one `Observation` per number of `space`, in the order of `flatten`; `texts_of` returns the texts.
 
     Raises:
-        TaskError: the space holds what is neither number nor text (graphs, sequences), or a picture.
+        TaskError: the space holds a picture, or something that is neither number nor text (graphs, sequences).
     """
     from gymnasium import spaces
 
@@ -178,7 +178,7 @@ def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
 
 
 def _refuse_pictures(space: spaces.Box) -> None:
-    """A policy of named numbers has no use for pixels, however few they are, and of whatever type."""
+    """Refuse pixels of any type and number: a policy of named numbers cannot use them."""
     sides = sorted(space.shape)[-2:]
     rows_and_columns = len(space.shape) == 3 and sides[0] >= 5
     brightness = bool((space.low == 0).all() and ((space.high == 1).all() or (space.high == 255).all()))
@@ -194,16 +194,16 @@ def _numbered(prefix: str, index: int) -> str:
 
 
 def flatten(layout: Layout | Words | None, observation: Any) -> npt.NDArray[Any]:
-    """One observation of the environment, nested as `layout` says, as a row of shape (d,): numbers, and then texts.
+    """Flatten one observation, nested as `layout` says, to a row of shape (d,): numbers, then texts.
 
     Raises:
-        TypeError: there is something else in the place of a text.
-        ValueError: a text is longer than its space says.
+        TypeError: a text is expected and something else found.
+        ValueError: a text is longer than its space allows.
     """
     if layout is None:
         return np.ravel(np.asarray(observation))
     found = list(_leaves(layout, observation))
-    # Texts stand last, so that the numbers are where their names are.
+    # Texts come last, so that numbers keep the order of their names.
     return np.concatenate(
         [np.ravel(np.asarray(value)) for part, value in found if part is None]
         + [encoded(value, part.columns) for part, value in found if part is not None]
@@ -211,7 +211,7 @@ def flatten(layout: Layout | Words | None, observation: Any) -> npt.NDArray[Any]
 
 
 def leaves(layout: Layout | Words | None) -> Iterator[Words | None]:
-    """The parts of a layout that do not nest further, in order: numbers are None."""
+    """Yield the parts of a layout that do not nest further, in order: numbers are None."""
     if not isinstance(layout, Layout):
         yield layout
         return
@@ -220,7 +220,7 @@ def leaves(layout: Layout | Words | None) -> Iterator[Words | None]:
 
 
 def _leaves(layout: Layout | Words | None, observation: Any) -> Iterator[tuple[Words | None, Any]]:
-    """The numbers, arrays and texts of an observation, in order."""
+    """Yield the numbers, arrays and texts of an observation, in order."""
     if not isinstance(layout, Layout):
         yield layout, observation
         return
@@ -230,6 +230,6 @@ def _leaves(layout: Layout | Words | None, observation: Any) -> Iterator[tuple[W
 
 
 def slug(text: object) -> str:
-    """`text` as a name of the policy language: lower case, at most 40 characters."""
+    """Convert `text` to a name of the policy language: lower case, at most 40 characters."""
     name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
     return f"q_{name}" if not name or name[0].isdigit() or keyword.iskeyword(name) else name

@@ -1,4 +1,4 @@
-"""What holds for an environment as it is made: its arguments, its map, what it clips, how it encodes its state."""
+"""Properties of an environment as constructed: its arguments, map, clipping and state encoding."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ import numpy as np
 from policygen.tasks.documentation import Section, written
 from policygen.tasks.spaces import Observation
 
-# Arguments about pictures and files, and those whose values the time step tells.
+# Irrelevant arguments: pictures and files, and those that the time step implies.
 _OTHER = re.compile(
     r"render|camera|width|height|xml|frame_skip|^kwargs$|^self$|^desc$|in_observation$|from_observation$"
 )
 # `((row * 5 + column) * 5 + place) * 4 + goal`
 _FORMULA = re.compile(r"\(*[a-z]\w* \* \w+ \+ [a-z]\w*(?:\) \* \w+ \+ [a-z]\w*)*")
-_BIG_STATE = 50  # values from which on a number may well stand for several
+_BIG_STATE = 50  # an integer with this many values may encode several numbers
 
 
 def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """The arguments of the environment's constructor by name: those given, else their defaults."""
+    """Return the environment's constructor arguments by name: those given, else defaults."""
     given = dict(env.spec.kwargs) if env.spec else {}
     try:
         parameters = inspect.signature(type(env.unwrapped).__init__).parameters
-    except (TypeError, ValueError):  # of a class not written in Python
+    except (TypeError, ValueError):  # a class not written in Python
         return {}
     return {
         name: given.get(name, parameter.default)
@@ -41,16 +41,16 @@ def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
 
 
 def said_of_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], about: str = "") -> list[str]:
-    """One sentence with the arguments in force, what actions come out as, and the map of an environment in letters.
+    """Describe the arguments in force, the chances of an action's outcomes, and a map in letters.
 
     Args:
-        about: prose that says the values of some arguments already.
+        about: prose that already states the values of some arguments.
     """
     off = {word for name, value in arguments.items() if value is False for word in name.split("_")} - {"is", "enable"}
     pairs = [
         f"{name} = {text}"
         for name, value in arguments.items()
-        # The probability of rain where it never rains says nothing.
+        # The probability of rain is irrelevant if it never rains.
         if (text := written(value))
         and f"{name} = {text}" not in about
         and (isinstance(value, bool) or not off & set(name.split("_")))
@@ -59,7 +59,7 @@ def said_of_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], abou
     rows = getattr(env.unwrapped, "desc", None)
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind == "S" and rows.dtype.itemsize == 1:
         lines = [b"".join(row).decode("ascii", "replace") for row in rows]
-        if not any(set(line) & set("|+") for line in lines):  # what is drawn with walls stands in the documentation
+        if not any(set(line) & set("|+") for line in lines):  # the documentation shows maps with walls
             letters = set("".join(lines))
             legend = " (S start, F frozen, H hole, G goal)" if letters <= set("SFHG") else ""
             said.append(f"The map, row by row from the top{legend}: {' '.join(lines)}.")
@@ -67,7 +67,7 @@ def said_of_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], abou
 
 
 def _chances(env: gym.Env[Any, Any]) -> list[str]:
-    """A sentence on how likely the outcomes of an action are, where that is known and a matter of chance."""
+    """Describe the probabilities of an action's outcomes, if known and random."""
     known = getattr(env.unwrapped, "P", None)
     if not isinstance(known, dict) or not all(isinstance(actions, dict) for actions in known.values()):
         return []
@@ -85,7 +85,7 @@ def _chances(env: gym.Env[Any, Any]) -> list[str]:
 
 
 def clipped(observation: Observation, env: gym.Env[Any, Any]) -> Observation:
-    """The observation, its meaning completed by the limits it has or to which the environment clips it."""
+    """Add to an observation's meaning its limits, or those to which the environment clips it."""
     if math.isfinite(observation.low) and math.isfinite(observation.high):
         if observation.integer:
             return observation
@@ -106,7 +106,7 @@ def clipped(observation: Observation, env: gym.Env[Any, Any]) -> Observation:
 
 
 def _clips(env: gym.Env[Any, Any]) -> dict[str, tuple[str, str]]:
-    """What the environment's own code clips when it observes: limits by the field of MuJoCo's data."""
+    """Return the limits to which the environment's code clips observations, by field of MuJoCo's data."""
     try:
         source = inspect.getsource(type(env.unwrapped)._get_obs)  # type: ignore[attr-defined]
     except (AttributeError, OSError, TypeError):
@@ -116,9 +116,9 @@ def _clips(env: gym.Env[Any, Any]) -> dict[str, tuple[str, str]]:
 
 
 def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.Env[Any, Any]) -> tuple[str, str]:
-    """The formula by which one whole number stands for several, if documented, and a sentence on how to decode it.
+    """Return the documented formula by which one integer encodes several, and a sentence on how to decode it.
 
-    Both are empty where the environment observes anything else or the number has few values.
+    Both are empty if the environment observes anything else or the number has few values.
     """
     if len(found) != 1 or not found[0].integer or found[0].high - found[0].low + 1 < 2:
         return "", ""
@@ -141,7 +141,7 @@ def encoding_of(found: Sequence[Observation], section: Section | None, env: gym.
 
 
 def _decoded(formula: str, state: str, env: gym.Env[Any, Any]) -> list[tuple[str, str]]:
-    """Name and expression of each part of a mixed-radix number such as `(row * 5 + column) * 4 + goal`."""
+    """Return name and expression of each part of a mixed-radix number such as `(row * 5 + column) * 4 + goal`."""
     base: Any = env.unwrapped
     shape: Any = getattr(base, "shape", None)
     columns = getattr(base, "ncol", shape[1] if isinstance(shape, tuple) and len(shape) == 2 else None)

@@ -1,4 +1,4 @@
-"""What is to be controlled: a frozen `Task`, the vocabulary that policies are written in."""
+"""A frozen `Task`: an environment, and the vocabulary that policies are written in."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
     from policygen.tasks.user_env import UserEnv
 
 PolicyKind = Literal["table", "linear"]
+KIND_WORDS = {"table": "table", "linear": "equations"}  # for users: equations need not be linear in the observations
 
 DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
@@ -42,17 +43,19 @@ class Optimum:
 class Task:
     """An environment and the vocabulary policies are written in.
 
-    `observations` are numbers; `texts` are what is observed as text, of which features say what it contains.
-    `features` are named expressions over the observations and earlier features; `grid` bins observations and features.
-    `layout` is how the environment's own observations nest, None for one array or number; `action_layout` how its
-    actions are built of a row of actuators, None where such a row, or for Discrete a number, is one.
-    `start` and `step` indices of integer observation spaces are taken as they are. `assumed` lists, one sentence each,
-    what was guessed rather than stated; a run prints it. `inputs` are the quantities that `builtin` searches
-    linear policies over, all observations unless stated. `facts` are sentences about the system (masses, sizes,
-    torques), those of the task file first, then those read from the simulator. `run` and `assumed` are about runs:
-    equality leaves them out. `untrusted` names the file that the task was read from, where nobody has vouched for it
-    (see `policygen.tasks.trust`). `unseeded`: two episodes with one seed differ. `given` is the environment of a
-    program, or what makes it, where no id does; no file has it.
+    Attributes:
+        observations: numbers; `texts`: observed texts, which features search for phrases.
+        features: named expressions over the observations and earlier features.
+        grid: bins of observations and features.
+        layout: nesting of the environment's observations, None for one array or number.
+        action_layout: construction of an action from a row of actuators, None if the row (or its number) is the action.
+        inputs: quantities that `builtin` weighs in equations; all observations if empty.
+        facts: sentences about the system (masses, sizes, torques): the task file's first, then the simulator's.
+        run: settings of every run.
+        assumed: guesses, one sentence each; a run prints them.
+        untrusted: the file that the task was read from, if the user does not trust it (see `policygen.tasks.trust`).
+        unseeded: whether two episodes with one seed differ.
+        given: the environment or factory of a Python program, in place of an id; never saved.
     """
 
     name: str
@@ -87,27 +90,27 @@ class Task:
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Names of the texts that are observed."""
+        """Names of the observed texts."""
         return tuple(text.name for text in self.texts)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """What the columns of a flattened observation are: the numbers by name, and then those of each text."""
+        """Names of the columns of a flattened observation: the numbers, then those of each text."""
         return self.observation_names + tuple(column_of(t.name, i) for t in self.texts for i in range(t.columns))
 
     @cached_property
     def width(self) -> int:
-        """How many numbers a flattened observation has, those that texts are kept as included."""
+        """Number of columns of a flattened observation, texts included."""
         return len(self.observations) + sum(text.columns for text in self.texts)
 
     @property
     def has_numbers(self) -> bool:
-        """Whether an action holds numbers, in single precision, and not only choices; each of those is an index."""
+        """Whether an action holds single-precision numbers and not only choices, which are indices."""
         return self.action_space in ("box", "mixed")
 
     @cached_property
     def limits(self) -> Limits:
-        """What the environment carries out of the numbers of an action: all who decide ask here."""
+        """The limits to which every decision is clipped."""
         return limits_of(self.actuators, self.action_layout)
 
     @cached_property
@@ -131,29 +134,29 @@ class Task:
 
     @property
     def default_policy(self) -> PolicyKind:
-        """The policy kind a run uses unless told otherwise."""
+        """The policy kind of a run that states none."""
         stated = dict(self.run).get("policy")
         if stated in ("table", "linear"):
             return stated  # type: ignore[no-any-return]
-        return "table" if self.grid is not None else "linear"
+        return "table" if self.grid is not None and stated != "equations" else "linear"
 
 
 def environment_words(task: Task) -> str:
-    """The environment and what it is made with: `FrozenLake-v1 with is_slippery = True`."""
+    """Describe the environment and its arguments: `FrozenLake-v1 with is_slippery = True`."""
     made_with = ", ".join(f"{name} = {value}" for name, value in task.kwargs)
     return f"{task.gym_id} with {made_with}" if made_with else task.gym_id
 
 
 def decision_names(task: Task) -> tuple[str, ...]:
-    """What of a decision can be remembered: outputs, 1 for the label that was chosen and 0 for others, and actuators.
+    """Return the names of a decision's values that `prev` can read: outputs and actuators.
 
-    A choice's actuator stands for the index of its label.
+    The output of a label is 1 if it was chosen, else 0; the actuator of a choice is the index of its label.
     """
     return tuple(dict.fromkeys([*output_names(task), *(actuator.name for actuator in task.actuators)]))
 
 
 def output_names(task: Task) -> tuple[str, ...]:
-    """Left-hand sides of a linear policy: one per number, one score per label of a choice."""
+    """Return the left-hand sides of equations: one per number, and one score per label of a choice."""
     names: list[str] = []
     for actuator in task.actuators:
         if not actuator.is_choice:

@@ -1,4 +1,4 @@
-"""Task files: `envs/*.toml` read, checked against their environment, and completed by what it knows."""
+"""Read task files (`envs/*.toml`), check them against their environment, and fill in what they omit."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
     """Read a task file.
 
     Args:
-        trust: whether the file may name modules to import and paths to read; those of the package may.
-        step_timeout: seconds that one step may take, where the environment is played for what its author left out.
+        trust: whether the file may name modules to import and paths to read; shipped files may.
+        step_timeout: limit on one step in seconds, if the environment must be played to complete the task.
 
     Raises:
-        TaskError: it is malformed, does not fit its environment, or names what it may not; the message says what to do.
+        TaskError: it is malformed, does not fit its environment, or is untrusted and names a module or path.
     """
     try:
         stated = _TaskFile.model_validate(read_toml(path))
@@ -105,7 +105,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
 
 
 def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeout: float) -> Task:
-    """The task of a file, with what the environment itself knows filled in."""
+    """Make the task of a file, filling in omissions from the environment."""
     found = flat_names(env.observation_space)
     taken = [entry.name for entry in stated.observations] or [observation.name for observation in found]
     kind, actuators, action_layout = actuators_of(env.action_space, taken)
@@ -156,14 +156,14 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
         assumed=(*assumed, *([UNSEEDED] if unseeded else [])),
         unseeded=unseeded,
     )
-    _ = task.parsed_features  # a feature that does not parse is the file's fault: say so now
+    _ = task.parsed_features  # report a feature that does not parse now
     return task
 
 
 def _read_facts(
     stated: _TaskFile, env: gym.Env[Any, Any], actuators: Sequence[Actuator], step_timeout: float
 ) -> tuple[str, ...]:
-    """What the simulator says: a model always, plain constants only where no author has stated those that matter."""
+    """Read facts from the simulator: always from a MuJoCo model, constants only if the file states no facts."""
     if stated.about.strip() and not has_model(env):
         return ()
     return simulator_facts(env, [actuator.name for actuator in actuators], step_timeout=step_timeout)
@@ -232,13 +232,13 @@ def _named_actuators(
 
 
 def _within(entry: _ActionEntry, actuator: Actuator, where: str, *, whole: bool) -> Actuator:
-    """The actuator with the bounds that the file states, which lie within the environment's own."""
+    """Return the actuator with the file's bounds, which must lie within the environment's."""
     stated = [bound for bound in (entry.low, entry.high) if bound is not None]
     if stated and actuator.is_choice:
         raise TaskError(f"{where}: action {entry.name} is a choice; `low` and `high` are for numbers")
     if whole and any(not bound.is_integer() for bound in stated):
-        raise TaskError(f"{where}: action {entry.name} takes whole numbers; write such for `low` and `high`")
-    # What is meant for a bound in single precision may be written with fewer digits.
+        raise TaskError(f"{where}: action {entry.name} takes whole numbers; write whole numbers for `low` and `high`")
+    # A single-precision bound may be written with fewer digits.
     slack = 1e-6 * max([1.0, *map(abs, stated)])
     if any(not actuator.low - slack <= bound <= actuator.high + slack for bound in stated):
         raise TaskError(
@@ -253,14 +253,14 @@ def _within(entry: _ActionEntry, actuator: Actuator, where: str, *, whole: bool)
 
 
 def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator], where: str) -> None:
-    """Refuse what a table or an equation could not name, or could not tell apart (case does not count in a table)."""
+    """Refuse names that are invalid or ambiguous in a table or an equation (tables ignore case)."""
     columns = [*quantities, *(actuator.name for actuator in actuators)]
     for name in columns:
         if not is_name(name):
             raise TaskError(f"{where}: `{name}` is not a name; use letters, digits, underscores and no word of Python")
     for actuator in actuators:
         if actuator.name in ("step", "cell", "reward"):
-            raise TaskError(f"{where}: an action cannot be called `{actuator.name}`, which is a column of every trace")
+            raise TaskError(f"{where}: an action cannot be called `{actuator.name}`, a column of every trace")
     outputs = actuators[0].labels if len(actuators) == 1 else ()
     _check_distinct([*quantities, *outputs], where)
     _check_distinct(columns, where)

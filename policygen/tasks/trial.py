@@ -1,4 +1,4 @@
-"""A first look at an environment that is neither Gymnasium's nor ours: two short episodes with one seed."""
+"""A check of environments that are neither Gymnasium's nor policygen's: two short episodes with one seed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, misshap
 from policygen.tasks.spaces import Observation, flatten, layout_of
 from policygen.tasks.task import Task
 
-UNSEEDED = "episodes do not follow their seeds: no two policies are compared on the same ones"
+UNSEEDED = "episodes with the same seed differ: no two policies are compared on the same episodes"
 MANY_STEPS = 100  # of an environment that nobody has described
 _FEW_STEPS = 2
 _SECONDS = 0.5  # of one episode
-_ALIKE = 1e-5  # relative: a simulator that is used again may differ in the last bits (Box2D)
+_ALIKE = 1e-5  # relative: a reused simulator may differ in the last bits (Box2D)
 _FAR = 0.1  # beyond the declared box, as a share of its width
 
 
@@ -37,18 +37,18 @@ def ignores_seed(
 ) -> bool:
     """Whether two episodes with one seed and the same actions differ.
 
-    Gymnasium's environments and ours are not played: their own tests do this.
+    Gymnasium's and policygen's environments are not played: their own tests check this.
 
     Args:
-        width: how many numbers a flattened observation has.
-        steps: of each episode, at most. Few suffice to see most environments that draw from elsewhere, and leave a
-            described environment that fails later to the search, which records the failure and goes on.
+        width: number of columns of a flattened observation.
+        steps: most steps of each episode. Two show most environments that draw from elsewhere. A described environment
+            that fails later is left to the search, which records the failure and goes on.
 
     Raises:
-        EnvironmentFault: it fails, does not answer, or observes or rewards what is no number.
+        EnvironmentFault: it fails, does not answer, or an observation or reward is not a number.
 
     Warns:
-        UserWarning: it observes what lies far outside the box that it declares.
+        UserWarning: observations lie far outside the declared space.
     """
     if origin(env).startswith(("('gymnasium.", "('policygen.")) and not (env.spec and env.spec.additional_wrappers):
         return False
@@ -59,7 +59,7 @@ def ignores_seed(
 
 
 def seeds_checked(task: Task, step_timeout: float = STEP_TIMEOUT) -> Task:
-    """The task of a saved policy or a program, with what `ignores_seed` says of its environment as it is now.
+    """Return the task with `unseeded` set by `ignores_seed` for its current environment.
 
     Raises:
         TaskError: the environment cannot be made.
@@ -75,10 +75,10 @@ def seeds_checked(task: Task, step_timeout: float = STEP_TIMEOUT) -> Task:
 
 
 def refuse_unseeded(task: Task, *, accepted: bool) -> None:
-    """Refuse a task whose episodes do not follow their seeds, unless the user accepts that.
+    """Refuse a task whose episodes ignore their seeds, unless the user accepts that.
 
     Raises:
-        UsageError: nobody has.
+        UsageError: the user has not accepted it.
     """
     if task.unseeded and not accepted:
         raise UsageError(
@@ -91,7 +91,7 @@ def refuse_unseeded(task: Task, *, accepted: bool) -> None:
 def _episode(
     env: gym.Env[Any, Any], width: int, steps: int, step_timeout: float, *, most_seconds: float = math.inf
 ) -> list[npt.NDArray[np.float64]]:
-    """The observations of an episode, each with the reward before it."""
+    """Play an episode; return its observations, each with the reward before it."""
     layout, rows = layout_of(env.observation_space), list[npt.NDArray[np.float64]]()
     begun, doing = time.monotonic(), "reset"
 
@@ -100,7 +100,7 @@ def _episode(
         if row.shape != (width,):
             raise misshapen(row, width)
         if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
-            raise EnvironmentFault(f"an observation holds what is no number: {str(row.tolist())[:60]}")
+            raise EnvironmentFault(f"an observation holds a value that is not a number: {str(row.tolist())[:60]}")
         if not math.isfinite(reward):
             raise EnvironmentFault(f"the reward of step {len(rows)} is {reward:g}")
         rows.append(np.append(row.astype(np.float64), reward))
@@ -121,7 +121,7 @@ def _episode(
 
 
 def _check_box(rows: npt.NDArray[np.float64], observations: Sequence[Observation]) -> None:
-    for o, column in zip(observations, rows.T, strict=False):  # behind the numbers stand texts and the reward
+    for o, column in zip(observations, rows.T, strict=False):  # texts and the reward follow the numbers
         low, high = float(column.min()), float(column.max())
         margin = _FAR * (o.high - o.low) if math.isfinite(o.high - o.low) else _FAR
         if low < o.low - margin or high > o.high + margin:

@@ -1,7 +1,7 @@
-"""The names that an untrusted task may use: ids of known environments, and plain arguments that these take.
+"""Names that an untrusted task may use: ids of known environments, and plain arguments that these take.
 
-An id `module:Id` imports the module and calls what it names, and an environment reads the paths in its kwargs. A user
-who types the id, or trusts the file, wants that; a file alone may not ask for it. Shipped task files are trusted.
+An id `module:Id` imports the module and calls `Id`, and an environment may read paths in its kwargs. Only a user who
+types the id, or trusts the file, may ask for that. Shipped task files are trusted.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from policygen.files import PACKAGE
 from policygen.tasks.task import Task
 
 _REMEDY = "if you know the file, add --trust (in Python: trust=True)"
-# The packages whose environments an untrusted file may name: Gymnasium's own, those of our extras, and ours.
+# Packages whose environments an untrusted file may name: Gymnasium's, those of extras, and policygen's.
 _MAKERS = ("gymnasium.envs", "minigrid.envs", "policygen.extensions.worlds")
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a task file is one of the package's own."""
+    """Whether a task file is shipped with the package."""
     return path.resolve().parent in {(PACKAGE / "envs").resolve(), (PACKAGE.parent / "envs").resolve()}
 
 
 def trusted(task: Task) -> Task:
-    """The task, which the user knows."""
+    """Return the task, marked as trusted by the user."""
     return replace(task, untrusted="")
 
 
 def refuse_untrusted(task: Task) -> None:
-    """Refuse to make an environment that only a file nobody vouched for asks for.
+    """Refuse an environment that an untrusted task may not use.
 
     Raises:
         TaskError: it would import a module or read a path that the file names.
@@ -47,7 +47,7 @@ def refuse_untrusted(task: Task) -> None:
 
 
 def why_refused(task: Task) -> str:
-    """Why the environment is not made, as a sentence that says what to do; empty where it is."""
+    """Return why the environment is refused and what to do; empty if it is allowed."""
     try:
         refuse_untrusted(task)
     except TaskError as error:
@@ -56,22 +56,22 @@ def why_refused(task: Task) -> str:
 
 
 def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path | None = None) -> None:
-    """Refuse what would run code or read files elsewhere.
+    """Refuse names that would run code or read other files.
 
     Args:
         where: the file that names them.
         folder: paths inside it are allowed.
 
     Raises:
-        TaskError: see `check_id`; or an argument names a module or a path, is no plain value, or is not one that the
-            environment takes.
+        TaskError: see `check_id`; or an argument names a module or a path, is not a plain value, or is unknown to the
+            environment.
     """
     check_id(gym_id, where)
     for text in _texts(kwargs):
         if _names_code(text):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a module, which would run its code; {_REMEDY}")
         if _names_path(text) and not _inside(text, folder):
-            raise TaskError(f"{where}: the argument `{text[:80]}` names a file elsewhere; {_REMEDY}")
+            raise TaskError(f"{where}: the argument `{text[:80]}` names a file outside its folder; {_REMEDY}")
     for name, value in kwargs.items():
         if not _is_plain(value):
             raise TaskError(f"{where}: the argument `{name[:80]}` is not a number, a text, or a list or table of these")
@@ -83,14 +83,14 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path
 
 
 def check_id(gym_id: str, where: str) -> None:
-    """Refuse an id that would run code other than that of a known environment.
+    """Refuse an id that would run code other than a known environment's.
 
     Raises:
-        TaskError: it names a module, or a program registered it.
+        TaskError: it names a module, or another package registered it.
     """
     module, colon, _ = gym_id.partition(":")
     if colon and of_python(module):
-        raise TaskError(f"{where} names `{gym_id[:80]}`, which is no environment but Python's own code; do not use it")
+        raise TaskError(f"{where} names `{gym_id[:80]}`, a module of Python and not an environment; do not use it")
     if colon:
         raise TaskError(
             f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or name {gym_id} yourself"
@@ -99,23 +99,23 @@ def check_id(gym_id: str, where: str) -> None:
         for module in _modules(spec):
             if not f"{module}.".startswith(tuple(f"{maker}." for maker in _MAKERS)):
                 raise TaskError(
-                    f"{where} names {gym_id}, which the module `{module}` makes: a file may only name environments of "
-                    f"Gymnasium, MiniGrid and policygen; {_REMEDY}"
+                    f"{where} names {gym_id}, which the module `{module}` makes: an untrusted file may only name "
+                    f"environments of Gymnasium, MiniGrid and policygen; {_REMEDY}"
                 )
 
 
 def of_python(module: str) -> bool:
-    """Whether a module is of Python's standard library, which has no environments."""
+    """Whether a module is in Python's standard library, which has no environments."""
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _specs(gym_id: str) -> list[EnvSpec]:
-    """What is registered under an id, or, if it has no version, under any version of it."""
+    """Return the specs registered under an id, or under any version of an id without one."""
     return [spec for known, spec in gym.registry.items() if known == gym_id or known.startswith(f"{gym_id}-v")]
 
 
 def _modules(spec: EnvSpec) -> Iterator[str]:
-    """The modules whose code makes an environment, its wrappers and its vectorised form."""
+    """Yield the modules that make an environment, its wrappers and its vectorised form."""
     for entry in (spec.entry_point, spec.vector_entry_point, *(w.entry_point for w in spec.additional_wrappers)):
         if entry is not None:
             module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
@@ -123,13 +123,13 @@ def _modules(spec: EnvSpec) -> Iterator[str]:
 
 
 def _parameters(spec: EnvSpec) -> set[str] | None:
-    """The names of the arguments that an environment takes; None if it cannot be imported.
+    """Return the names of an environment's arguments; None if it cannot be imported.
 
-    A constructor with `**kwargs` hands them to that of its base class.
+    A constructor with `**kwargs` passes them to its base class.
     """
     try:
         creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    except (Exception, SystemExit):  # making it says what is missing
+    except (Exception, SystemExit):  # making it will report the fault
         return None
     own = [vars(kind)["__init__"] for kind in getattr(creator, "__mro__", ()) if "__init__" in vars(kind)]
     constructors: list[Callable[..., Any]] = own if isinstance(creator, type) else [creator] if creator else []
@@ -171,9 +171,9 @@ def _names_path(text: str) -> bool:
 
 
 def _inside(text: str, folder: Path | None) -> bool:
-    """Whether a relative path, from where we are, leads into the folder."""
+    """Whether a path relative to the working directory leads into the folder."""
     if folder is None or "://" in text or "\\" in text or "\0" in text or text.startswith("~"):
         return False
     path = Path(text)
-    # Environments resolve a path that does not begin with a dot in their own way.
+    # Environments may resolve paths without a leading dot differently.
     return text.startswith("./") and ".." not in path.parts and path.resolve().is_relative_to(folder.resolve())

@@ -1,4 +1,4 @@
-"""Short names for what an environment observes and does, from the tables and lists of its documentation."""
+"""Short names for observations and actions, from the tables and lists of an environment's documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import gymnasium as gym
 from policygen.tasks.documentation import Section, choices, numbered, plain
 from policygen.tasks.spaces import Actuator, Observation, slug
 
-_LONGEST = 26  # of a name made of a description, before the model's own name for it is taken
+_LONGEST = 26  # of a name made from a description; beyond, the model's own name is used
 _UNITS = ("rad/s", "m/s", "rad", "m", "N m", "N")
 
 # Gymnasium documents these in prose. Name, unit, meaning.
@@ -61,10 +61,10 @@ _ACTIONS_IN_PROSE: dict[str, tuple[tuple[str, str], ...]] = {
 def named_observations(
     found: Sequence[Observation], section: Section | None, starting: Section | None, env: gym.Env[Any, Any]
 ) -> tuple[list[Observation], bool]:
-    """The observations with names, units and meanings as documented, and whether all of them are.
+    """Name observations, with units and meanings, from the documentation; also return whether all are documented.
 
     Args:
-        section: on the observation space; `starting` that on the starting state.
+        section: the section on the observation space; `starting`: that on the starting state.
     """
     family = _IN_PROSE.get(type(env.unwrapped).__name__, ())
     if len(family) == len(found):
@@ -92,7 +92,7 @@ def named_observations(
 
 
 def _meaning(text: str, row: Mapping[str, str]) -> str:
-    """What a row says, with the model's name for it, by which the facts of the simulator call it."""
+    """Return a row's description with the model's name, which the simulator's facts use."""
     said, model = plain(text), _model_name(row)
     said += ", part of a unit quaternion" * ("-orientation" in said)
     return f"{said} ({model})" if model and model not in said else said
@@ -106,9 +106,9 @@ def _model_name(row: Mapping[str, str]) -> str:
 def _unit(row: Mapping[str, str]) -> str:
     text = next((value for key, value in row.items() if key.startswith(("type", "unit"))), "")
     unit = next((unit for unit in _UNITS if f"({unit})" in text), "")
-    if "-orientation" in row.get("observation", ""):  # of a quaternion, which a table calls an angle
+    if "-orientation" in row.get("observation", ""):  # a quaternion, which the table calls an angle
         return ""
-    # One table calls the speeds of joints angles.
+    # One table calls joint speeds angles.
     return "rad/s" if unit == "rad" and "velocity" in row.get("observation", "").lower() else unit
 
 
@@ -123,7 +123,7 @@ def _observation_name(row: Mapping[str, str]) -> str:
 
 
 def _words(text: str) -> str:
-    """A description as a name: "angular velocity of the thigh hinge" is `thigh_rate`."""
+    """Convert a description to a name: "angular velocity of the thigh hinge" is `thigh_rate`."""
     text = re.sub(r"\s=\s.*", "", re.sub(r"\(.*?\)", "", plain(text).replace("`", "")).lower())
     text = re.sub(r"\b([wxyz])-(?:coordinate|value)\b", r"\1", text)
     text = re.sub(r"\balong the .*| on the cart$", "", text)
@@ -142,7 +142,7 @@ _DROPPED = {"the", "a", "an", "of", "in", "to", "on", "be", "that", "joint", "hi
 
 
 def _distinct(names: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """The names, those used twice told apart by what the model's joint was called before."""
+    """Make names distinct: those used twice get the model's joint name."""
     joints: dict[str, str] = {}
     result: list[str] = []
     for name, row in zip(names, rows, strict=True):
@@ -171,7 +171,7 @@ _PART_UNITS = {"cfrc_ext": ": contact torque in N m and force in N"}
 
 
 def _parts_of_a_model(found: Sequence[Observation], env: gym.Env[Any, Any]) -> list[Observation]:
-    """Names for what MuJoCo environments observe of every body, after positions and velocities; none if unclear."""
+    """Name the per-body observations of MuJoCo environments, after positions and velocities; empty if unclear."""
     base: Any = env.unwrapped
     structure = getattr(base, "observation_structure", None)
     if not found or not isinstance(structure, dict):
@@ -201,7 +201,7 @@ def _parts_of_a_model(found: Sequence[Observation], env: gym.Env[Any, Any]) -> l
 def named_actuators(
     actuators: Sequence[Actuator], section: Section | None, taken: Sequence[str], env: gym.Env[Any, Any]
 ) -> tuple[tuple[Actuator, ...], bool]:
-    """The actuators with labels or names as documented, and whether they are; `taken` are names they may not have."""
+    """Name actuators and labels from the documentation, avoiding `taken`; also return whether they are documented."""
     told = list(actuators)
     if len(told) == 1 and told[0].is_choice:
         texts = choices(section, len(told[0].labels)) if section else None
@@ -229,12 +229,12 @@ def named_actuators(
 
 
 def _says_more(text: str, label: str) -> bool:
-    """Whether a description holds more than its label and one more word, such as "Move" or "engine"."""
+    """Whether a description says more than its label and one word such as "Move" or "engine"."""
     return "(" in text or len(set(re.findall(r"\w+", text.lower())) - set(label.split("_"))) > 1
 
 
 def _effort(row: Mapping[str, str]) -> str:
-    """The name of a torque or force: `thigh_torque`."""
+    """Return the name of a torque or force: `thigh_torque`."""
     text = plain(row.get("action", "")).lower()
     kind = "force" if "force" in text or "(N)" in "".join(row.values()) else "torque"
     part = re.sub(r"\(.*?\)|\b(torque|force) applied (on|at)\b", "", text)
@@ -247,7 +247,7 @@ def _effort(row: Mapping[str, str]) -> str:
 
 
 def _labels(texts: Sequence[str]) -> list[str]:
-    """A word for each choice: what the descriptions differ in; nothing where that is not possible."""
+    """Return a word per choice, in which the descriptions differ; empty if there is none."""
     parts = []
     for text in texts:
         text = re.sub(r"-(\d)", r"minus \1", re.sub(r"\(.*?\)|'", "", text.lower()))

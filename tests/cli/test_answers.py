@@ -18,9 +18,9 @@ def test_the_same_command_again_costs_nothing_and_says_so(tmp_path: Path, line: 
         assert len(server.chats) == 2
     assert "cache" not in first.out
     idle = line("run", "frozenlake", "--iterations", 1, "--cache", "answers", "--out", "idle")
-    assert "  --cache makes no difference: builtin asks nobody\n" in idle.out
+    assert "  --cache has no effect: builtin asks no model\n" in idle.out
     assert "  [0 calls, 2 from the cache, 0 tokens, $0.0000]" in again.out
-    assert "2 answers came from the cache and cost nothing; 0 requests were sent" in again.out
+    assert "2 replies came from the cache and cost nothing; 0 requests were sent" in again.out
     held = line("cache", "answers")
     assert held.out.splitlines()[0].startswith("2 answers in answers/replies.sqlite, ")
     assert held.out.splitlines()[1] == "  compatible:m: 2, cost unknown"

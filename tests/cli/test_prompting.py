@@ -144,7 +144,7 @@ def test_a_run_names_the_templates_in_force_that_are_not_the_shipped_ones(line: 
     Path("templates/improve_table.j2").write_text("Always down.")
     Path("templates/improve_linear.j2").write_text("Not used here.")
     Path("templates/repair.j2").write_text(SHIPPED["repair"])
-    named = "  templates that are not the shipped ones: templates/improve_table.j2; builtin ignores them"
+    named = "  templates of your own: templates/improve_table.j2; builtin ignores them"
     assert named in line("run", "frozenlake", *small).out.splitlines()
     assert named in line("sweep", "frozenlake", "--seeds", 1, "--iterations", 1, "--out", "one").out.splitlines()
     assert "not shipped: templates/improve_table.j2" in line("prompt", "frozenlake").err
@@ -155,7 +155,8 @@ def test_a_template_for_the_other_kind_of_policy_is_refused(command: str, line: 
     said = line(command, "frozenlake", "--template", "improve_linear")
     assert (said.code, said.err.strip()) == (
         2,
-        "Error: template improve_linear asks for a linear policy, and this run for a table: add --policy linear, or "
+        "Error: template improve_linear asks for another kind of policy than this run (table): add --policy equations, "
+        "or "
         "leave --template out",
     )
     assert not Path("results").exists()

@@ -290,7 +290,7 @@ def test_saved_episodes_without_steps_or_numbers_are_refused(tmp_path: Path) -> 
     empty = replace(one, observations=one.observations[:1], actions=one.actions[:0], rewards=one.rewards[:0])
     for bad in (empty, *(replace(one, observations=one.observations * odd) for odd in (np.nan, np.inf))):
         path = saved(tmp_path / "episodes.npz", [one, bad])
-        with pytest.raises(UsageError, match="holds an episode without steps, or what is no finite number"):
+        with pytest.raises(UsageError, match="holds an episode without steps, or a value that is not a finite number"):
             read_demonstrations(str(path), CARTPOLE)
 
 
@@ -319,14 +319,14 @@ def test_a_file_of_one_s_own_needs_five_arrays(name: str, tmp_path: Path) -> Non
 
 
 NOT_OURS = {
-    "has no `rewards`, `lengths`: a file of your own is written with numpy.savez": {"rewards": None, "lengths": None},
-    "`terminated` has the shape (7,), and is one value an episode: (3,)": {"terminated": [False] * 7},
+    "has no `rewards`, `lengths`: write a file of your own with numpy.savez": {"rewards": None, "lengths": None},
+    "`terminated` has the shape (7,) instead of (3,), one value per episode": {"terminated": [False] * 7},
     "`observations` has the shape (5, 4), and 3 episodes of": {"observations": np.zeros((5, 4))},
-    "`lengths` are whole numbers from 1 on": {"lengths": [0, 1, 2]},
-    "holds what are no numbers": {"rewards": ["a"]},
-    "episode 1: its observations hold what is no finite number": {"observations": "nan"},
-    "episode 1: its actions are none of CartPole-v1: choices are 0 to 1": {"actions": "shifted"},
-    "cannot be read (actions.npy is not the array that it says)": {"actions": np.array([{}], object)},
+    "`lengths` must be whole numbers of at least 1": {"lengths": [0, 1, 2]},
+    "holds values that are not numbers": {"rewards": ["a"]},
+    "episode 1: its observations hold a value that is not a finite number": {"observations": "nan"},
+    "episode 1: its actions do not fit CartPole-v1: choices are 0 to 1": {"actions": "shifted"},
+    "cannot be read (actions.npy has another size than its header says)": {"actions": np.array([{}], object)},
 }
 
 
@@ -364,9 +364,9 @@ def test_sweeps_and_the_library_hand_on_that_the_user_knows_a_model(tmp_path: Pa
 
 def test_a_model_s_file_is_not_opened_without_trust(tmp_path: Path) -> None:
     (tmp_path / "model.zip").write_bytes(b"nonsense")
-    with pytest.raises(UsageError, match="runs whatever code the file holds; if you made it"):
+    with pytest.raises(UsageError, match="can run any code in the file; if you trust its author"):
         read_demonstrations(f"ppo:{tmp_path / 'model.zip'}", CARTPOLE)
-    with pytest.raises(UsageError, match="what kind of model"):
+    with pytest.raises(UsageError, match="which kind of model"):
         read_demonstrations(str(tmp_path / "model.zip"), CARTPOLE, trust=True)
     with pytest.raises(UsageError, match="no such file"):
         read_demonstrations("sac:none.zip", CARTPOLE, trust=True)

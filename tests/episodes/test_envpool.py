@@ -92,7 +92,7 @@ class _Swinging(RandomActor):
 @pytest.mark.parametrize("gym_id", ["Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"])
 def test_classic_control_is_the_same_there_and_only_refused_because_it_is_faster_here(gym_id: str) -> None:
     assert max(away for away, _, _ in apart(gym_id)) < 1e-5
-    assert "numpy plays it here" in REFUSED[gym_id]
+    assert "numpy plays it" in REFUSED[gym_id]
 
 
 @needs_envpool

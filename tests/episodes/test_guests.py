@@ -70,12 +70,12 @@ def test_our_policy_may_be_scored_on_another_task() -> None:
 @pytest.mark.parametrize(
     ("guest", "sentence"),
     [
-        (3, "int cannot be scored: it is no policy, has no predict"),
-        (lambda observation: 7, "answered 7, which is no action of CartPole-v1: Discrete"),
-        (lambda observation: 0.5, "answered 0.5, which is no action"),
-        (lambda observation: "left", "answered 'left', which is no action"),
-        (lambda observation: np.nan, "answered nan, which is no action"),
-        (lambda observation: [0, 1], r"answered \[0, 1\], which is no action"),
+        (3, "int cannot be scored: it is no policy, no function, and has no predict"),
+        (lambda observation: 7, "returned 7, not an action of CartPole-v1: Discrete"),
+        (lambda observation: 0.5, "returned 0.5, not an action"),
+        (lambda observation: "left", "returned 'left', not an action"),
+        (lambda observation: np.nan, "returned nan, not an action"),
+        (lambda observation: [0, 1], r"returned \[0, 1\], not an action"),
         (lambda observation: 1 / 0, "fails on CartPole-v1 after 0 steps: ZeroDivisionError"),
     ],
 )
@@ -105,5 +105,5 @@ def test_actions_of_several_parts_are_refused_before_anything_plays() -> None:
 
 
 def test_a_guest_needs_a_task() -> None:
-    with pytest.raises(UsageError, match=r"say what to play: policygen.score\(model, 'cartpole'\)"):
+    with pytest.raises(UsageError, match=r"name the task to play: policygen.score\(model, 'cartpole'\)"):
         policygen.score(lambda observation: 0)

@@ -188,7 +188,7 @@ def test_a_damaged_answer_is_a_warning_and_is_asked_for_again(text: object) -> N
     if text is None:
         text = 7
     cache = damaged_row(text)
-    with pytest.warns(UserWarning, match="damaged and is asked for again"):
+    with pytest.warns(UserWarning, match="damaged; its request is sent again"):
         assert cache.get(ASKED) is None
     cache.put(ASKED, REPLY)
     assert cache.get(ASKED).text == REPLY.text
@@ -200,7 +200,7 @@ def test_a_poisoned_answer_leaves_the_run_readable() -> None:
         with sqlite3.connect("answers/replies.sqlite") as connection:
             connection.execute("UPDATE replies SET reply = replace(reply, '\"usd\": null', '\"usd\": NaN')")
         connection.close()
-        with pytest.warns(UserWarning, match="is asked for again: its cost cannot be|is no reply"):
+        with pytest.warns(UserWarning, match="is sent again: its cost is impossible|is not a reply"):
             poisoned = run(server, "two", iterations=1)
         assert len(server.chats) == 2
     assert policygen.run("cartpole", llm=f"replay:{poisoned.folder}", iterations=1, out="three", **QUICK).policy
@@ -252,7 +252,7 @@ def test_a_strangers_trigger_is_not_pulled() -> None:
     with sqlite3.connect(cache.path) as connection:
         connection.execute("CREATE TRIGGER evil AFTER INSERT ON replies BEGIN DELETE FROM replies; END")
     connection.close()
-    with pytest.raises(UsageError, match="no cache of policygen's"):
+    with pytest.raises(UsageError, match="not a cache of policygen"):
         Cache(cache.folder)
 
 
@@ -267,14 +267,14 @@ def test_a_strangers_journal_deletes_no_file() -> None:
     end = struct.pack(">I", 2**30 // 4096 + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
     journal = Path("answers/replies.sqlite-journal")
     journal.write_bytes(head + end)
-    with pytest.raises(UsageError, match=r"names a file elsewhere.*--clear"):
+    with pytest.raises(UsageError, match=r"names a file outside the cache.*--clear"):
         Cache(cache.folder)
     with pytest.warns(UserWarning, match="the run goes on without it"):
         assert cache.get(ASKED) is None
     clear(cache.folder)
     assert victim.read_text() == "precious"
     journal.symlink_to(victim)
-    with pytest.raises(UsageError, match="is a link or no plain file"):
+    with pytest.raises(UsageError, match="is a link, or not a plain file"):
         Cache(cache.folder)
     assert victim.read_text() == "precious"
 

@@ -184,7 +184,7 @@ def test_a_password_in_an_address_is_not_stored_and_asked_for_again(keys: None) 
         config = effective_config(task, "frozenlake", options={"llm": "ollama:m", "base_url": url, "iterations": 1})
         folder = start(task, config, Path("results")).folder
         assert all(b"pa55word" not in path.read_bytes() for path in folder.iterdir())
-        with pytest.raises(UsageError, match="are not stored: give it again"):
+        with pytest.raises(UsageError, match="are not stored: replace the stars"):
             resume(folder)
         list(resume(folder, assignments=[f"base_url={url}"]).attempts())
         assert len(server.chats) == 1
@@ -197,5 +197,5 @@ def test_the_address_that_a_sentence_offers_to_paste_runs_nothing(keys: None, tm
         options = LLMOptions(base_url=None if "@" in spec else url, base_url_from="a file", provider_from="a file")
         with pytest.raises(UsageError, match="a file would send the key") as refused:
             connect(spec, options)
-        said = str(refused.value).partition("say so with ")[2].partition(" or --trust")[0]
+        said = str(refused.value).partition("this server, add ")[2].partition(" or --trust")[0]
         assert shlex.split(said) == [option, word]

@@ -30,7 +30,7 @@ def test_a_text_is_kept_exactly_even_in_single_precision(text):
 def test_a_text_that_is_too_long_or_none_is_refused():
     with pytest.raises(ValueError, match="has 7 bytes; the observation space has room for 6"):
         encoded("seven..", 2)
-    with pytest.raises(TypeError, match="there is a int in its place"):
+    with pytest.raises(TypeError, match="the observation holds a int"):
         encoded(7, 2)  # type: ignore[arg-type]
 
 

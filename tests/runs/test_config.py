@@ -17,6 +17,18 @@ def test_defaults_come_from_the_task_and_the_record():
     assert effective_config(load_task("Pendulum-v1"), "Pendulum-v1").policy == "linear"
 
 
+def test_equations_is_another_word_for_linear_and_stored_as_linear(tmp_path, line):
+    file = tmp_path / "config.toml"
+    file.write_text('policy = "equations"\n')
+    assert effective_config(LAKE, "frozenlake", assignments=["policy=equations"]).policy == "linear"
+    assert effective_config(LAKE, "frozenlake", file=file).policy == "linear"
+    stated = replace(LAKE, run=(("policy", "equations"),))
+    assert (stated.default_policy, effective_config(stated, "frozenlake").policy) == ("linear", "linear")
+    typed = ("--policy", "equations", "--iterations", 1, "--episodes", 2, "--set", "final_episodes=2")
+    assert line("run", "cartpole", *typed, "--out", tmp_path / "runs").code == 0
+    assert 'policy = "linear"' in next(tmp_path.glob("runs/*/config.toml")).read_text()
+
+
 def test_later_sources_win(tmp_path):
     task = replace(LAKE, run=(("iterations", 3), ("episodes", 4), ("candidates", 5), ("repairs", 6)))
     file = tmp_path / "config.toml"
@@ -113,7 +125,7 @@ def test_a_config_file_that_is_not_toml_is_refused(tmp_path, content):
 
 
 def test_normalised_quantities_are_for_linear_policies_wherever_the_kind_comes_from():
-    sentence = "--normalise is for linear policies, a table has bins instead; add --policy linear"
+    sentence = "--normalise is for equations, a table has bins instead; add --policy equations"
     for asked in ({"assignments": ["normalise=true"]}, {"options": {"normalise": True, "policy": "table"}}):
         with pytest.raises(UsageError) as refusal:
             effective_config(LAKE, "frozenlake", **asked)
@@ -124,9 +136,7 @@ def test_normalised_quantities_are_for_linear_policies_wherever_the_kind_comes_f
 
 def test_memory_is_for_the_linear_policies_of_builtin():
     for asked in ({"memory": True}, {"memory": True, "policy": "linear", "llm": "openai:gpt-5-mini"}):
-        with pytest.raises(
-            UsageError, match=r"^--memory is for the linear policies of builtin; a language model writes"
-        ):
+        with pytest.raises(UsageError, match=r"^--memory is for the equations of builtin; a language model writes"):
             effective_config(LAKE, "frozenlake", options=asked)
     for llm in ("builtin", "replay:results/some"):
         assert effective_config(LAKE, "frozenlake", options={"memory": True, "policy": "linear", "llm": llm}).memory

@@ -253,7 +253,7 @@ def test_an_example_can_be_given_in_every_way_a_setting_can(way: str, line: Line
         }
         done = line("run", "frozenlake", "--iterations", 1, *given[way])
         assert done.code == 0, done.err
-        assert "  example: a linear policy for cartpole; builtin ignores it\n" in done.out
+        assert "  example: equations for cartpole; builtin ignores it\n" in done.out
     record = json.loads((the_run(Path("results")) / "example.json").read_text())
     assert (record["task"], record["gym_id"], record["kind"]) == ("cartpole", "CartPole-v1", "linear")
     assert record["lines"] == Policy.load(path).to_text().splitlines()

@@ -122,7 +122,7 @@ def test_a_template_edited_while_a_run_works_is_noticed() -> None:
             return super().complete(prompt, max_output_tokens)
 
     provider = Editor([ALWAYS_DOWN, ALWAYS_RIGHT, ALWAYS_DOWN])
-    with pytest.warns(UserWarning, match="averaged with no run of either"):
+    with pytest.warns(UserWarning, match="averaged with no other"):
         folder = policygen.run("frozenlake", llm=provider, **{**QUICK, "iterations": 3}).folder
     assert len(Logbook(folder).templates()) == 2
     assert provider.prompts[2].messages[-1].content.rstrip().endswith("Be bold.")
@@ -155,7 +155,7 @@ def recorded() -> Path:
     ("task", "settings", "said"),
     [
         ("cartpole", {}, "is a run of frozenlake (FrozenLake-v1); its replies cannot be replayed on cartpole"),
-        ("frozenlake", {"policy": "linear"}, "asked for a table policy; replay its replies with --policy table"),
+        ("frozenlake", {"policy": "linear"}, "holds replies of another kind; replay them with --policy table"),
     ],
 )
 def test_replies_to_another_task_or_kind_are_refused(task: str, settings: dict[str, str], said: str) -> None:

@@ -193,10 +193,8 @@ def test_once_the_last_prompt_is_sent_nothing_is_promised(tmp_path: Path) -> Non
 
     a_run(tmp_path, {3: ask, 4: ask})
     assert answers[0] == ""
-    assert answers[1].startswith(
-        "the prompts of all 4 iterations are sent, and none will carry a comment; when the run"
-    )
-    assert answers[2].startswith("the prompts of all 4 iterations are sent, and there is nothing to wait before; ")
+    assert answers[1].startswith("the prompts of all 4 iterations are sent: none will carry a comment; after the run")
+    assert answers[2].startswith("the prompts of all 4 iterations are sent: there is no prompt left to wait for; ")
     assert len(answers) == 3
 
 
@@ -214,31 +212,31 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 
     assert "no prompt will carry a comment" in said("comment", str(folder), WORDS, code=2)
     assert not (folder / "comments.jsonl").exists()
-    assert f"there is nothing to continue; give it more with: policygen resume {folder} --iterations 8" in said(
+    assert f"there is nothing to continue; extend it with: policygen resume {folder} --iterations 8" in said(
         "continue", str(folder), code=2
     )
     (folder / "summary.json").unlink()
     folder = broken_off(tmp_path / "broken")
     assert said("comment", str(folder), WORDS) == "comment 1: the next prompt carries it, and those after it\n"
     assert WORDS in said("prompt", str(folder))
-    assert said("comment", str(folder)) == f"1. {WORDS}  (not told yet)\n"
+    assert said("comment", str(folder)) == f"1. {WORDS}  (not in a prompt yet)\n"
     assert said("comment", str(folder), "--withdraw") == f"withdrawn: 1. {WORDS}\n"
     assert "nothing to withdraw" in said("comment", str(folder), "--withdraw", "1", code=2)
-    assert said("pause", str(folder)) == "it waits before its next prompt\n"
-    assert said("continue", str(folder)) == "it goes on\n"
+    assert said("pause", str(folder)) == "the run will pause before its next prompt\n"
+    assert said("continue", str(folder)) == "the run continues\n"
     assert "is not a run folder" in said("pause", str(tmp_path), code=2)
 
 
 def test_a_comment_that_no_prompt_would_carry_is_refused_in_a_sentence(tmp_path: Path, workplace: Path) -> None:
     _, _, folder = a_run(tmp_path / "finished", {})
-    assert why_untold(folder).endswith(f"give it more, and comment then: policygen resume {folder} --iterations 8")
+    assert why_untold(folder).endswith(f"extend it first: policygen resume {folder} --iterations 8")
     (folder / "summary.json").unlink()
-    assert why_untold(folder).startswith("the prompts of all 4 iterations are sent, and none will carry a comment; ")
+    assert why_untold(folder).startswith("the prompts of all 4 iterations are sent: none will carry a comment; ")
     assert why_untold(broken_off(tmp_path / "broken")) == ""
     replay = policygen.run("frozenlake", llm=f"replay:{folder}", iterations=1, out=tmp_path / "replay").folder
     builtin = policygen.run("frozenlake", iterations=1, out=tmp_path / "builtin").folder
     for name, silent in (("replay", replay), ("builtin", builtin)):
-        assert why_untold(silent) == f"{name} reads no prompts: a comment makes no difference to this run"
+        assert why_untold(silent) == f"{name} reads no prompts: a comment has no effect on this run"
     (workplace / "templates").mkdir()
     (workplace / "templates" / "mine.j2").write_text("Row and column decide.\n")
     folder = broken_off(tmp_path / "mine", template="mine")

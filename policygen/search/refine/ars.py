@@ -8,7 +8,7 @@ from policygen.search.refine.tunable import Refined, Trials, Tunable
 
 
 def ars(tunable: Tunable, trials: Trials, rng_seed: int) -> Refined | None:
-    """Tune by augmented random search; None where the budget does not suffice for one step."""
+    """Tune by augmented random search; None if the budget is too small for one step."""
     directions, best, step, noise = 16, 8, 0.15, 0.1
     per_step = 2 * directions * 2
     steps = trials.episodes // per_step

@@ -1,4 +1,4 @@
-"""What tuning one policy showed, for another that shares constants with it: how far each of these may move."""
+"""Reuse the tuning state of one policy for another that shares constants with it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from policygen.runs.state import TuningState
 from policygen.runs.tuning import FIRST_STEP
 from policygen.search.refine.tunable import Tunable
 
-LEAST_SHARED = 0.5  # of the constants; below, the policy is another one, and its first steps are found anew
-WIDER = 2.0  # than where the search stopped: what is new shifts the optimum of what is not
+LEAST_SHARED = 0.5  # share of the constants; below, tuning begins from scratch
+WIDER = 2.0  # factor on the final deviations: new constants shift the optimum of shared ones
 
 
 def carried(policy: Policy, parent: Policy, state: TuningState) -> TuningState | None:
-    """The search distribution with which tuning `policy` begins, where it revises a policy that has been tuned.
+    """Return the search distribution with which tuning `policy` begins if it revises a tuned policy.
 
-    A changed policy mostly repeats the constants of its parent. With steps of a new policy all of these would be thrown
-    about again; they keep their deviations, somewhat widened, and their correlations, and only what is new takes first
-    steps.
+    A changed policy mostly repeats the constants of its parent. These keep their deviations, somewhat widened, and
+    their correlations; only new constants get first steps.
 
     Args:
-        state: where the tuning of `parent` stopped.
+        state: final state of the tuning of `parent`.
 
     Returns:
-        None where the two share too little.
+        None if the two share too few constants.
     """
     new, old = Tunable(policy, state.floor), Tunable(parent, state.floor)
     shared = _shared(new, old)
@@ -49,7 +48,7 @@ def carried(policy: Policy, parent: Policy, state: TuningState) -> TuningState |
 
 
 def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
-    """Which constants of two policies are the same: in the same place, in the same order, of about the same value."""
+    """Return pairs of equal constants of two policies: same place, same order, about the same value."""
     pairs = []
     for place in dict.fromkeys(new.places):
         here, there = _constants_in(new, place), _constants_in(old, place)
@@ -60,6 +59,6 @@ def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
 
 
 def _constants_in(tunable: Tunable, place: str) -> list[tuple[int, str]]:
-    """Number and rounded value of each constant in a place; people and models round what they repeat."""
+    """Return number and rounded value of each constant in a place; people and models round when they repeat."""
     values = tunable.values.tolist()
     return [(i, f"{values[i]:.2g}") for i in range(tunable.size) if tunable.places[i] == place]

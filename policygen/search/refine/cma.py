@@ -18,29 +18,29 @@ from policygen.runs.state import TuningState
 from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
-FIRST_STEPS = (0.02, 0.3)  # least and most first change of a constant, where more is known about it
-PROBE = 0.1  # relative change of one constant at a time, to see what it does to the return
-PROBE_SHARE = 0.2  # of the budget, at most
-VALIDATED = 16  # moments of the search that are compared, at most
-PATIENCE = 30  # generations, after which a search ends that no longer climbs
-ASKED_EVERY = 10  # generations, in which it is seen anew how many seeds tell the candidates apart
-FEWER = ((1, 0.9), (2, 0.7))  # seeds that suffice, and the rank correlation of two halves that shows it
-FLAT = 10  # generations of one and the same return, after which it ends
-LEAST_CLIMB = 5  # generations, from which a rise can be told
-MOST_CORRELATED = 100  # constants of which the correlations are kept
-LEAST_EIGENVALUE = 1e-4  # of the correlations, which are kept rounded
-KEPT_STEPS = (0.003, 1e4)  # the same where a search goes on: a constant may have come near zero
-LEAST_VALIDATION = 12  # seeds for each of them in the first round; with less budget fewer are compared, or none
+FIRST_STEPS = (0.02, 0.3)  # least and largest first step of a constant, after probing
+PROBE = 0.1  # relative change of one constant at a time, to measure its effect on the return
+PROBE_SHARE = 0.2  # maximal share of the budget for probing
+VALIDATED = 16  # maximal number of distribution means that are compared at the end
+PATIENCE = 30  # generations without improvement after which a search ends
+ASKED_EVERY = 10  # generations between checks of the number of seeds
+FEWER = ((1, 0.9), (2, 0.7))  # sufficient seeds, and the rank correlation of two halves that shows it
+FLAT = 10  # generations with equal returns after which a search ends
+LEAST_CLIMB = 5  # generations needed to detect a rise
+MOST_CORRELATED = 100  # maximal number of constants whose correlations are stored
+LEAST_EIGENVALUE = 1e-4  # of the correlations, which are stored rounded
+KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant may be near zero
+LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budget fewer are compared, or none
 
 
 def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState | None = None) -> Refined | None:
-    """Tune by CMA-ES; None where the budget does not suffice for one generation.
+    """Tune by CMA-ES; None if the budget is too small for one generation.
 
     Args:
-        state: where an earlier search of these constants stopped, with the policy that `tunable` is of.
+        state: final state of an earlier search of these constants, which ended at this policy.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # optional plotting that is not installed
+        warnings.simplefilter("ignore")  # its optional plotting is not installed
         import cma
 
     population = max(POPULATION, 4 + int(3 * math.log(tunable.size)))
@@ -59,8 +59,8 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
     budget = trials.episodes - validation - probed
     if budget < population * SEEDS_PER_GENERATION:
         return None
-    # CMA-ES does not care which linear transformation it searches through: one that stopped goes on in the coordinates
-    # in which its distribution was round. What it knows of its path it finds again in a few generations.
+    # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
+    # distribution was round. It recovers its evolution path in a few generations.
     search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), FIRST_STEP if shape is None else 1.0, options)
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
@@ -83,7 +83,7 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
         means.append(_in_z(shape, np.asarray(search.result.xfavorite)))
         levels.append(float(scores.mean()))
     generations = len(levels)
-    # The start is among them: with a small budget, nothing better may have been found.
+    # Include the start: with a small budget, the search may have found nothing better.
     moments = np.linspace(generations, generations // 8, compared).astype(int)
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
@@ -101,11 +101,11 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
 
 
 def _needed(one: Vector, other: Vector) -> int:
-    """On how many seeds candidates are to be compared, from their returns on two halves of SEEDS_PER_GENERATION.
+    """Return the number of seeds for comparing candidates, from their returns on two halves of SEEDS_PER_GENERATION.
 
-    The better the halves agree on their order, the fewer tell it, and the more generations the episodes carry.
+    The better the two orders agree, the fewer seeds are needed, and the more generations are affordable.
     """
-    from scipy.stats import spearmanr  # takes a second to load, which only a search that tunes needs
+    from scipy.stats import spearmanr  # start-up time: takes a second to load
 
     if np.ptp(one) == 0 or np.ptp(other) == 0:
         return SEEDS_PER_GENERATION
@@ -114,11 +114,10 @@ def _needed(one: Vector, other: Vector) -> int:
 
 
 def settled(levels: Sequence[float]) -> bool:
-    """Whether a search has nothing more to gain that could be told from noise, by the mean return of its generations.
+    """Whether a search has converged, judged by the mean return of its generations.
 
-    Asked every `PATIENCE / 3` generations once there are `PATIENCE`: a line through the last ones promises less for as
-    many more than the standard error of their mean. Generations that all score the same, to the last digit, end it
-    sooner.
+    Checked every `PATIENCE / 3` generations, from generation `PATIENCE` on: the search ends if a line through the last
+    `PATIENCE` predicts a gain over as many more below their standard error. It ends sooner after `FLAT` equal returns.
     """
     if len(levels) >= FLAT and len(set(levels[-FLAT:])) == 1:
         return True
@@ -129,7 +128,7 @@ def settled(levels: Sequence[float]) -> bool:
 
 
 def _line(levels: Sequence[float]) -> tuple[float, float]:
-    """Slope of the line through the levels, and the standard deviation of what it leaves."""
+    """Return the slope of the line through the levels, and the standard deviation of the residuals."""
     at = np.arange(len(levels)) - (len(levels) - 1) / 2
     values = np.asarray(levels) - np.mean(levels)
     slope = float(at @ values / (at @ at))
@@ -137,7 +136,7 @@ def _line(levels: Sequence[float]) -> tuple[float, float]:
 
 
 def _climbing(levels: Sequence[float]) -> bool:
-    """Whether the last generations rose by more than twice what noise explains."""
+    """Whether the last generations rose by more than twice the standard error."""
     recent = levels[-PATIENCE:]
     if len(recent) < LEAST_CLIMB:
         return False
@@ -151,7 +150,7 @@ def _in_z(shape: Vector | None, x: Vector) -> Vector:
 
 
 def _covariance(search: Any, shape: Vector | None) -> Vector:
-    """The search's covariance in z, its step size included."""
+    """Return the search's covariance in z, step size included."""
     deviations = np.asarray(search.result.stds)
     if len(deviations) == 1:
         covariance = np.diag(deviations**2)
@@ -165,7 +164,7 @@ def _covariance(search: Any, shape: Vector | None) -> Vector:
 def _state(
     covariance: Vector, tunable: Tunable, tuned: Tunable, z: Vector, levels: Sequence[float]
 ) -> TuningState | None:
-    """What is kept of a search that leaves the policy `tuned`, z away; None where other constants would move."""
+    """Return the final state of a search that ended at the policy `tuned`, at z; None if its constants differ."""
     if tuned.size != tunable.size:
         return None
     spread = np.sqrt(np.diag(covariance))
@@ -183,7 +182,7 @@ def _state(
 
 
 def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
-    """The linear map from a round distribution to the one that a search left, in z; None where it left none."""
+    """Return the linear map from a round distribution to the stored one, in z; None without one."""
     if state is None or len(state.deviations) != tunable.size:
         return None
     deviations = tunable.in_sizes(np.asarray(state.deviations))
@@ -200,11 +199,11 @@ def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
 
 
 def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
-    """First changes of the constants, of which each costs about as much return, and the episodes it took to find out.
+    """Probe the constants; return first steps of about equal effect on the return, and the episodes played.
 
-    Every constant is moved a little both ways on the same seeds. Were the return a bowl with axes along the constants,
-    steps in proportion to one over the square root of the losses would make it round. A length that the geometry
-    dictates then moves little, a gain that hardly matters much. Without the budget for it all steps are alike.
+    Every constant is changed a little both ways on the same seeds. If the return is a bowl with axes along the
+    constants, steps proportional to 1 / sqrt(loss) make it round: sensitive constants move little, others much. Without
+    the budget for it, all steps are equal.
     """
     alike = np.full(tunable.size, FIRST_STEP)
     cost = (2 * tunable.size + 1) * SEEDS_PER_GENERATION
@@ -221,14 +220,14 @@ def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
 
 
 def _rounds(policies: int) -> int:
-    """Rounds of halving until one is left."""
+    """Return the rounds of halving until one policy is left."""
     return math.ceil(math.log2(policies))
 
 
 def best_of(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[int, int]:
-    """Which policy is best by successive halving (Jamieson and Talwalkar, arXiv 1502.07943), and the episodes it took.
+    """Find the best policy by successive halving (Jamieson and Talwalkar, arXiv 1502.07943); also return the episodes.
 
-    Every round costs the same; the better half of the policies goes on to more seeds, from number `first` on.
+    Every round costs the same; the better half of the policies gets more seeds, from number `first` on.
     """
     rounds = _rounds(len(policies))
     remaining = list(range(len(policies)))

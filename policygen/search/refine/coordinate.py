@@ -1,4 +1,4 @@
-"""`coordinate`: one entry of a table at a time; a change is kept that does better on the same episodes."""
+"""`coordinate`: change one entry of a table at a time; keep a change that improves the return on the same episodes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import SEEDS_PER_GENERATION
 from policygen.search.refine.tunable import Refined, Trials
 
-SWEEPS = 2  # over all entries of a table, where the episodes suffice ...
-ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # ... for so many seeds a comparison
-SIDE_BY_SIDE = 8  # changes drawn at a time, where they do not
+SWEEPS = 2  # over all entries, if the budget allows ...
+ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # ... so many seeds per comparison
+SIDE_BY_SIDE = 8  # random changes compared at a time otherwise
 
 Entries = npt.NDArray[np.int64]  # of a table, shape (cells, actuators): indices of labels
-Change = tuple[int, int, int]  # a cell, an actuator, and the label that it gets
+Change = tuple[int, int, int]  # cell, actuator and new label
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Changes that are compared with the table as it is, each by itself, on `count` seeds from number `first` on."""
+    """Single changes, each compared with the current table on `count` seeds from number `first` on."""
 
     first: int
     count: int
@@ -30,10 +30,10 @@ class _Round:
 
 
 def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | None:
-    """Change one entry at a time and keep what does better; None where nothing can be changed, or too little played.
+    """Change one entry at a time and keep improvements; None if nothing can change or the budget is too small.
 
-    Where the episodes suffice, all changes of all entries are tried one after the other, twice, the second time on
-    other seeds. Elsewhere some are drawn, and the best of them is taken.
+    With enough episodes, all changes of all entries are tried in order, twice, the second time on other seeds.
+    Otherwise random changes are compared, and the best is kept.
     """
     entries = np.array(policy.actions, np.int64).reshape(policy.grid.size, -1)
     counts = [len(actuator.labels) for actuator in policy.task.actuators]
@@ -62,7 +62,7 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | 
 
 
 def _sweeps(entries: Entries, counts: Sequence[int], seeds: int) -> Iterator[_Round]:
-    """Every change of every entry, one a round, of the `entries` as they are by then."""
+    """Yield every change of every entry, one per round; `entries` may change in between."""
     for sweep in range(SWEEPS):
         for cell in range(len(entries)):
             for change in _changes(entries, counts, cell):
@@ -70,7 +70,7 @@ def _sweeps(entries: Entries, counts: Sequence[int], seeds: int) -> Iterator[_Ro
 
 
 def _draws(entries: Entries, counts: Sequence[int], episodes: int, rng: np.random.Generator) -> Iterator[_Round]:
-    """Changes of random cells, on other seeds each round, as long as the episodes suffice."""
+    """Yield changes of random cells, on new seeds each round, until the episodes are used."""
     for number in range(episodes // ((SIDE_BY_SIDE + 1) * SEEDS_PER_GENERATION)):
         found = [_changes(entries, counts, int(cell)) for cell in rng.integers(len(entries), size=SIDE_BY_SIDE)]
         drawn = [changes[rng.permutation(len(changes))[0]] for changes in found]

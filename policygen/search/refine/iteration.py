@@ -1,4 +1,4 @@
-"""`policy-iteration`: a table improved exactly, where the MDP is known."""
+"""`policy-iteration`: improve a table exactly, if the MDP is known."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from policygen.search.refine.tunable import Refined
 
 
 def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
-    """The table improved until no change of one entry improves it further; no episode is played.
+    """Improve the table until no change of one entry improves it further; no episode is played.
 
-    Policy iteration (Howard 1960) for what is scored, the undiscounted return within the step limit: every cell takes
-    the action that promises most, summed over the steps and over the states that the cell holds. Where that is no
-    better, which a limit and cells of many states can bring about, single entries change, the most promising first.
-    Half of the episodes begin anywhere at first (exploring starts): what a table never meets, it could not improve.
+    Policy iteration (Howard 1960) for the undiscounted return within the step limit: every cell takes the action of
+    highest promise, summed over steps and the cell's states. A limit, or cells of many states, can make that worse;
+    then single entries change, the most promising first. At first, half of the episodes start in any state (exploring
+    starts), since unvisited cells could not improve.
 
     Raises:
-        PolicyError: the policy is no table of choices, it remembers, or the MDP is not known.
+        PolicyError: the policy is not a table of choices, it has memory, or the MDP is unknown.
     """
     table = choosing_table(policy, "policy-iteration")
     if mdp is None:
@@ -46,7 +46,7 @@ def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
 def _improved(
     mdp: FiniteMDP, entries: npt.NDArray[np.int64], cells: npt.NDArray[np.integer[Any]], steps: int
 ) -> tuple[npt.NDArray[np.int64], float]:
-    """Entries that no change of one of them improves, and their expected return."""
+    """Improve entries until no single change helps; return them and their expected return."""
     while True:
         reached, by_state = promises(mdp, entries[cells], steps)
         promise = np.zeros((len(entries), by_state.shape[1]))
@@ -63,7 +63,7 @@ def _improved(
 def _changes(
     entries: npt.NDArray[np.int64], promise: npt.NDArray[np.float64], ahead: npt.NDArray[np.bool_]
 ) -> Iterator[npt.NDArray[np.int64]]:
-    """All that promises more at once, then one entry at a time."""
+    """Yield all promising changes at once, then one entry at a time."""
     if ahead.any():
         yield np.where(ahead, promise.argmax(axis=1), entries)
     for pair in np.argsort(-promise, axis=None, kind="stable")[:MOST_TRIED].tolist():

@@ -1,23 +1,22 @@
-"""A table of action values that learns from all steps seen so far, and an adviser's table that it starts from.
+"""A tabular learner of action values that replays all steps so far and starts from an adviser's table.
 
 Q-learning (Watkins 1989) or expected SARSA (van Seijen et al. 2009) that replays every recorded step (Lin 1992) until
-the values settle. With a table, and each target counting the same, that is value iteration on the observed frequencies
-(Vanseijen and Sutton 2015, "A deeper look at planning as learning from replay"): no step size has to be chosen, and
-what an end is worth reaches all steps that led there at once.
+the values settle. With a table and equally weighted targets, that is value iteration on the observed frequencies
+(Vanseijen and Sutton 2015, "A deeper look at planning as learning from replay"): there is no step size, and the value
+of an ending reaches all earlier steps at once.
 
-It explores by optimism: it acts on values that count one standard error more for every step (Strehl and Littman 2008,
-"MBIE-EB"; with variances as in Audibert et al. 2009, "UCB-V"), and more than the best for what was never tried. Beside
-that a share of its actions is random, which falls with the visits to a cell. What it proposes is cautious instead:
-half a standard error less.
+It explores by optimism: values get a bonus of one standard error per step (Strehl and Littman 2008, "MBIE-EB"; with
+variances as in Audibert et al. 2009, "UCB-V"), and untried actions more than the best. In addition, a share of its
+actions is random, which falls with the visits to a cell. Its proposed table is cautious: half a standard error less.
 
-Three things are done with advice:
+It uses advice in three ways:
 
-- what it names is tried first in every cell, and has the benefit of the doubt: a standard error more, or half of one
-  in what is proposed;
-- the random share is the less, the more often what it names has been the best action there by what was known;
-- the proposed table is held near it by a KL penalty (the optimum of E[Q] - w KL(pi, rho) weighs actions by
-  rho exp(Q / w), which gives a bonus to the action that is named). How much an action must be better to be worth
-  leaving the advice falls with every trial of it.
+- each cell tries the advised action first and gives it a bonus: one standard error, or half of one in the proposed
+  table;
+- the more often the advised action has been the best known one, the smaller the random share;
+- a KL penalty keeps the proposed table near the advice (the optimum of E[Q] - w KL(pi, rho) weighs actions by
+  rho exp(Q / w), a bonus for the advised action). The advantage needed to leave the advice falls with every trial of
+  another action.
 """
 
 from __future__ import annotations
@@ -30,22 +29,24 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.integer[Any]]
 
-EXPLORING = 0.5  # share of random actions in a cell that is new ...
-EXPLORED = 50.0  # ... and halved after so many visits
+EXPLORING = 0.5  # share of random actions in a new cell ...
+EXPLORED = 50.0  # ... halved after so many visits
 LEAST_EXPLORING = 0.02
-DOUBT = 0.5  # standard errors that values lose, and those of the advice gain, in what is proposed
-HELD = 2.0  # what the KL penalty asks of an action that was tried once, in standard deviations of the cells' values
-SWEEPS = 100  # over all that was seen, at most, whenever the values settle ...
-SETTLED = 1e-4  # ... which they have when none changes by more than this share of the largest
-LEAST_DEVIATION = 0.01  # of what follows a step, in units of the largest reward: where all is equal, the new attracts
+DOUBT = 0.5  # standard errors subtracted from values, and added for the advice, in the proposed table
+HELD = (
+    2.0  # advantage that the KL penalty requires of an action tried once, in standard deviations of the cells' values
+)
+SWEEPS = 100  # maximal sweeps over all steps until the values settle ...
+SETTLED = 1e-4  # ... which means that none changes by more than this share of the largest
+LEAST_DEVIATION = 0.01  # of a step's outcome, in units of the largest reward, so that equal values still explore
 
 
 class Step(NamedTuple):
     """A step of n episodes.
 
     Attributes:
-        cells, actions, rewards: where they were, what they did there, what it paid; each of shape (n,).
-        after: cells afterwards; they are worth nothing where the episode has `terminated`.
+        cells, actions, rewards: each of shape (n,).
+        after: next cells; their value is 0 if the episode has `terminated`.
     """
 
     cells: Cells
@@ -56,13 +57,13 @@ class Step(NamedTuple):
 
 
 class Seen:
-    """How often each action was tried in each cell, what it paid, and where it led: pairs are action * cells + cell.
+    """Counts, rewards and successors of each action in each cell; a pair's index is action * cells + cell.
 
     Attributes:
-        tried: how often, shape (pairs,).
-        rewards, squares: sums of what it paid, and of its squares, shape (pairs,).
-        pairs, after, counts: which cell came after which pair and how often, shape (links,); an end leads nowhere.
-        largest: of the rewards, without its sign.
+        tried: number of trials, shape (pairs,).
+        rewards, squares: sums of rewards and of their squares, shape (pairs,).
+        pairs, after, counts: pair, next cell and count of each link, shape (links,); an ending has no link.
+        largest: largest absolute reward.
     """
 
     def __init__(self, cells: int, actions: int) -> None:
@@ -75,7 +76,7 @@ class Seen:
         self.largest = 0.0
 
     def add(self, steps: list[Step]) -> Vector:
-        """Count these steps too; how often they were in each cell, shape (cells,)."""
+        """Add steps; return their number per cell, shape (cells,)."""
         cells, actions, after = (np.concatenate([step[k] for step in steps]) for k in (0, 1, 3))
         rewards = np.concatenate([step.rewards for step in steps])
         terminated = np.concatenate([step.terminated for step in steps])
@@ -93,15 +94,15 @@ class Seen:
         return np.bincount(cells, minlength=self._cells).astype(np.float64)
 
     def mean(self, per_link: Vector) -> Vector:
-        """The mean over all trials of a pair of what its links are worth, ends counting 0: shape (pairs,)."""
+        """Return the mean value of each pair's links over its trials, endings counting 0: shape (pairs,)."""
         sums = np.bincount(self.pairs, self.counts * per_link, minlength=len(self.tried))
         return np.asarray(sums / np.maximum(self.tried, 1.0))
 
     def errors(self, ahead: Vector) -> Vector:
-        """The standard error of what each pair is worth, by what the cells `ahead` are worth: shape (pairs,).
+        """Return the standard error of each pair's value, given the values `ahead` of the cells: shape (pairs,).
 
-        Rewards and what follows count as independent. As a variance of a few trials is unreliable, one more trial
-        counts that has the mean variance of all steps.
+        Rewards and next values count as independent. Since the variance of a few trials is unreliable, one trial with
+        the mean variance of all steps is added.
         """
         n = np.maximum(self.tried, 1.0)
         following = ahead[self.after]
@@ -112,24 +113,24 @@ class Seen:
 
 
 def _counted(keys: Cells, size: int) -> tuple[Cells, Cells]:
-    """The different ones of these whole numbers below `size`, in their order, and how often each is there."""
+    """Return the distinct integers below `size`, in order, and their counts."""
     if size > 4 * len(keys):
         return np.unique(keys, return_counts=True)
-    counts = np.bincount(keys, minlength=size)  # which needs no sorting
+    counts = np.bincount(keys, minlength=size)  # needs no sorting
     found = np.flatnonzero(counts)
     return found, counts[found]
 
 
 class Learner:
-    """Values of the actions in every cell, and what it would do there.
+    """A learner of action values in every cell.
 
     Attributes:
-        values: of what was tried, shape (actions, cells); minus infinity where nothing was.
+        values: shape (actions, cells); minus infinity for untried actions.
 
     Args:
-        advice: the action that the adviser names in every cell, shape (cells,).
-        expected: learn the value of what it does itself, random actions included (expected SARSA), not of its best
-            actions.
+        advice: the adviser's action in every cell, shape (cells,).
+        expected: whether to learn the values of its own behaviour, random actions included (expected SARSA), and not
+            of its best actions.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class Learner:
     ) -> None:
         self._cells, self._actions = cells, actions
         self._discount, self._rng, self._expected = discount, rng, expected
-        # The pair that the adviser names in every cell.
+        # The advised pair of every cell.
         self._named = None if advice is None else advice * cells + np.arange(cells)
         self._steps: list[Step] = []
         self._seen = Seen(cells, actions)
@@ -155,7 +156,7 @@ class Learner:
         self._plan()
 
     def choose(self, cells: Cells) -> npt.NDArray[np.int64]:
-        """An action for each of n cells: mostly the most promising one, sometimes any."""
+        """Choose an action for each of n cells: mostly the best one, sometimes a random one."""
         chosen = self._chosen[cells]
         places = (self._rng.random(len(cells)) < self._exploring[cells]).nonzero()[0]
         if len(places):
@@ -163,11 +164,11 @@ class Learner:
         return chosen
 
     def learn(self, step: Step) -> None:
-        """Record a step of n episodes, until it is replayed."""
+        """Record a step of n episodes for the next replay."""
         self._steps.append(step)
 
     def replay(self) -> None:
-        """Let all steps seen so far, the recorded ones among them, settle the values; decide by them from now on."""
+        """Update the values from all steps so far, and choose by them from now on."""
         if not self._steps:
             return
         met = self._seen.add(self._steps)
@@ -175,12 +176,12 @@ class Learner:
         self._met += met
         known = (self._seen.tried > 0).reshape(self.values.shape)
         if self._named is not None:
-            named = self.values.reshape(-1)[self._named]  # as it was known before
+            named = self.values.reshape(-1)[self._named]  # as known before
             self._right += met * (np.isfinite(named) & (named >= self.values.max(axis=0)))
             open_ended = ~known.reshape(-1)[self._named]
         else:
             open_ended = ~known.any(axis=0)
-        # Of what was not tried, only the advice and where an episode was cut are worth anything: a cautious guess.
+        # Untried actions get a value, a cautious guess, only if advised or in cells where episodes were cut.
         guesses = np.where(open_ended, self._guess, -np.inf)
         self.values[known & np.isinf(self.values)] = self._guess
         self._settle(self.values, guesses)
@@ -191,7 +192,7 @@ class Learner:
         self._plan()
 
     def best(self) -> npt.NDArray[np.int64]:
-        """The table that it would propose now, shape (cells,): of what was tried or advised, the surest."""
+        """Return the table to propose, shape (cells,): the safest of the tried or advised actions."""
         cautious = self.values - DOUBT * self._errors
         if self._named is not None:
             cautious -= HELD * self._spread / np.maximum(self._seen.tried, 1.0).reshape(cautious.shape)
@@ -200,16 +201,16 @@ class Learner:
         return best
 
     def _in_doubt(self, values: Vector, named: Cells, errors: float) -> Vector:
-        """What the advised actions count as, shape (cells,): so many standard errors more; untried, most of all."""
+        """Return the advised actions' values plus so many standard errors, shape (cells,); infinite if untried."""
         hoped = values.reshape(-1)[named] + errors * self._errors.reshape(-1)[named]
         return np.where(self._seen.tried[named] == 0, np.inf, hoped)
 
     def _settle(self, values: Vector, least: Vector, bonus: Vector | None = None) -> None:
-        """Sweep over all that was seen until the values, changed in place, are those of what follows.
+        """Sweep over all steps until the values, changed in place, settle.
 
         Args:
-            least: what a cell is worth at least, shape (cells,).
-            bonus: paid with every step, shape (pairs,); what was never tried then counts more than the best.
+            least: lower bound of a cell's value, shape (cells,).
+            bonus: added to every step, shape (pairs,); untried actions then count more than the best.
         """
         seen, flat = self._seen, values.reshape(-1)
         known, unknown = np.flatnonzero(seen.tried), np.flatnonzero(seen.tried == 0)
@@ -225,7 +226,7 @@ class Learner:
                 break
 
     def _ahead(self, values: Vector, least: Vector) -> Vector:
-        """What the cells are worth, shape (cells,), by the values of their actions."""
+        """Return the values of cells, shape (cells,), from those of their actions."""
         best = np.maximum(values.max(axis=0), least)
         if not self._expected:
             return np.asarray(best)
@@ -233,14 +234,14 @@ class Learner:
         return np.asarray(best + self._exploring * (mean - best))
 
     def _share(self) -> Vector:
-        """The share of random actions in every cell, shape (cells,)."""
+        """Return the share of random actions in every cell, shape (cells,)."""
         share = EXPLORING / (1.0 + self._met / EXPLORED)
         if self._named is not None:
             share *= 1.0 - self._right / np.maximum(self._met, 1.0)
         return np.maximum(share, LEAST_EXPLORING)
 
     def _plan(self) -> None:
-        """What is chosen in every cell, and how often any action in its place, until the next replay."""
+        """Set each cell's chosen action and random share until the next replay."""
         hopes = self._hopes
         if self._named is not None:
             hopes = hopes.copy()

@@ -1,4 +1,4 @@
-"""How a learner practises: what it is asked and told while episodes go on, and what an adviser is worth beforehand."""
+"""Connect tabular learners to episodes, and evaluate an adviser before learning."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from policygen.tasks.task import Task
 
 
 class Student(Protocol):
-    """Whoever chooses an action in each cell, and is told what came of it."""
+    """A chooser of actions in cells that learns from the results."""
 
     def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
-        """An action for each of n cells."""
+        """Choose an action for each of n cells."""
         ...
 
     def learn(self, step: Step, /) -> None:
-        """What came of it."""
+        """Learn from the result."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellView:
-    """Cells and actions as a learner counts them, and how observations and the task's actions become these.
+    """A numbering of cells and actions for a learner.
 
     Attributes:
-        cells, actions: how many there are; the actions of several actuators are all their combinations.
-        read: cells of n observations.
-        act: n actions in the environment's own form.
+        cells, actions: how many there are; with several actuators, actions are all combinations.
+        read: converts n observations to cells.
+        act: converts n action numbers to the environment's own form.
     """
 
     cells: int
@@ -45,10 +45,10 @@ class CellView:
 
 
 def board_of(policy: TablePolicy, states: int | None = None) -> CellView:
-    """The cells and actions of a table whose actions are choices.
+    """Return the cells and actions of a table whose actions are choices.
 
     Args:
-        states: how many states there are where observations are their numbers: the cells are then looked up.
+        states: number of states if observations are state numbers; their cells are then looked up.
     """
     counts = choices_of(policy.task)
     alone = policy.task.action_space == "discrete"
@@ -63,35 +63,35 @@ def board_of(policy: TablePolicy, states: int | None = None) -> CellView:
 
 
 def choices_of(task: Task) -> tuple[int, ...]:
-    """How many labels each actuator has; 0 for a number."""
+    """Return the number of labels of each actuator; 0 for a number."""
     return tuple(len(actuator.labels) for actuator in task.actuators)
 
 
 def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
-    """What the table names in every cell as the number of an action, shape (cells,)."""
+    """Return the number of the table's action in every cell, shape (cells,)."""
     actions = np.asarray(policy.actions, np.int64).reshape(policy.grid.size, -1)
     return np.asarray(np.ravel_multi_index(tuple(actions.T), choices_of(policy.task)), np.int64)
 
 
 def with_entries(policy: TablePolicy, entries: Cells) -> TablePolicy:
-    """The table over the same cells with other actions, given by their numbers."""
+    """Return the table with other actions, given by their numbers."""
     actions = np.stack(np.unravel_index(entries, choices_of(policy.task)), axis=1)
     return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShapedReward:
-    """What a learner is told that a step pays: the objective in the place of the reward, and what the potential adds.
+    """The reward that a learner gets: the objective in place of the environment's reward, plus the potential's share.
 
     Attributes:
-        measure: has the two; either may be missing.
-        discount: with which the learner values what comes later.
+        measure: holds objective and potential; either may be missing.
+        discount: the learner's discount.
     """
 
     measure: Measure
     discount: float
 
-    def told(
+    def compute(
         self,
         before: Vector,
         actions: npt.NDArray[Any],
@@ -99,7 +99,7 @@ class ShapedReward:
         rewards: Vector,
         terminated: npt.NDArray[np.bool_],
     ) -> Vector:
-        """That of n steps, shape (n,), by what was observed before and after them.
+        """Compute the rewards of n steps, shape (n,), from the observations before and after them.
 
         A potential adds discount * potential(after) - potential(before), and is 0 after the end of an episode.
         """
@@ -114,93 +114,93 @@ class ShapedReward:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnerActor:
-    """A student as an actor: it sees cells, and what it decides acts."""
+    """A student as an actor: converts observations to cells, and its choices to actions."""
 
     student: Student
     board: CellView
-    praise: ShapedReward | None = None
+    shaped_reward: ShapedReward | None = None
     portable = False
 
     def begin(self, episodes: int, /) -> Lesson:
-        """Take up so many new episodes."""
-        return Lesson(self.student, self.board, episodes, self.praise)
+        """Begin new episodes."""
+        return Lesson(self.student, self.board, episodes, self.shaped_reward)
 
 
 class Lesson:
-    """A student at work on n episodes."""
+    """A student's decisions in n episodes."""
 
-    def __init__(self, student: Student, board: CellView, episodes: int, praise: ShapedReward | None) -> None:
-        self._student, self._board, self._praise = student, board, praise
-        self._before = np.zeros((episodes, praise.measure.task.width) if praise is not None else 0)
-        self._at = np.full(episodes, -1, np.int64)  # the cell of each episode; not known before its first decision
+    def __init__(self, student: Student, board: CellView, episodes: int, shaped_reward: ShapedReward | None) -> None:
+        self._student, self._board, self._shaped_reward = student, board, shaped_reward
+        self._before = np.zeros((episodes, shaped_reward.measure.task.width) if shaped_reward is not None else 0)
+        self._at = np.full(episodes, -1, np.int64)  # the cell of each episode; -1 before its first decision
         self._did = np.zeros(episodes, np.int64)
 
     def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
-        """The next actions, see `Decider`."""
+        """Return the next actions, see `Decider`."""
         cells: Cells = self._at[rows]
         if (cells < 0).any():
             cells = self._board.read(observations)
             self._at[rows] = cells
-            if self._praise is not None:
+            if self._shaped_reward is not None:
                 self._before[rows] = observations
         chosen = self._student.choose(cells)
         self._did[rows] = chosen
         return self._board.act(chosen)
 
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
-        """What came of them, see `Learning`."""
+        """Learn from the results, see `Learning`."""
         after = self._board.read(observations)
-        if self._praise is not None:
+        if self._shaped_reward is not None:
             acted = self._board.act(self._did[rows])
-            rewards = self._praise.told(self._before[rows], acted, observations, rewards, terminated)
+            rewards = self._shaped_reward.compute(self._before[rows], acted, observations, rewards, terminated)
             self._before[rows] = observations
         self._student.learn(Step(self._at[rows], self._did[rows], rewards, after, terminated))
         self._at[rows] = after
 
 
-# --- what an adviser is worth ----------------------------------------------------------------------------------------
+# --- evaluation of an adviser ----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Witness:
-    """Follows a table, or acts at random without one, and keeps what it saw.
+class TrialActor:
+    """Follows a table, or acts at random without one, and records steps and returns.
 
     Attributes:
-        steps: of all episodes side by side, as a learner is told of them.
-        returns: undiscounted sums of what the environment paid in each episode, shape (episodes,).
+        steps: steps of all episodes side by side, in the form for a learner.
+        returns: undiscounted sums of the environment's rewards per episode, shape (episodes,).
     """
 
     board: CellView
     table: Cells | None
     rng: np.random.Generator
-    praise: ShapedReward | None = None
+    shaped_reward: ShapedReward | None = None
     steps: list[Step] = field(default_factory=list)
     returns: Vector = field(default_factory=lambda: np.zeros(0))
 
     def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
-        """What the table names."""
+        """Return the table's actions."""
         if self.table is None:
             return self.rng.integers(self.board.actions, size=len(cells))
         return self.table[cells].astype(np.int64)
 
     def learn(self, step: Step, /) -> None:
-        """Note what came of it."""
+        """Record the step."""
         self.steps.append(step)
 
     def begin(self, episodes: int, /) -> Lesson:
-        """Take up so many new episodes."""
+        """Begin new episodes."""
         self.returns = np.zeros(episodes)
-        return _Witnessing(self, episodes)
+        return _TrialLesson(self, episodes)
 
     portable = False
 
 
-class _Witnessing(Lesson):
-    """A lesson of which the returns are noted."""
+class _TrialLesson(Lesson):
+    """A lesson that records returns."""
 
-    def __init__(self, witness: Witness, episodes: int) -> None:
-        super().__init__(witness, witness.board, episodes, witness.praise)
-        self._returns = witness.returns
+    def __init__(self, trial_actor: TrialActor, episodes: int) -> None:
+        super().__init__(trial_actor, trial_actor.board, episodes, trial_actor.shaped_reward)
+        self._returns = trial_actor.returns
 
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
         self._returns[rows] += rewards

@@ -1,8 +1,8 @@
-"""Numerical search around a proposal: structure comes from the model, numbers from here.
+"""Tune a proposal numerically: the model chooses the structure, this search the numbers.
 
-What is tuned are the constants a policy is written with: coefficients, constants inside `let`, bin edges, the levels of
-a continuous table; and, for a table of choices, its entries, one after the other, by learning or exactly.
-The result is the same policy with other numbers, so it goes back to the model as text."""
+Tuned are the constants of a policy: coefficients, constants inside `let`, bin edges, the levels of a continuous table.
+The entries of a table of choices are tuned one by one, by learning, or exactly.
+The result is the same policy with other numbers, so the model can read it as text."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def refine(
     """Tune a policy's numbers within a budget of episodes.
 
     Args:
-        trials: who plays candidates, on which seeds, and how many episodes.
-        floor: least size of a constant's first changes. 0 changes constants in proportion to their size, which keeps
-            physical units apart, and leaves zeros alone. Above 0, the features (`let`) stay as they are.
-        state: where an earlier search of the policy stopped, for `cma` to go on from; its floor comes first.
+        trials: player of candidates, with its seeds and budget.
+        floor: least size of a constant's first step. With 0, steps are proportional to the constants, which respects
+            physical units and keeps zeros. Above 0, features (`let`) are not tuned.
+        state: final state of an earlier search of the policy, from which `cma` continues; its floor has priority.
 
     Raises:
-        PolicyError: the method is not for this policy or task.
+        PolicyError: the method does not support this policy or task.
 
     Returns:
-        The tuned policy, or None where there is nothing to tune or too little budget for one generation.
+        The tuned policy, or None if there is nothing to tune or the budget is too small for one generation.
     """
     if method == "q" or method == "sarsa":
         return q_learning(policy, method, trials, rng_seed, mdp)
     tunable = Tunable(policy, state.floor if state is not None else floor)
     table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
-    # The entries of a table over features and bins of its own are structure, unless they can be improved exactly.
+    # The entries of a table over its own features and bins are structure, unless they can be improved exactly.
     exact = mdp is not None and not policy.remembers
     chosen = method_for(method, choices=table and (exact or tunable.size == 0), exact=exact, constants=tunable.size)
     if chosen == "policy-iteration":
@@ -68,10 +68,10 @@ def refine(
 
 
 def _paying(measure: Measure | None, mdp: FiniteMDP) -> FiniteMDP:
-    """The MDP with the objective, where there is one, in the place of its rewards.
+    """Return the MDP with its rewards replaced by the objective, if there is one.
 
     Raises:
-        PolicyError: the objective remembers.
+        PolicyError: the objective has memory.
     """
     if measure is None or measure.objective is None:
         return mdp

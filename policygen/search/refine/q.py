@@ -1,4 +1,4 @@
-"""`q` and `sarsa`: tabular learning from episodes, with the proposed table as adviser."""
+"""`q` and `sarsa`: tabular learning from episodes, advised by the proposed table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from policygen.search.refine.lessons import (
     CellView,
     LearnerActor,
     ShapedReward,
-    Witness,
+    TrialActor,
     board_of,
     entries_of,
     is_better,
@@ -30,23 +30,25 @@ from policygen.search.refine.lessons import (
 from policygen.search.refine.tunable import Practice, Refined, Trials
 from policygen.tasks.task import Task
 
-TRIAL_SHARE = 0.05  # of the episodes, for what the advice is worth, and as much for random actions
-TRIED = (4, 32)  # episodes of each, at least and at most
+TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
+TRIED = (4, 32)  # least and most episodes of each
 SIDE_BY_SIDE = (
     8,
     128,
-)  # episodes between replays, at least and at most: the fewer, the sooner each gains by the others
-BATCHES = 100  # that the episodes are played in, where there are enough of them ...
-GROWTH = 16  # ... and fewer of more than so many times the smallest: a batch adds at least this part of what was seen
+)  # least and most episodes between replays: small batches learn sooner from earlier episodes
+BATCHES = 100  # number of batches, if there are enough episodes ...
+GROWTH = 16  # ... a batch has at least 1/16 of the episodes so far
 LEAST_EPISODES = 40
-COMPARED = 8  # tables of the last half of the learning, on episodes that it has not seen; and the proposed one
+COMPARED = (
+    8  # number of tables from the second half of learning that are compared on new episodes, with the proposed one
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearningBudget:
-    """What a learner may play, on which seeds, for how many episodes, and how it values what comes later.
+    """A learner's budget: player, seeds, number of episodes and discount.
 
-    `measure`, where there is one, has an objective that it learns in the place of the rewards, or a potential.
+    `measure`, if not None, holds an objective that replaces the rewards, or a potential.
     """
 
     practice: Practice
@@ -57,10 +59,10 @@ class LearningBudget:
 
 
 def discount_of(task: Task) -> float:
-    """What a reward is worth a step later.
+    """Return the discount for learning.
 
-    What is scored is the undiscounted return within the step limit, and the learner does not know how much of the limit
-    is left: half of it on average, which is as far as this discount looks ahead.
+    Scores are undiscounted returns within the step limit, and the learner does not know the remaining steps: on
+    average half of the limit, which is the horizon of this discount.
     """
     return 1.0 - 1.0 / (2.0 * task.max_steps)
 
@@ -73,34 +75,34 @@ def learnt(
     advice: npt.NDArray[np.int64] | None = None,
     expected: bool = False,
 ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Episodes played so far, and the table that is known to be best by then, shape (cells,): one pair a batch.
+    """Learn in batches; after each, yield the episodes played so far and the best known table, shape (cells,).
 
     Args:
         advice: the adviser's action for every cell, shape (cells,).
-        expected: by expected SARSA instead of Q-learning.
+        expected: use expected SARSA instead of Q-learning.
     """
     played = 0
-    witnesses: list[Witness] = []
-    praise = ShapedReward(course.measure, course.discount) if course.measure is not None else None
+    trial_actors: list[TrialActor] = []
+    shaped_reward = ShapedReward(course.measure, course.discount) if course.measure is not None else None
     if advice is not None:
         count = int(np.clip(TRIAL_SHARE * course.episodes, *TRIED))
         for table in (advice, None):
-            witnesses.append(Witness(board, table, rng, praise))
-            course.practice(witnesses[-1], course.seeds(played, count))
+            trial_actors.append(TrialActor(board, table, rng, shaped_reward))
+            course.practice(trial_actors[-1], course.seeds(played, count))
             played += count
-        if not is_better(witnesses[0].returns, witnesses[1].returns):
+        if not is_better(trial_actors[0].returns, trial_actors[1].returns):
             advice = None  # no better than random actions
     learner = Learner(board.cells, board.actions, course.discount, rng, advice=advice, expected=expected)
-    for witness in witnesses:
-        for step in witness.steps:
+    for trial_actor in trial_actors:
+        for step in trial_actor.steps:
             learner.learn(step)
         learner.replay()
-    if witnesses:
+    if trial_actors:
         yield played, learner.best()
     size = int(np.clip(course.episodes // BATCHES, *SIDE_BY_SIDE))
     while played < course.episodes:
         count = min(max(size, played // GROWTH), course.episodes - played)
-        course.practice(LearnerActor(learner, board, praise), course.seeds(played, count))
+        course.practice(LearnerActor(learner, board, shaped_reward), course.seeds(played, count))
         learner.replay()
         played += count
         yield played, learner.best()
@@ -109,14 +111,14 @@ def learnt(
 def q_learning(
     policy: Policy, method: Literal["q", "sarsa"], trials: Trials, rng_seed: int, mdp: FiniteMDP | None
 ) -> Refined | None:
-    """Learn a table from its own advice; None where the budget does not suffice.
+    """Learn a table with the proposed table as advice; None if the budget is too small.
 
-    Where the MDP is known, episodes are drawn from it, and the best table of all batches is chosen by exact scores.
-    Elsewhere some of the last ones and the proposed one are compared on episodes that taught nothing. Returns compare
-    them, also where an objective taught them.
+    If the MDP is known, episodes are drawn from it, and exact scores choose the best table of all batches. Otherwise
+    some of the last tables and the proposed one are compared on new episodes. The comparison uses returns, even if an
+    objective was learned.
 
     Raises:
-        PolicyError: the policy is no table of choices, or it remembers, or the objective does.
+        PolicyError: the policy is not a table of choices, or it or the objective has memory.
     """
     table = choosing_table(policy, method)
     if trials.measure is not None:
@@ -143,7 +145,7 @@ def q_learning(
 
 
 def choosing_table(policy: Policy, method: str) -> TablePolicy:
-    """The policy, if it is a table that chooses among named actions and remembers nothing.
+    """Return the policy if it is a table of named actions without memory.
 
     Raises:
         PolicyError: it is not.
@@ -156,10 +158,10 @@ def choosing_table(policy: Policy, method: str) -> TablePolicy:
 
 
 def check_forgetful(measure: Measure, method: str) -> None:
-    """Refuse an objective that remembers.
+    """Refuse an objective with memory.
 
     Raises:
-        PolicyError: it does.
+        PolicyError: it has memory.
     """
     if measure.remembers:
         raise PolicyError(
@@ -169,7 +171,7 @@ def check_forgetful(measure: Measure, method: str) -> None:
 
 
 def _distinct(tables: Sequence[npt.NDArray[np.int64]], known: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """The tables that differ from each other and from the one that is known, in their order."""
+    """Return the tables that differ from each other and from the known one, in order."""
     unique = {table.tobytes(): table for table in tables}
     unique.pop(known.tobytes(), None)
     return list(unique.values())

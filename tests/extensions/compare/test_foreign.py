@@ -100,7 +100,7 @@ def test_only_plain_files_are_read_and_only_so_much_of_them() -> None:
     os.mkfifo("pipe")
     Path("zero").symlink_to("/dev/zero")
     for path in (Path("pipe"), Path("zero"), Path("/dev/zero")):
-        with pytest.raises(UsageError, match="is a link, a pipe or a device, and no plain file"):
+        with pytest.raises(UsageError, match="is a link, a pipe or a device, not a plain file"):
             read_foreign(path)
     with Path("large.csv").open("wb") as file:
         file.truncate(2**40)

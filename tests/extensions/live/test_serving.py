@@ -232,7 +232,7 @@ def test_a_run_is_told_something_paused_and_let_go_on(server: Server, tmp_path: 
         ("comment/going", "text=", 400, "the comment is empty"),
         ("comment/going", f"text={'x' * 3_000}", 400, "may have 2,000; shorten it"),
         ("comment/going", f"text={'x' * 100_000}", 413, "The form is too long."),
-        ("comment/done", "text=hello", 400, "the run is finished, and no prompt will carry a comment"),
+        ("comment/done", "text=hello", 400, "the run is finished: no prompt will carry a comment"),
         ("pause/done", "", 400, "is finished: there is nothing to pause"),
         ("comment/nowhere", "text=hello", 404, "There is no such run."),
         ("comment/linked", "text=hello", 404, "There is no such run."),

@@ -331,7 +331,7 @@ def test_a_policy_found_before_stands_in_without_a_key_and_is_called_none(line: 
     )
     said = line("drive", "frozenlake", "--llm", "policy:best.json", "--episodes", 3, "--out", "here")
     assert said.code == 0, said.err
-    assert "at the wheel: policy:best.json, which is no language model" in said.out
+    assert "decided by: policy:best.json, which is not a language model" in said.out
     assert "requests, none to a language model" in said.out
     assert read("here")["llm_calls"] == 0
     assert line("eval", "here").out.startswith("frozenlake: ")
@@ -347,10 +347,10 @@ def test_the_command_tells_what_it_took_and_keeps_no_key(
         arguments = ("--llm", "compatible:m", "--base-url", server.openai_url, "--episodes", 2, "--out", "here")
         done = line("drive", "frozenlake", *arguments)
     assert done.code == 0, done.err
-    assert "frozenlake (FrozenLake-v1), 2 episodes, at the wheel: compatible:m" in done.out
+    assert "frozenlake (FrozenLake-v1), 2 episodes, decided by: compatible:m" in done.out
     assert "shown: bins of row, column (16 cells); up to 4 questions at a time" in done.out
     assert "tokens and cost unknown an episode" in done.out
-    assert "table of what was chosen: " in done.out
+    assert "score of the table of choices: " in done.out
     assert server.chats[0].headers["authorization"] == f"Bearer {key}"
     assert files_with(tmp_path, key) == []
 
@@ -361,10 +361,7 @@ def test_mistakes_are_one_sentence(line: Line) -> None:
         assert said.code == 2
         return said
 
-    assert (
-        "--set episodes: makes no difference here"
-        in refused("frozenlake", "--llm", "policy:x", "--set", "episodes=3").err
-    )
+    assert "--set episodes: has no effect here" in refused("frozenlake", "--llm", "policy:x", "--set", "episodes=3").err
     assert "Missing option '--llm'" in refused("frozenlake").err
 
 

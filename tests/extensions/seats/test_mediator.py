@@ -218,7 +218,7 @@ def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> 
     command = ("mediate", "simple-door-key", "--llm", "planner", *names, "--episodes", 30, "-o", "on_call.md")
     said = line(*command, "--out", "here")
     assert said.code == 0, said.err
-    assert "on call: planner: rules, no language model; 30 episodes" in said.out
+    assert "planner: planner: rules, not a language model; 30 episodes" in said.out
     found = json.loads(Path("here/mediate.json").read_text())
     assert found["llm_calls"] == 0
     always, hard_coded, mine = found["rows"]

@@ -342,7 +342,7 @@ def test_a_limit_that_cannot_be_held_is_a_sentence(line: Line) -> None:
     ("arguments", "sentence"),
     [
         (("cartpoll",), "there is no task `cartpoll`; did you mean cartpole"),
-        (("nim", "--set", "seed=3"), "--set seed: in a sweep that is said by --seeds"),
+        (("nim", "--set", "seed=3"), "--set seed: in a sweep, use --seeds"),
         (("nim", "--set", "episodez=3"), "--set: there is no setting `episodez`; did you mean `episodes`?"),
         (("nim", "--seeds", "x"), "--seeds x: write a number, as in 10"),
         (("nim", "--max-usd", "-1"), "the options: `max_usd`"),
@@ -371,7 +371,7 @@ def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(line: Line) -> No
     for more in (("--set", "candidates=2"), ("--set", "episodes=9")):
         done = line("resume", "swept", *more)
         assert done.code == 2
-        assert "a sweep that goes on can change --set prompt_tokens, jobs" in done.err
+        assert "a resumed sweep can only change --set prompt_tokens, jobs" in done.err
     with pytest.raises(UsageError, match="at least one is needed"):
         open_sweep(Path("swept"), workers=0)
 
