@@ -16,6 +16,7 @@ from policygen.policies.policy import KINDS, Policy
 from policygen.policies.read_shaping import only_shapes, read_shaping, shaping_of
 from policygen.policies.revision import Revision
 from policygen.policies.shaping import Shaping
+from policygen.policies.written import kept_form
 from policygen.quantities.tree import Node
 from policygen.tasks.task import Task
 
@@ -47,6 +48,7 @@ def parse(
     free_grid: bool = True,
     definitions: Mapping[str, Node] | None = None,
     learner: bool = False,
+    plain: bool = False,
 ) -> Parsed:
     """Read a policy.
 
@@ -61,6 +63,7 @@ def parse(
             features that are kept from the incumbent read such a feature, all of the incumbent's definitions stay, so
             that kept weights keep their meaning; a text that rewrites whatever reads them gets those given here.
         learner: an objective in the text is for what judges a step by itself: it cannot remember.
+        plain: forget how the text is written: its order of lines, comments and parentheses.
 
     Returns:
         The policy, or None and every problem found: the first 20, and how many more there are.
@@ -83,6 +86,8 @@ def parse(
             policy = incumbent
         else:
             policy, coverage = KINDS[kind].from_draft(draft, revision)
+            if policy is not None and not plain:
+                policy = kept_form(policy, draft, incumbent)
     except PolicyError as error:
         draft.problem(None, str(error), "define what the policy uses")
     shaping = shaping_of(read, draft, revision)

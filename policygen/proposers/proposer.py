@@ -10,7 +10,7 @@ from typing import Protocol
 from policygen.errors import BudgetExhausted, UsageError
 from policygen.llm import LLMOptions, Provider
 from policygen.llm.cache import question
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import NO_MODEL, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import ask
 from policygen.policies.lines import Problem
@@ -224,6 +224,7 @@ def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
         free_grid=config.grid == "free",
         definitions={definition.name: definition.node for definition in context.definitions},
         learner=config.refine.method in FOR_TABLES,
+        plain=reply.model == NO_MODEL,
     )
     if reply.truncated:
         # Even if what arrived happens to read as a policy, its last row may be half a row.

@@ -80,7 +80,7 @@ class Contest:
         self._exact = exact_score(self.original, self.mdp) if self.mdp is not None else None
         self.before = self._exact or sampled_score(self._reference, self.players.engine)
         self.path.append(self.original)
-        self._known = {self.original.to_text()}  # what was tried before
+        self._known = {self.original.to_text(plain=True)}  # what was tried before
 
     @property
     def current(self) -> Policy:
@@ -99,7 +99,7 @@ class Contest:
 
     def accepts(self, candidate: Policy) -> bool:
         """Whether the candidate is not worse than the original; then it is the current policy."""
-        text = candidate.to_text()
+        text = candidate.to_text(plain=True)
         if text in self._known:
             return False
         self._known.add(text)
