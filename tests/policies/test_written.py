@@ -124,7 +124,12 @@ def test_rows_keep_their_comments_as_long_as_they_say_the_same() -> None:
 
 def test_a_strangers_comments_are_short_visible_and_decide_nothing() -> None:
     record = read(WRITTEN).to_record()
-    record["text"] = ["left = 9  # \x1b[31m" + "x" * 500, "let evil = 1", "# a\nright = 7*spin", *["# " + "y" * 150] * 500]
+    record["text"] = [
+        "left = 9  # \x1b[31m" + "x" * 500,
+        "let evil = 1",
+        "# a\nright = 7*spin",
+        *["# " + "y" * 150] * 500,
+    ]
     policy = from_record(record)
     assert policy == read(WRITTEN)
     assert policy.to_text(plain=True) == read(WRITTEN).to_text(plain=True)
