@@ -48,7 +48,6 @@ def parse(
     free_grid: bool = True,
     definitions: Mapping[str, Node] | None = None,
     learner: bool = False,
-    plain: bool = False,
 ) -> Parsed:
     """Read a policy.
 
@@ -63,7 +62,6 @@ def parse(
             features that are kept from the incumbent read such a feature, all of the incumbent's definitions stay, so
             that kept weights keep their meaning; a text that rewrites whatever reads them gets those given here.
         learner: an objective in the text is for what judges a step by itself: it cannot remember.
-        plain: forget how the text is written: its order of lines, comments and parentheses.
 
     Returns:
         The policy, or None and every problem found: the first 20, and how many more there are.
@@ -86,7 +84,7 @@ def parse(
             policy = incumbent
         else:
             policy, coverage = KINDS[kind].from_draft(draft, revision)
-            if policy is not None and not plain:
+            if policy is not None:
                 policy = kept_form(policy, draft, incumbent)
     except PolicyError as error:
         draft.problem(None, str(error), "define what the policy uses")

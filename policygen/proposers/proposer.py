@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from policygen.errors import BudgetExhausted, UsageError
@@ -224,8 +224,9 @@ def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
         free_grid=config.grid == "free",
         definitions={definition.name: definition.node for definition in context.definitions},
         learner=config.refine.method in FOR_TABLES,
-        plain=reply.model == NO_MODEL,
     )
+    if reply.model == NO_MODEL and parsed.policy is not None:  # nobody wrote it: its text is as any other of its kind
+        parsed = replace(parsed, policy=replace(parsed.policy, written=()))
     if reply.truncated:
         # Even if what arrived happens to read as a policy, its last row may be half a row.
         return Parsed(None, (CUT_OFF, *parsed.problems))
