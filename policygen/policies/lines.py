@@ -53,6 +53,8 @@ class Draft:
     bare: dict[str, int] = field(default_factory=dict)  # features written without `let`, and their lines
     shaping: dict[str, tuple[int, str]] = field(default_factory=dict)  # an objective and a potential, unread
     besides: frozenset[str] = frozenset()  # quantities that these read
+    lines: dict[int, str] = field(default_factory=dict)  # the policy's own by number, without decoration; "" if blank
+    comments: dict[int, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     most_features: int = MOST_FEATURES
 
@@ -70,6 +72,7 @@ _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
 _PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
+_COMMENT = re.compile(r"\s#+(.*)")
 _RULE_LINE = re.compile(r"[\s|:+=-]*")
 
 
@@ -160,13 +163,20 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
     return blocks, everything
 
 
+def split_comment(line: str) -> tuple[str, str]:
+    """A line without its comment, and the comment."""
+    # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
+    if (stripped := line.strip()).startswith(("#", "//")):
+        return "", stripped.lstrip(stripped[0]).strip()
+    found = _COMMENT.search(line)
+    if found is not None and "|" in line[: found.start()]:
+        found = _COMMENT.search(line, line.rindex("|"))
+    return (stripped, "") if found is None else (line[: found.start()].strip(), found[1].strip())
+
+
 def _cleaned(line: str) -> str:
     """A line without comments, list bullets and emphasis around it."""
-    # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
-    if line.lstrip().startswith(("#", "//")):
-        return ""
-    head, pipe, tail = line.rpartition("|")
-    line = (head + pipe + re.sub(r"\s#.*", "", tail, count=1)).strip()
+    line, _ = split_comment(line)
     line = re.sub(r"^(?:(?:[-•+]\s+|\d+[.)]\s+)(?=\D)|\*\s+(?=[^\d|]))", "", line)
     line = re.sub(r"^(\*\*|`)([\w() \[\]]+)\1", r"\2", line)  # **left** = ...
     line = line.strip("`").strip()
@@ -229,7 +239,10 @@ def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Dra
                 draft.problem(number, f"the line has {len(raw):,} characters", f"write at most {MAX_LINE:,} a line")
             continue
         line = _cleaned(raw)
+        _, draft.comments[number] = split_comment(raw)
         if not line:
+            if not raw.lstrip().startswith("##"):  # a heading of what surrounds a policy
+                draft.lines[number] = ""
             continue
         if match := _LET.match(line):
             _read_let(number, match[1], words, draft)
@@ -258,12 +271,13 @@ def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
     if not equals or not is_name(name):
         draft.problem(number, f"found `let {text[:60]}`", "write `let NAME = EXPRESSION`")
     elif words.defined_alike(name, expression):
-        return
+        draft.lines[number] = f"let {name} = {expression.strip()}"
     elif taken := words.taken(name):
         draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
     else:
         # A feature that cannot be read still has its name: what uses it is not wrong for that.
         draft.lets[name] = read_expression(number, expression, words, draft) or NOTHING
+        draft.lines[number] = f"let {name} = {expression.strip()}"
         words.defined[name] = None
 
 
@@ -282,6 +296,7 @@ def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: D
         found, _, expected = unknown_name(name, known).partition("; ")
         draft.problem(number, found, expected)
         return
+    draft.lines[number] = f"bins {name}:"
     edges = [part.strip() for part in text.strip("[] ").split(",") if part.strip()]
     if len(edges) > MOST_EDGES:
         draft.problem(number, f"{name} has {len(edges):,} bin edges", f"write at most {MOST_EDGES}")
@@ -299,18 +314,25 @@ def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: D
 
 
 def _read_row(number: int, line: str, words: _Vocabulary, draft: Draft) -> None:
-    if _RULE_LINE.fullmatch(line):
+    if is_rule_line(line):
         return
     cells = [_plain(cell) for cell in line.strip().strip("|").split("|")]
     lowered = [cell.lower() for cell in cells]
     names = {name.lower() for name in words.known} | words.columns
-    if not line.startswith("|") and lowered[0] not in names and not _looks_like_bins(lowered[0]):
+    if not line.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
         return  # prose with a pipe in it, such as |angle|
-    if any(cell in names for cell in lowered) and not any(_looks_like_bins(cell) for cell in lowered[:-1]):
+    if any(cell in names for cell in lowered) and not any(looks_like_bins(cell) for cell in lowered[:-1]):
         draft.header = (number, cells)
         draft.rows.clear()  # a second table replaces the first: models restate the old one before they improve it
+        draft.lines = {n: text for n, text in draft.lines.items() if not text.startswith("|")}
     else:
         draft.rows.append((number, cells))
+    draft.lines[number] = f"| {' | '.join(cells)} |"
+
+
+def is_rule_line(line: str) -> bool:
+    """Whether a line only separates the header of a table from its rows."""
+    return _RULE_LINE.fullmatch(line) is not None
 
 
 def _plain(cell: str) -> str:
@@ -319,7 +341,8 @@ def _plain(cell: str) -> str:
     return match[2].strip() if match else cell.strip()
 
 
-def _looks_like_bins(cell: str) -> bool:
+def looks_like_bins(cell: str) -> bool:
+    """Whether a cell of a table holds bins, and no name."""
     return cell == "*" or bool(re.match(r"[<>=!]*\s*\d", cell))
 
 
@@ -327,6 +350,8 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
     name = _output_called(left, words)
     if name is not None:
         node = read_expression(number, right, words, draft)
+        if name not in draft.equation_lines:
+            draft.lines[number] = f"{name} = {right}"
         if node is not None and draft.equations.setdefault(name, node) != node:
             found = f"{name} has another equation than on line {draft.equation_lines[name]}"
             draft.problem(number, found, "write one equation for each output")
@@ -342,6 +367,7 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
             return
         draft.bare[left] = number
         draft.lets[left] = node
+        draft.lines[number] = f"let {left} = {right}"
         words.add(left)
         words.defined[left] = None
 

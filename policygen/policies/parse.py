@@ -16,6 +16,7 @@ from policygen.policies.policy import KINDS, Policy
 from policygen.policies.read_shaping import only_shapes, read_shaping, shaping_of
 from policygen.policies.revision import Revision
 from policygen.policies.shaping import Shaping
+from policygen.policies.written import kept_form
 from policygen.quantities.tree import Node
 from policygen.tasks.task import Task
 
@@ -83,6 +84,8 @@ def parse(
             policy = incumbent
         else:
             policy, coverage = KINDS[kind].from_draft(draft, revision)
+            if policy is not None:
+                policy = kept_form(policy, draft, incumbent)
     except PolicyError as error:
         draft.problem(None, str(error), "define what the policy uses")
     shaping = shaping_of(read, draft, revision)

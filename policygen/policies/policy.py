@@ -8,8 +8,8 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -48,10 +48,13 @@ class Policy(ABC):
     Attributes:
         task: the environment's interface; names in the policy are its names.
         lets: features the policy defines itself, after those of the task, each over quantities before it.
+        written: the lines of its text as its author wrote them, for `to_text`; empty where they are as they would be
+            anyway. They decide nothing, and policies that are written otherwise are equal.
     """
 
     task: Task
     lets: Lets
+    written: tuple[str, ...] = field(default=(), compare=False, kw_only=True)
 
     kind: ClassVar[str]
     portable: ClassVar[bool] = True  # to other processes: it decides by the observation alone
@@ -116,22 +119,37 @@ class Policy(ABC):
         """
         return predict(self, observation, state, episode_start)
 
-    def to_text(self, *, whole: bool = False) -> str:
-        """The policy in the policy language; `parse` reads it back for the same task.
+    def to_text(self, *, whole: bool = False, plain: bool = False) -> str:
+        """The policy in the policy language, as its author wrote it; `parse` reads it back for the same task.
 
         Args:
             whole: write also what the task itself defines, its features and its grid, as far as the policy needs it, so
                 that the text says everything there is to the policy and reads back without the task file.
+            plain: write it without comments, each feature before what needs it, whatever the author wrote: equal
+                policies have equal plain texts.
         """
-        return self._to_text(whole=True) if whole else self._text
+        if whole:
+            return self._in_form(self._to_text(whole=True))
+        return self._plain if plain else self._text
 
     @cached_property
     def _text(self) -> str:
+        return self._in_form(self._plain)
+
+    @cached_property
+    def _plain(self) -> str:
         return self._to_text(whole=False)
+
+    def _in_form(self, text: str) -> str:
+        if not self.written:
+            return text
+        from policygen.policies.written import in_form
+
+        return in_form(text, self.written, self.task.actuators)
 
     @abstractmethod
     def _to_text(self, *, whole: bool) -> str:
-        """What `to_text` gives."""
+        """What `to_text` gives without an author's form."""
 
     @classmethod
     def claims(cls, draft: Draft, task: Task) -> bool:
@@ -233,7 +251,8 @@ class Policy(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled functions are cached on the object and cannot be pickled; they are made again where they are needed.
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+        made_of = (getattr(self, field.name) for field in fields(self) if not field.kw_only)
+        return partial(type(self), written=self.written), tuple(made_of)
 
     @cached_property
     def reader(self) -> Reader:
@@ -299,6 +318,7 @@ class Policy(ABC):
             "lets": {name: to_text(node) for name, node in self.lets},
             **self._to_record(),
             "text": self.to_text().splitlines(),
+            **({"plain_text": self.to_text(plain=True).splitlines()} if self.written else {}),
         }
 
     @staticmethod
@@ -344,6 +364,7 @@ class _PolicyRecord:
     kind: str
     lets: dict[str, str]
     task: dict[str, Any] = field(default_factory=dict)  # not needed where the task is known
+    text: Any = None
 
 
 def check_head(record: Any) -> None:
@@ -380,6 +401,9 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
                 raise PolicyError(f"damaged policy: `{name}` cannot name a feature")
             lets.append((name, parse_expression(text, names, [*read.lets, *decision_names(task)], task.text_names)))
             names.append(name)
-        return KINDS[read.kind]._from_record(record, task, tuple(lets), names)
+        policy = KINDS[read.kind]._from_record(record, task, tuple(lets), names)
+        # Versions that wrote no plain text had no other.
+        written = read.text if "plain_text" in record and isinstance(read.text, list) else ()
+        return replace(policy, written=tuple("\n".join(map(str, written)).splitlines())) if written else policy
     except (ExpressionError, UsageError) as error:
         raise PolicyError(f"damaged policy: {error}") from None

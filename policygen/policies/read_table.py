@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policygen.errors import UsageError
-from policygen.policies.cells import read_action, read_bins
+from policygen.policies.cells import action_text, bins_text, read_action, read_bins
 from policygen.policies.features import Lets, rests_on
 from policygen.policies.lines import NOTHING_FOUND, Draft
 from policygen.policies.revision import Revision, complete_params, used_features
@@ -123,6 +123,11 @@ def _rules(draft: Draft, task: Task, grid: Grid) -> list[Rule]:
                     draft.problem(number, f"`{cell[:40]}` is not an action", value)
                 else:
                     action[index] = value
+        # A comment on a row is found again by the bins as a policy writes them.
+        draft.comments[number] = draft.comments.get(number) or " ".join(cells[width:])
+        shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
+        shown += [action_text(a, v) for a, v in zip(task.actuators, action, strict=True) if v is not None]
+        draft.lines[number] = f"| {' | '.join(shown)} |"
         if None not in action:
             # The first row for the same bins counts; a model that repeats itself must not cost more than it says.
             rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(value for value in action if value is not None)))

@@ -70,18 +70,26 @@ class TablePolicy(Policy):
                 )
 
     @classmethod
-    def from_actions(cls, task: Task, actions: npt.ArrayLike, grid: Grid | None = None, lets: Lets = ()) -> TablePolicy:
+    def from_actions(
+        cls,
+        task: Task,
+        actions: npt.ArrayLike,
+        grid: Grid | None = None,
+        lets: Lets = (),
+        written: tuple[str, ...] = (),
+    ) -> TablePolicy:
         """The table with `actions[cell]` in each cell, in as few rows as a greedy decision tree finds.
 
         Args:
             actions: shape (cells,) or (cells, actuators).
             grid: the task's own unless given.
+            lets, written: see `Policy`.
         """
         grid = grid or task.grid
         if grid is None:
             raise PolicyError(f"task {task.name} has no grid; give one")
         dense = np.asarray(actions, dtype=np.float64).reshape(grid.size, -1)
-        return cls(task, lets, grid, tuple(compressed(dense, grid.shape)))
+        return cls(task, lets, grid, tuple(compressed(dense, grid.shape)), written=written)
 
     @cached_property
     def dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

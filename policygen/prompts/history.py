@@ -152,8 +152,9 @@ def _refused(attempt: Attempt, rival: Attempt, context: Context) -> RefusedView 
 
 def _line_changes(new: Policy, old: Policy | None) -> str:
     """What a policy changes in another one: the lines that are new or different, and the names that are gone."""
-    before = dict(line.partition(" = ")[::2] for line in old.to_text().splitlines()) if old is not None else {}
-    after = dict(line.partition(" = ")[::2] for line in new.to_text().splitlines())
+    plain = old.to_text(plain=True) if old is not None else ""
+    before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
+    after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())
     lines = [f"`{name} = {value}`" for name, value in after.items() if before.get(name) != value]
     lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
     return "; ".join(lines) or "nothing"

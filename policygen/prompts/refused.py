@@ -63,10 +63,8 @@ def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: T
     proposed = attempt.proposed or attempt.policy
     if proposed is None or attempt.policy is None:
         return None
-    theirs = set(map(_squeezed, rival.policy.to_text().splitlines())) if rival.policy is not None else set()
-    own = [
-        line for line in map(_squeezed, proposed.to_text().splitlines()) if line not in theirs and "| --" not in line
-    ]
+    theirs = set(_lines_of(rival.policy)) if rival.policy is not None else set()
+    own = [line for line in _lines_of(proposed) if line not in theirs and "| --" not in line]
     if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
         own = []
     mine, best = ([e.trajectory for e in buffer.of_attempt(a.number)] for a in (attempt, rival))
@@ -91,8 +89,8 @@ def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float
     return found
 
 
-def _squeezed(line: str) -> str:
-    return " ".join(line.split())
+def _lines_of(policy: Policy) -> list[str]:
+    return [" ".join(line.split()) for line in policy.to_text(plain=True).splitlines()]
 
 
 def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajectory], task: Task) -> Loss | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from policygen.errors import BudgetExhausted, UsageError
 from policygen.llm import LLMOptions, Provider
 from policygen.llm.cache import question
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import NO_MODEL, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import ask
 from policygen.policies.lines import Problem
@@ -225,6 +225,8 @@ def read(reply: Reply, context: Context, config: RunConfig) -> Parsed:
         definitions={definition.name: definition.node for definition in context.definitions},
         learner=config.refine.method in FOR_TABLES,
     )
+    if reply.model == NO_MODEL and parsed.policy is not None:  # nobody wrote it: its text is as any other of its kind
+        parsed = replace(parsed, policy=replace(parsed.policy, written=()))
     if reply.truncated:
         # Even if what arrived happens to read as a policy, its last row may be half a row.
         return Parsed(None, (CUT_OFF, *parsed.problems))

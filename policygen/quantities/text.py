@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from policygen.errors import ExpressionError
 from policygen.quantities.operations import (
@@ -60,6 +60,13 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
     Raises:
         ExpressionError: the text is too long, too deep, not arithmetic, or names something unknown.
     """
+    return _read(text, names, later, texts)[0]
+
+
+def _read(
+    text: str, names: Sequence[str], later: Sequence[str], texts: Sequence[str]
+) -> tuple[Node, str, list[tuple[int, int]]]:
+    """The tree; the text that Python's parser was given; and where in it each number of the tree begins and ends."""
     _check_length(text)
     # Quoted text is kept unchanged.
     parts = _LITERAL.split(text.strip().translate(_QUOTES)) if texts else [text.strip()]
@@ -90,7 +97,7 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
     # A saved policy must parse again, so its tree keeps the same bounds as its text.
     _check_size(node)
     _check_length(to_text(node))
-    return node
+    return node, source, converter.places
 
 
 def _check_length(text: str) -> None:
@@ -133,6 +140,7 @@ class _Converter:
         self.later = later
         self.texts = texts
         self.nodes = 0
+        self.places: list[tuple[int, int]] = []  # of the numbers, in the tree's order
         self.unknown: list[str] = []  # reported together
         self.unremembered: list[str] = []
 
@@ -142,14 +150,21 @@ class _Converter:
             raise ExpressionError(_TOO_LARGE)
         match tree:
             case ast.Constant(value=literal):
+                self.places.append(_place(tree))
                 return self._number(literal)
             case ast.Name(id=name):
-                return self._name(name)
+                node = self._name(name)
+                self.places += [_place(tree)] * isinstance(node, Number)
+                return node
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=literal)):
+                self.places.append(_place(tree))
                 return Number(-self._number(literal).value)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.convert(operand, depth + 1)
-                return Number(-inner.value) if isinstance(inner, Number) else Call("neg", (inner,))
+                if not isinstance(inner, Number):
+                    return Call("neg", (inner,))
+                self.places[-1] = _place(tree)
+                return Number(-inner.value)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.convert(operand, depth + 1)
             case ast.BinOp(op=ast.FloorDiv(), left=left, right=right):
@@ -204,7 +219,10 @@ class _Converter:
             case [ast.Name(id=name), *start] if len(start) <= 1:
                 if name not in self.names and name not in self.later and name not in self.unremembered:
                     self.unremembered.append(name)
-                return Previous(name, self.convert(start[0], depth + 1) if start else NOTHING)
+                first = self.convert(start[0], depth + 1) if start else NOTHING
+                if start and first == NOTHING:
+                    self.places.pop()
+                return Previous(name, first)
         raise ExpressionError(
             "prev() takes the name of one quantity and, optionally, its value before the first step, such as "
             "`prev(speed)` or `prev(speed, 1)`; to remember anything else, name it with `let` first"
@@ -230,6 +248,11 @@ class _Converter:
             raise ExpressionError(f"{operation.name}() takes {expected} arguments, here it has {len(arguments)}")
         depths = itertools.chain((depth + _nests(operation),), itertools.repeat(depth + 1))
         return Call(operation.name, tuple(map(self.convert, arguments, depths)))
+
+
+def _place(tree: ast.expr) -> tuple[int, int]:
+    assert tree.end_col_offset is not None
+    return tree.col_offset, tree.end_col_offset
 
 
 def _nests(operation: Operation) -> bool:
@@ -308,3 +331,55 @@ def _text(node: Node) -> tuple[str, int]:
 def _wrapped(node: Node, at_least: int) -> str:
     text, level = _text(node)
     return text if level >= at_least else f"({text})"
+
+
+# --- as its author wrote it ------------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+# A sign before a negative number, and before one in parentheses: two signs are written as one.
+_TWO_SIGNS = (re.compile(r"([+-])(\s*)-(?=[\d.])"), re.compile(r"([+-])(\s*\(*)-(?=[\d.])"))
+
+
+def respelled(written: str, plain: str) -> str:
+    """The expression `plain` in the form of `written`: its parentheses, spaces and numbers that did not change.
+
+    Args:
+        written: an expression that differs in its numbers at most, and in signs that follow from them.
+        plain: as `to_text` writes it.
+
+    Returns:
+        What reads back as the same tree as `plain`, or `plain` itself where the two differ in more.
+    """
+    words = _WORD.findall(plain)
+    texts = words if '"' in plain else ()
+    try:
+        new = parse_expression(plain, words, words, texts)
+        old, source, places = _read(written, words, words, texts)
+        before, after = list(_numbers(old)), list(_numbers(new))
+        if not len(before) == len(after) == len(places):
+            return plain
+        for (start, end), (sign, was), (turned, now) in reversed(list(zip(places, before, after, strict=True))):
+            value = now if sign == turned else -now
+            source = source if value == was else source[:start] + format_number(value) + source[end:]
+        candidates = [source, *(two.sub(_one_sign, source).removeprefix("+").lstrip() for two in _TWO_SIGNS)]
+        candidates = [candidate.replace("**", "^") for candidate in candidates]
+        return next((c for c in candidates if parse_expression(c, words, words, texts) == new), plain)
+    except ExpressionError:
+        return plain
+
+
+def _one_sign(found: re.Match[str]) -> str:
+    return ("-" if found[1] == "+" else "+") + found[2]
+
+
+def _numbers(node: Node, sign: int = 1) -> Iterator[tuple[int, float]]:
+    """All numbers of an expression from left to right, each after the sign that is read before it."""
+    match node:
+        case Number(value):
+            yield sign, value
+        case Previous(_, start) if start != NOTHING:
+            yield from _numbers(start)
+        case Call(function, arguments):
+            for i, argument in enumerate(arguments):
+                first = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
+                yield from _numbers(argument, first if i == 0 else -1 if function == "-" else 1)

@@ -180,8 +180,9 @@ class Attempt:
         digests: dict[str, bytes] = {}
         for name, record in policies.items():
             if record is not None:
-                fields[name] = {key: value for key, value in record.items() if key != "text"}
-                digests[name] = _digest("\n".join(map(str, record.get("text") or ())))
+                plain = record.get("plain_text")
+                fields[name] = {key: value for key, value in record.items() if key != "text" or plain is not None}
+                digests[name] = _digest("\n".join(map(str, plain or record.get("text") or ())))
         packed = Packed(fields, read, digests)
         for name in fields:
             object.__setattr__(self, name, packed)  # frozen is what it says, not where it has it
@@ -232,8 +233,8 @@ def read_packed(task: Task, name: str, value: Any) -> Any:
 
 
 def text_digest(policy: Policy) -> bytes:
-    """What tells a policy's text from others."""
-    return _digest(policy.to_text())
+    """What tells a policy's text from others, however it is written."""
+    return _digest(policy.to_text(plain=True))
 
 
 def _digest(text: str) -> bytes:

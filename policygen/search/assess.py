@@ -210,7 +210,8 @@ def _tuned(
         )
         if refined is None:
             return attempt, performance
-        from_record(refined.policy.to_record(), search.task)  # a policy that cannot be read back could not be resumed
+        # A policy that cannot be read back could not be resumed.
+        refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise

@@ -168,5 +168,5 @@ def still_rising(attempts: Sequence[Attempt]) -> Attempt | None:
 
 def _structure(attempt: Attempt) -> str:
     """Return a policy's text without its numbers."""
-    text = attempt.policy.to_text() if attempt.policy is not None else ""
+    text = attempt.policy.to_text(plain=True) if attempt.policy is not None else ""
     return re.sub(r"([-+] ?)?(?<!\w)[\d.]+(e[-+]?\d+)?", "0", text)

@@ -124,6 +124,18 @@ STORIES = {
             **FEW,
         },
     ),
+    # Prompts show a policy as it was written, also after tuning and after it was saved.
+    "commented": Story(
+        "cartpole",
+        (
+            fenced(
+                "# lean", "let zip = (0.50*spin) - (0.5*position)  # fast", "", "right = (2*zip) + angle", "left = 0"
+            ),
+            fenced("right = 1.0*zip + (angle*3)", "# cart", "let cart = (velocity) + 0.1*zip", "left = 0.2*cart"),
+            fenced("let zip = 0.5*spin - 0.5*position", "left = 0", "right = 2*zip + angle  # said before"),
+        ),
+        {"policy": "linear", "iterations": 3, "refine": "cma:60", **FEW},
+    ),
     "table": Story("cartpole", (), {"iterations": 5, "seed": 3, **FEW}),
     "noisy": Story("Blackjack-v1", (), {"iterations": 2}),
     "linear": Story("cartpole", (), {"policy": "linear", "iterations": 3, "candidates": 2, **FEW}),

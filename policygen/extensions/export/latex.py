@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from policygen.extensions.export.expressions import PRODUCT, SIGN, SUM, WHOLE
-from policygen.extensions.export.program import Program
-from policygen.extensions.export.words import plain_ascii
+from policygen.extensions.export.program import Program, text_lines
+from policygen.extensions.export.words import plain_ascii, remark
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
@@ -39,6 +39,8 @@ def _lines(program: Program) -> Iterator[str]:
     policy = program.policy
     yield r"% Written by policygen; needs \usepackage{amsmath,booktabs,longtable}."
     yield f"% A {policy.kind} policy for {_text(policy.task.name)}."
+    # LaTeX has no place for them among the equations: they stand with the lines that they were written on.
+    yield from (f"% {remark(line)}" for line in text_lines(program) if policy.written and "#" in line)
     if program.definitions:
         yield from _aligned([(_name(name), node) for name, node in program.definitions])
     if isinstance(policy, TablePolicy):

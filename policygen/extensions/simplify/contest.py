@@ -79,7 +79,7 @@ class Contest:
         self._exact = exact_score(self.original, self.mdp) if self.mdp is not None else None
         self.before = self._exact or sampled_score(self._reference, self.players.engine)
         self.path.append(self.original)
-        self._known = {self.original.to_text()}  # candidates tried before
+        self._known = {self.original.to_text(plain=True)}  # candidates tried before
 
     @property
     def current(self) -> Policy:
@@ -98,7 +98,7 @@ class Contest:
 
     def accepts(self, candidate: Policy) -> bool:
         """Accept the candidate as current policy if it is not worse than the original; return whether it is."""
-        text = candidate.to_text()
+        text = candidate.to_text(plain=True)
         if text in self._known:
             return False
         self._known.add(text)

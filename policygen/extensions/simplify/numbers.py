@@ -51,10 +51,10 @@ def with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
     changed: Policy
     if isinstance(policy, LinearPolicy):
         equations = tuple((name, node) for (name, _), node in zip(policy.equations, nodes[count:], strict=True))
-        changed = LinearPolicy(policy.task, lets, equations)
+        changed = LinearPolicy(policy.task, lets, equations, written=policy.written)
     else:
         assert isinstance(policy, TablePolicy)
-        changed = TablePolicy(policy.task, lets, policy.grid, policy.rules)
+        changed = TablePolicy(policy.task, lets, policy.grid, policy.rules, written=policy.written)
     needed = {name for name, _ in changed.reader.needed}
     return replace(changed, lets=tuple((name, node) for name, node in lets if name in needed))
 
@@ -218,7 +218,7 @@ def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy 
                     Rule(rule.bins, tuple(next(rest) if own else v for v, own in zip(rule.action, levels, strict=True)))
                     for rule in rules
                 )
-            changed = TablePolicy(policy.task, changed.lets, grid, rules)
+            changed = TablePolicy(policy.task, changed.lets, grid, rules, written=policy.written)
     except PolicygenError:  # equal edges, or a level out of range
         return None
     return changed

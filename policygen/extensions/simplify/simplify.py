@@ -42,7 +42,7 @@ def size_of(policy: Policy) -> Size:
     else:
         assert isinstance(policy, LinearPolicy)
         rows = int((policy.weights != 0).sum() + (policy.bias != 0).sum())
-    return Size(rows, size_of_expressions(policy), len(policy.to_text()), policy.kind)
+    return Size(rows, size_of_expressions(policy), len(policy.to_text(plain=True)), policy.kind)
 
 
 @dataclass(frozen=True, slots=True)

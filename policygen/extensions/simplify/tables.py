@@ -262,6 +262,6 @@ def without_idle_bins(policy: TablePolicy) -> TablePolicy:
     if not dimensions:  # a table needs at least one quantity
         return policy
     rules = tuple(Rule(bins, rule.action) for bins, rule in zip(zip(*columns, strict=True), policy.rules, strict=True))
-    slim = TablePolicy(policy.task, policy.lets, Grid(tuple(dimensions)), rules)
+    slim = TablePolicy(policy.task, policy.lets, Grid(tuple(dimensions)), rules, written=policy.written)
     needed = {name for name, _ in slim.reader.needed}
     return replace(slim, lets=tuple((name, node) for name, node in policy.lets if name in needed))

@@ -48,7 +48,8 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | 
     current, standing, shared, played = policy, 0.0, -1, 0
     for one in rounds:
         tables = [_changed(entries, change) for change in one.changes]
-        candidates = [TablePolicy.from_actions(policy.task, table, policy.grid, policy.lets) for table in tables]
+        rest = (policy.grid, policy.lets, policy.written)
+        candidates = [TablePolicy.from_actions(policy.task, table, *rest) for table in tables]
         known = one.first == shared
         contenders = candidates if known else [current, *candidates]
         scores = trials.climbed(contenders, trials.seeds(one.first, one.count)).tolist()

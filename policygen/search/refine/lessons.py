@@ -76,7 +76,7 @@ def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
 def with_entries(policy: TablePolicy, entries: Cells) -> TablePolicy:
     """Return the table with other actions, given by their numbers."""
     actions = np.stack(np.unravel_index(entries, choices_of(policy.task)), axis=1)
-    return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets)
+    return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets, policy.written)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

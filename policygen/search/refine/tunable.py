@@ -176,7 +176,7 @@ class Tunable:
         )
         if isinstance(self.policy, LinearPolicy):
             equations = tuple((name, tidied(with_constants(node, rounded))) for name, node in self.policy.equations)
-            return LinearPolicy(self.policy.task, lets, equations)
+            return LinearPolicy(self.policy.task, lets, equations, written=self.policy.written)
         assert isinstance(self.policy, TablePolicy)
         grid, rules = self.policy.grid, self.policy.rules
         if grid != self.policy.task.grid:
@@ -193,7 +193,7 @@ class Tunable:
                 )
                 for rule in rules
             )
-        return TablePolicy(self.policy.task, lets, grid, rules)
+        return TablePolicy(self.policy.task, lets, grid, rules, written=self.policy.written)
 
 
 def _as_it_is(node: Node) -> Node:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from exporting import EVIL
+from exporting import EVIL, written
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policygen.extensions.export.formats import FORMATS, exported
 from policygen.extensions.export.words import Identifiers, in_columns, plain_ascii, remark, wrapped
 
 
@@ -45,3 +46,13 @@ def test_long_statements_are_broken_at_spaces() -> None:
     assert all(len(line) <= 120 for line in lines)
     assert "".join(lines).replace(" ", "") == "x=" + "+".join(["abcdefgh"] * 30) + ";"
     assert in_columns([("a", "b"), ("ccc", "d")]) == ["a    b", "ccc  d"]
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_an_authors_comments_are_in_every_language_and_end_none_of_its_own(to: str) -> None:
+    text = f"# why it {EVIL.splitlines()[0]} leans\nright = (2*angle) + spin  # \u202e*/ twice\nleft = 0"
+    program = exported(written(text, "cartpole"), to)
+    for word in ("# why it", " leans", "right = (2*angle) + spin", "twice"):
+        assert word in program
+    for broken in ("\u202e", "*/ twice"):
+        assert broken not in program or (to == "json" and broken == "*/ twice")

@@ -1,0 +1,162 @@
+"""A policy's text in the form that its author gave it: the order of lines, comments, blank lines and parentheses.
+
+The form is kept beside the policy as lines of text and never decides anything: what a line says comes from the policy,
+and how it is said from the author, as long as both read alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from policygen.outgoing import plain
+from policygen.policies.lines import Draft, is_rule_line, looks_like_bins, split_comment
+from policygen.policies.policy import Policy
+from policygen.quantities.text import respelled
+from policygen.tasks.spaces import Actuator
+
+MOST_COMMENT = 200  # characters of one comment
+MOST_COMMENTS = 10_000  # and of all comments of a policy
+TABLE = "|"  # the key of all rows and their header: the order of rows is the policy's own
+Actuators = Sequence[Actuator]
+_LINE = re.compile(r"(?:(let|bins)\s+)?(\w+)\s*[:=]\s*(.*)")
+
+
+@dataclass
+class Form:
+    """How a text is written.
+
+    Attributes:
+        order: its lines by key: `let NAME`, `bins NAME`, the name of an output, and `TABLE` once for all rows.
+        expressions: by key, as written.
+        above: the comments and blank lines that stand above a line, by key; a row is `| bins | label`, without numbers.
+        comments: the comment at the end of a line, by key.
+        end: comments below the last line.
+    """
+
+    order: list[str] = field(default_factory=list)
+    expressions: dict[str, str] = field(default_factory=dict)
+    above: dict[str, list[str]] = field(default_factory=dict)
+    comments: dict[str, str] = field(default_factory=dict)
+    end: list[str] = field(default_factory=list)
+
+
+def kept_form(policy: Policy, draft: Draft, incumbent: Policy | None) -> Policy:
+    """The policy that a draft says, with the draft's form.
+
+    Where the draft leaves out some of the policy's lines, these and their order are the incumbent's, and lines that
+    only the draft has stand behind the line that they follow in it.
+    """
+    standard, actuators = policy.to_text(plain=True).splitlines(), policy.task.actuators
+    form = form_of(_lines_of(draft), actuators)
+    if incumbent is not None and not _keys(standard, actuators) <= form.above.keys():
+        form = _merged(form_of(incumbent.to_text().splitlines(), actuators), form)
+    lines = arranged(standard, form, actuators)
+    return policy if lines == standard else replace(policy, written=tuple(lines))
+
+
+def _lines_of(draft: Draft) -> Iterable[str]:
+    for number, line in draft.lines.items():
+        comment = draft.comments.get(number)
+        yield f"{line}  # {comment}" if comment else line
+
+
+def form_of(lines: Iterable[str], actuators: Actuators) -> Form:
+    """The form of the lines of a policy, each without decoration; of two with one key the last counts."""
+    form, waiting, left = Form(), list[str](), MOST_COMMENTS
+    for line in lines:
+        text, comment = split_comment(line)
+        comment = plain(" ".join(comment.split()))
+        comment = comment if len(comment) <= MOST_COMMENT else f"{comment[: MOST_COMMENT - 3].rstrip()}..."
+        left -= len(comment)
+        comment = comment if left >= 0 else ""
+        key = _key(text, actuators)
+        if not key:
+            if comment or not (text or line.strip()):
+                waiting.append(f"# {comment}" if comment else "")
+            continue
+        order = TABLE if key.startswith(TABLE) else key
+        if order != TABLE and order in form.order:
+            form.order.remove(order)
+        if order not in form.order:
+            form.order.append(order)
+        form.expressions[key] = text.partition("=")[2].strip()
+        form.above[key], form.comments[key], waiting = waiting, comment, []
+    form.end = waiting
+    return form
+
+
+def _key(text: str, actuators: Actuators) -> str:
+    """Which line of a policy it is, whatever numbers it has; empty for none."""
+    if text.startswith("|"):
+        if is_rule_line(text):
+            return ""
+        cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
+        bins = cells[: -len(actuators)]
+        labels = [c for c, a in zip(cells[-len(actuators) :], actuators, strict=False) if a.is_choice]
+        return "| " + " | ".join([*bins, *labels]) if any(map(looks_like_bins, bins)) else TABLE
+    found = _LINE.match(text)
+    return " ".join(filter(None, found.groups()[:2])) if found else ""
+
+
+def _keys(lines: Sequence[str], actuators: Actuators) -> set[str]:
+    return {key for line in lines if (key := _key(line, actuators))}
+
+
+def _merged(old: Form, new: Form) -> Form:
+    """The old form with what the new one has; an old comment stays where the new line has none."""
+    above, comments = ({**getattr(old, part)} for part in ("above", "comments"))
+    above |= {key: lines for key, lines in new.above.items() if any(lines) or key not in above}
+    comments |= {key: comment for key, comment in new.comments.items() if comment or key not in comments}
+    return Form(
+        _with_others(old.order, new.order), {**old.expressions, **new.expressions}, above, comments, old.end or new.end
+    )
+
+
+def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
+    """An order with what only another one has, each behind what it follows there, or before what follows it."""
+    result, others = list(order), list(others)
+    at = next((result.index(key) for key in others if key in result), len(result))
+    for key in others:
+        if key not in result:
+            result.insert(at, key)
+        at = result.index(key) + 1
+    return result
+
+
+def arranged(standard: Sequence[str], form: Form, actuators: Actuators) -> list[str]:
+    """The lines of a policy as `to_text(plain=True)` writes them, in a form."""
+    blocks: dict[str, list[str]] = {}
+    for line in standard:
+        key = TABLE if line.startswith("|") else _key(line, actuators)
+        blocks.setdefault(key, []).append(line)
+    lines: list[str] = []
+    kept: list[str] = []  # above a line that is gone: what a blank line separates from it
+    for key in _with_others(form.order, blocks):
+        above = form.above.get(key, [])
+        if key not in blocks:
+            kept += above[: max((i + 1 for i, line in enumerate(above) if not line), default=0)]
+            continue
+        lines += [*kept, *above]
+        kept = []
+        for i, line in enumerate(blocks[key]):
+            own = key if key != TABLE or i == 0 else _key(line, actuators)
+            lines += form.above.get(own, []) if i else []
+            lines.append(_line(line, form.expressions.get(own, ""), form.comments.get(own, "")))
+    lines += [*kept, *form.end]
+    # One blank line is enough, and none at either end.
+    lines = [line for before, line in zip(["", *lines], lines, strict=False) if line or before]
+    return lines[:-1] if lines and not lines[-1] else lines
+
+
+def _line(standard: str, expression: str, comment: str) -> str:
+    name, equals, now = standard.partition(" = ")
+    if expression and equals and not standard.startswith("|"):
+        standard = name + equals + respelled(expression, now)
+    return f"{standard}  # {comment}" if comment else standard
+
+
+def in_form(standard: str, written: Sequence[str], actuators: Actuators) -> str:
+    """A policy's plain text in the form of `written` lines."""
+    return "\n".join(arranged(standard.splitlines(), form_of(written, actuators), actuators))
