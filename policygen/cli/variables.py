@@ -1,8 +1,9 @@
-"""The variables of the templates with example values, as a small search of a shipped task renders them."""
+"""The variables of the templates, with example values: what a small search of a shipped task gives them."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,15 +12,14 @@ from policygen.cli.options import installed
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
 from policygen.policies.lines import Problem
-from policygen.policies.policy import Policy
 from policygen.prompts.catalogue import catalogue
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.templates import mentions, used_templates, watching
 from policygen.proposers.make import make_proposer
 from policygen.runs.budget import Ledger
-from policygen.runs.config import effective_config
-from policygen.runs.example import Worth, example_of
+from policygen.runs.config import Refinement, effective_config
+from policygen.runs.example import Example, Worth, example_of
 from policygen.runs.request_log import RequestLog
 from policygen.search.loop import new_search, optimize
 from policygen.tasks.load import load_task
@@ -27,15 +27,15 @@ from policygen.tasks.load import load_task
 Given = Mapping[str, Any]
 TASK = "cartpole"
 LONGEST = 60  # characters of an example
-_LINEAR = "The cart follows the pole.\n```\n{}\nleft = {} - 0.1*spin\nright = 10*angle + 0.1*spin\n```"
-_TABLE = "Push where the pole falls.\n```\n| angle | action |\n|---|---|\n| {} | left |\n| * | right |\n```"
+_LINEAR = "Push where the pole falls.\n```\n{}\nleft = 0\nright = {}\n```"
+_TABLE = "Push where the pole falls.\n```\n| position | velocity | angle | spin | action |\n|---|---|---|---|---|\n{}\n```"
 _REPLIES = {  # the second is the best, the third is refused
     "linear": [
-        _LINEAR.format("let lean = 0.5*angle", "lean"),
-        _LINEAR.format("objective = 0.1*reward - abs(angle)", "-10*angle"),
-        _LINEAR.format("let strange = 1/(angle - angle)", "10*angle + 0*strange"),
+        _LINEAR.format("", "-1*angle"),
+        _LINEAR.format("objective = 0.1*reward - abs(angle)", "2*angle"),
+        _LINEAR.format("let strange = 1/(angle - angle)", "0*strange - 2*angle"),
     ],
-    "table": [_TABLE.format("0-4"), _TABLE.format("0-2"), _TABLE.format("3-5")],
+    "table": [_TABLE.format(rows) for rows in ("| * | * | * | * | left |", "| * | * | 0-2 | * | left |\n| * | * | * | * | right |", "| * | * | * | * | right |")],
 }
 
 
@@ -74,14 +74,16 @@ def variables_of(name: str) -> tuple[list[tuple[str, str, str]], list[str]]:
     return rows, [variable for variable in variables if variable not in read]
 
 
+@functools.cache
 def given_variables() -> dict[str, Given]:
     """What each shipped template is really given, by name."""
     found: dict[str, Given] = {}
-    best: Policy | None = None
-    for kind in ("linear", "table"):
-        with watching() as watched:
-            best = _search(kind, best)
-        _gather(found, watched, kind)
+    with watching() as of_table:
+        best = _search("table")
+    with watching() as of_linear:
+        _search("linear", best)
+    _gather(found, of_linear, "linear")
+    _gather(found, of_table, "table")
     with watching() as watched:
         if installed("seats"):
             _drive()
@@ -96,26 +98,27 @@ def _gather(found: dict[str, Given], watched: Mapping[str, Given], kind: str) ->
             found.setdefault(part, variables)
 
 
-def _search(kind: str, example: Policy | None) -> Policy | None:
-    """Render the prompts of a search with scripted replies; its best policy."""
+def _search(kind: str, example: Example | None = None) -> Example | None:
+    """Ask for the prompts of a search with scripted replies; its best policy."""
     task = load_task(TASK)
-    options: dict[str, Any] = {"iterations": 3, "episodes": 8, "warmup_episodes": 8, "shape": True}
-    options |= {"policy": kind, "normalise": kind == "linear", "grid": "fixed"}
+    options: dict[str, Any] = {"iterations": 3, "episodes": 8, "warmup_episodes": 8, "max_episodes": 200}
+    options |= {"policy": kind, "normalise": kind == "linear", "shape": True}
     options["refine"] = "cma:60" if kind == "linear" else "coordinate:60"
     config = effective_config(task, TASK, options=options)
-    shown = example_of(example, Worth(500.0, (500.0, 500.0), 100, exact=False, fresh=True)) if example else None
-    search = new_search(task, config, shown)
-    for _ in optimize(search, config, make_proposer(_Scripted(kind), config), RequestLog(Ledger(config))):
+    untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long
+    search = new_search(task, config, example)
+    for _ in optimize(search, untuned, make_proposer(_Scripted(kind), untuned), RequestLog(Ledger(untuned))):
         pass
     context = search.context(len(search.attempts), config)
     context = dataclasses.replace(context, comments=("Keep the cart near the centre.",))
     problems = (Problem(1, "there is no quantity `lean`", "angle"),)
     render_repair(render_prompt(context, config), "left = lean", problems, context, config)
-    return search.best.policy if search.best is not None else None
+    policy, score = context.incumbent, context.best_score
+    return example_of(policy, Worth(score.mean, score.ci95, 8, exact=False, fresh=True)) if policy and score else None
 
 
 def _drive() -> None:
-    """Render the questions of `policygen drive`."""
+    """Ask the questions of `policygen drive`."""
     from policygen.extensions.seats.driving_prompts import Questions, Situation, Step, Window
 
     task = load_task(TASK)
@@ -125,7 +128,7 @@ def _drive() -> None:
 
 
 def _mediate() -> None:
-    """Render the questions of `policygen mediate`."""
+    """Ask the questions of `policygen mediate`."""
     from policygen.extensions.seats.mediating_prompts import PlanQuestions
     from policygen.extensions.worlds.locked.planner import Report
 
@@ -135,20 +138,20 @@ def _mediate() -> None:
 
 def paths(path: str, value: Any) -> Iterator[tuple[str, str, str]]:
     """A variable as a template reaches it, its type in plain words, and an example; of a record every field."""
-    if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
-        fields = value if isinstance(value, Mapping) else {f.name: getattr(value, f.name) for f in _fields(value)}
+    if _is_record(value):
+        fields = value if isinstance(value, Mapping) else {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         for name, one in fields.items():
             yield from paths(f"{path}.{name}", one)
         if not fields:
-            yield path, "record", "empty"
-    elif isinstance(value, list | tuple) and value and (dataclasses.is_dataclass(value[0]) or isinstance(value[0], Mapping)):
-        yield from paths(f"{path}[0]", value[0])
+            yield path, "record", "{}"
+    elif isinstance(value, list | tuple) and value and _is_record(value[-1]):
+        yield from paths(f"{path}[-1]", value[-1])
     else:
         yield path, _type(value), _example(value)
 
 
-def _fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(value)
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) or isinstance(value, Mapping)
 
 
 def _type(value: Any) -> str:
@@ -160,7 +163,7 @@ def _type(value: Any) -> str:
 
 
 def _example(value: Any) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, str):
         return json.dumps(value if len(value) <= LONGEST else f"{value[: LONGEST - 4]} ...", ensure_ascii=False)

@@ -103,6 +103,7 @@ def render_template(name: str, variables: Mapping[str, Any]) -> str:
     """
     if (watched := _watched.get()) is not None:
         watched[name] = variables
+        return name
     token = variables_given.set(variables)
     try:
         with limited():
@@ -116,7 +117,7 @@ _watched: ContextVar[dict[str, Mapping[str, Any]] | None] = ContextVar("variable
 
 @contextmanager
 def watching() -> Iterator[dict[str, Mapping[str, Any]]]:
-    """Within it, the variables that each template was last rendered with are kept, by its name."""
+    """Within it, nothing is rendered, and the last variables that each template was given are kept, by its name."""
     kept: dict[str, Mapping[str, Any]] = {}
     token = _watched.set(kept)
     try:
