@@ -64,7 +64,9 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
         widths = [max((len(row[i]) for row in rows), default=0) + 2 for i in range(2)]
         for path, kind, example in rows:
             say(f"{path.ljust(widths[0])}{kind.ljust(widths[1])}{example}")
-        return say(f"(given too, but not used here: {', '.join(others)})" if others else "", err=True)
+        if others:
+            say(f"(given too, but not used here: {', '.join(others)})", err=True)
+        return
     say(text_of(name, as_shipped=shipped).rstrip("\n"))
     if not shipped and (parts := parts_of(name)):
         say(f"(it uses {', '.join(parts)})", err=True)

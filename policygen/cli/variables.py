@@ -28,14 +28,23 @@ Given = Mapping[str, Any]
 TASK = "cartpole"
 LONGEST = 60  # characters of an example
 _LINEAR = "Push where the pole falls.\n```\n{}\nleft = 0\nright = {}\n```"
-_TABLE = "Push where the pole falls.\n```\n| position | velocity | angle | spin | action |\n|---|---|---|---|---|\n{}\n```"
+_TABLE = (
+    "Push where the pole falls.\n```\n| position | velocity | angle | spin | action |\n|---|---|---|---|---|\n{}\n```"
+)
 _REPLIES = {  # the second is the best, the third is refused
     "linear": [
         _LINEAR.format("", "-1*angle"),
         _LINEAR.format("objective = 0.1*reward - abs(angle)", "2*angle"),
         _LINEAR.format("let strange = 1/(angle - angle)", "0*strange - 2*angle"),
     ],
-    "table": [_TABLE.format(rows) for rows in ("| * | * | * | * | left |", "| * | * | 0-2 | * | left |\n| * | * | * | * | right |", "| * | * | * | * | right |")],
+    "table": [
+        _TABLE.format(rows)
+        for rows in (
+            "| * | * | * | * | left |",
+            "| * | * | 0-2 | * | left |\n| * | * | * | * | right |",
+            "| * | * | * | * | right |",
+        )
+    ],
 }
 
 
@@ -139,7 +148,9 @@ def _mediate() -> None:
 def paths(path: str, value: Any) -> Iterator[tuple[str, str, str]]:
     """A variable as a template reaches it, its type in plain words, and an example; of a record every field."""
     if _is_record(value):
-        fields = value if isinstance(value, Mapping) else {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        fields = (
+            value if isinstance(value, Mapping) else {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        )
         for name, one in fields.items():
             yield from paths(f"{path}.{name}", one)
         if not fields:
