@@ -209,6 +209,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             return obj.__name__ in _METHODS.get(type(obj.__self__), ())
         if isinstance(obj, MethodType):
             return type(obj.__self__).__module__.startswith("jinja2.") and super().is_safe_callable(obj)
+        if isinstance(obj, jinja2.Undefined):
+            return True  # the call fails with its own sentence
         if type(obj).__module__.startswith("jinja2.") or (
             isinstance(obj, FunctionType) and "guarded_format" in vars(obj)
         ):
