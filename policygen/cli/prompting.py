@@ -52,10 +52,21 @@ def list_templates() -> None:
 @templates.command("show")
 @click.argument("name")
 @click.option("--shipped", is_flag=True, help="Print the shipped one, even if a copy of yours replaces it.")
-def show_template(name: str, shipped: bool) -> None:
+@click.option("--variables", is_flag=True, help="Print its variables instead: name, type, an example value.")
+def show_template(name: str, shipped: bool, variables: bool) -> None:
     """Print template NAME as used here."""
     from policygen.prompts.catalogue import parts_of, text_of
 
+    if variables:
+        from policygen.cli.variables import variables_of
+
+        rows, others = variables_of(name)
+        widths = [max((len(row[i]) for row in rows), default=0) + 2 for i in range(2)]
+        for path, kind, example in rows:
+            say(f"{path.ljust(widths[0])}{kind.ljust(widths[1])}{example}")
+        if others:
+            say(f"(given too, but not used here: {', '.join(others)})", err=True)
+        return
     say(text_of(name, as_shipped=shipped).rstrip("\n"))
     if not shipped and (parts := parts_of(name)):
         say(f"(it uses {', '.join(parts)})", err=True)

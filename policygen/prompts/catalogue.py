@@ -33,7 +33,7 @@ class TemplateEntry:
         own: whether it is one of the working directory's, and not shipped.
         origin: the shipped one of its name, or else the one that it has most lines of; empty where it is like none.
         changed: lines removed from or added to that one; None where there is none.
-        about: its first comment, or else its first heading.
+        about: the first line of its first comment, or else its first heading.
     """
 
     name: str
@@ -174,7 +174,7 @@ def _original(path: Path) -> Path | None:
 
 def _about(text: str) -> str:
     comment, heading = _COMMENT.search(text), _HEADING.search(text)
-    said = comment.group(1) if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
+    said = comment.group(1).partition("\n")[0] if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
     words = " ".join(said.split())
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 4].rstrip()} ..."
 

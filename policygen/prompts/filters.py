@@ -166,6 +166,23 @@ def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int 
     return "\n".join(map(" ".join, zip(*columns, strict=True)))
 
 
+def _named(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
+    """Names with their values in brief: `lean 0.1, spin -2`."""
+    pairs = values.items() if isinstance(values, Mapping) else values
+    return ", ".join(f"{name} {_brief(value)}" for name, value in pairs)
+
+
+def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """The constants of each line before and after tuning: `left 1 to 2, 0.5 to 0.1; right 3 to 4`."""
+    lines = {name: ", ".join(f"{_brief(old)} to {_brief(new)}" for old, new in pairs) for name, pairs in tuned.items()}
+    return "; ".join(f"{name} {moved}" for name, moved in lines.items())
+
+
+def _cut(text: str, characters: int, end: str = " ...") -> str:
+    """A text of at most so many characters; one that was longer finishes with `end`."""
+    return text if len(text) <= characters else text[: characters - len(end)] + end
+
+
 def _brief(value: Any, digits: int = 3) -> str:
     """A value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
     if value is None:
@@ -196,5 +213,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "runs": _runs,
     "table": _table,
     "lines": _lines,
+    "named": _named,
+    "moves": _moves,
+    "cut": _cut,
     "brief": _brief,
 }

@@ -6,8 +6,10 @@ value, and every loop, passes through `allowance`: operators and calls by Jinja'
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
@@ -56,6 +58,39 @@ _METHODS: dict[type, frozenset[str]] = {
 # What is surely no method; other values take the longer way.
 _DATA = frozenset([str, int, float, bool, type(None), tuple, list, dict])
 _MISSING = object()
+
+
+# The variables of the present rendering, for the error that names them.
+variables_given: ContextVar[Mapping[str, Any] | None] = ContextVar("variables of the rendering", default=None)
+_MOST_NAMES = 100  # that an error lists
+
+
+class _Unknown(jinja2.StrictUndefined):
+    """A missing variable or attribute: its error names the nearest one and lists the others."""
+
+    __slots__ = ()
+
+    @property
+    def _undefined_message(self) -> str:
+        said, name, known = super()._undefined_message, str(self._undefined_name)[:100], self._known()
+        if self._undefined_hint or not known:
+            return said
+        close = difflib.get_close_matches(name, known, n=1)
+        if close:
+            known.remove(close[0])
+        others = ", ".join(known)
+        nearest = f"nearest is `{close[0]}`{', the others are ' if others else ''}" if close else "there are "
+        return f"{said}: {nearest}{others}"
+
+    def _known(self) -> list[str]:
+        record = self._undefined_obj
+        if record is jinja2.utils.missing:
+            return sorted(variables_given.get() or ())
+        if isinstance(record, Mapping):
+            return [str(key) for key in record if str(key).isprintable()][:_MOST_NAMES]
+        if not type(record).__module__.startswith("policygen."):
+            return []
+        return [name for name in dir(record) if name[0] != "_" and not callable(getattr(type(record), name, None))]
 
 
 def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,7 +157,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self, loader: jinja2.BaseLoader, filters: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(
             loader=loader,
-            undefined=jinja2.StrictUndefined,
+            undefined=_Unknown,
             trim_blocks=True,
             lstrip_blocks=True,
             autoescape=False,
@@ -174,6 +209,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             return obj.__name__ in _METHODS.get(type(obj.__self__), ())
         if isinstance(obj, MethodType):
             return type(obj.__self__).__module__.startswith("jinja2.") and super().is_safe_callable(obj)
+        if isinstance(obj, jinja2.Undefined):
+            return True  # the call fails with its own sentence
         if type(obj).__module__.startswith("jinja2.") or (
             isinstance(obj, FunctionType) and "guarded_format" in vars(obj)
         ):

@@ -30,7 +30,7 @@ def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
     lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in before.splitlines() if line and line[0] != "C"}
     assert set(lines) == set(SHIPPED)
     assert all(line.startswith("shipped ") for line in lines.values())
-    assert lines["_tuning"].split(maxsplit=1) == ["shipped", "Tuning"]
+    assert lines["_tuning"].startswith("shipped  Tuning: how a search improves the numbers of the proposal")
     assert "For linear policies: the worst episode" in lines["_traces"]
     templates("copy", "_grid")
     templates("copy", "system", "--as", "curt")

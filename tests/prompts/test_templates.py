@@ -134,8 +134,10 @@ def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunCo
     ("text", "line", "said"),
     [
         ("one\n{% for x in %}\n{% endfor %}", 2, "Expected an expression"),
-        ("one\ntwo\n{{ tsak.name }}", 3, "'tsak' is undefined"),
-        ("{{ task.nmae }}", 1, "has no attribute 'nmae'"),
+        ("one\ntwo\n{{ tsak.name }}", 3, "'tsak' is undefined: nearest is `task`, the others are account, attempts, "),
+        ("{{ task.nmae }}", 1, "has no attribute 'nmae': nearest is `name`, the others are about, action_space, "),
+        ("{{ grid[0].lable }}", 1, "has no attribute 'lable': there are name, bins, plain"),
+        ("{{ best['" + "x" * 9_000 + "'] }}", 1, "': there are compared_mean, exact, "),
         ("\n{{ ''.__class__ }}", 2, "unsafe"),
         ("\n{{ ''.__class__.__mro__[1].__subclasses__() }}", 2, "unsafe"),
         ("{{ task.__init__.__globals__ }}", 1, "unsafe"),
@@ -166,7 +168,7 @@ def test_a_broken_template_is_one_sentence_with_file_and_line(
 
 def test_an_error_in_an_included_template_names_that_file(small: tuple[Context, RunConfig]) -> None:
     written("{# #}\n{{ nothing }}", "_grid")
-    with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 2: 'nothing' is undefined$"):
+    with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 2: 'nothing' is undefined: "):
         render_prompt(*small)
 
 
