@@ -13,8 +13,10 @@ from support import Line, Said, foreign_variables
 
 from policygen import cli
 
-# Processes that tests begin keep what they compile: without that, each of them compiles the whole package again.
+# This process and those that tests begin keep what they compile: without that, each of them compiles the whole package
+# again, and each worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture
