@@ -6,6 +6,7 @@ Whether the lines make a whole policy is not asked here.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -160,6 +161,7 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
     return blocks, everything
 
 
+@functools.lru_cache(maxsize=1_000)  # each line is read twice, and a rambling reply repeats itself
 def _cleaned(line: str) -> str:
     """A line without comments, list bullets and emphasis around it."""
     # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
