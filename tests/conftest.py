@@ -13,8 +13,10 @@ from support import Line, Said, foreign_variables
 
 from policygen import cli
 
-# Processes that tests begin keep what they compile: without that, each of them compiles the whole package again.
+# This process and those that tests begin keep what they compile: without that, each of them compiles the whole package
+# again, and each worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture
@@ -43,3 +45,10 @@ def line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         return Said(code if isinstance(code, int) else 0 if code is None else 1, said.out, said.err)
 
     return typed
+
+
+@pytest.fixture(autouse=True)
+def _runs_without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of what a search does end their runs as where the room that draws is deleted: a picture takes longer."""
+    if request.path.relative_to(request.config.rootpath / "tests").parts[0] in {"search", "prompts", "proposers"}:
+        monkeypatch.setattr("policygen.api.learning_curve", tuple)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +26,8 @@ def policy_of(text: str, task: str = "cartpole", kind: str | None = None) -> Pol
 class Player:
     """Plays candidates for real, side by side, and counts the episodes."""
 
-    def __init__(self, task: str) -> None:
-        self.simulator = Simulator(load_task(task))
+    def __init__(self, task: str, **changes: Any) -> None:
+        self.simulator = Simulator(replace(load_task(task), **changes))
         self.episodes = 0
         self.seed_lists: list[tuple[int, ...]] = []
 

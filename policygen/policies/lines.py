@@ -6,6 +6,7 @@ Whether the lines make a whole policy is not asked here.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -174,6 +175,7 @@ def split_comment(line: str) -> tuple[str, str]:
     return (stripped, "") if found is None else (line[: found.start()].strip(), found[1].strip())
 
 
+@functools.lru_cache(maxsize=1_000)  # each line is read twice, and a rambling reply repeats itself
 def _cleaned(line: str) -> str:
     """A line without comments, list bullets and emphasis around it."""
     line, _ = split_comment(line)

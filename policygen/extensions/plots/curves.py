@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.recfunctions import append_fields
+from numpy.typing import NDArray
 
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.plots.extended import without_extensions
@@ -23,7 +25,6 @@ from policygen.runs.records import FinalScore, Summary, curve_csv
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -63,7 +64,7 @@ class Curve(Member):
             score so far (before the first policy, the score of random actions).
     """
 
-    frame: pd.DataFrame
+    frame: NDArray[np.void]
 
 
 def read_curve(folder: Path) -> Curve:
@@ -72,15 +73,15 @@ def read_curve(folder: Path) -> Curve:
     Raises:
         LogbookError: it is not a run folder, is damaged, or has no attempts.
     """
-    import pandas as pd
-
     run = read_member(folder)
     attempts = Logbook(folder).attempts()
     if not attempts:
         raise PlaceError(f"{folder} has no attempts yet: there is nothing to plot")
-    frame = pd.read_csv(io.StringIO(curve_csv(attempts)))
-    frame["tokens"] = frame["tokens_in"] + frame["tokens_out"]
-    frame["level"] = frame["best"].astype(float).fillna(frame["score"].iloc[0])
+    rows = np.atleast_1d(np.genfromtxt(io.StringIO(curve_csv(attempts)), delimiter=",", names=True))
+    level = np.where(np.isnan(rows["best"]), rows["score"][0], rows["best"])
+    more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "level": level}
+    # Not pandas: every run draws its curve at its end, and would wait for that import.
+    frame = append_fields(rows, list(more), list(more.values()), usemask=False)
     return Curve(run.folder, run.config, run.task, run.templates, run.summary, frame)
 
 
@@ -166,18 +167,18 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
 def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     frame, at = curve.frame, curve.frame[x]
     tried = frame[frame["attempt"] > 0]
-    _references(axes, curve.task, [frame["score"].iloc[0]])
+    _references(axes, curve.task, [frame["score"][0]])
     plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
-    tuned = tried[tried["proposed"].notna()]
+    tuned = tried[~np.isnan(tried["proposed"])]
     if len(tuned):
         axes.vlines(tuned[x], tuned["proposed"], tuned["score"], color=OKABE_ITO[0], linewidth=0.8, alpha=0.6)
         axes.plot(tuned[x], tuned["proposed"], "_", markersize=9, color=OKABE_ITO[0], label="before tuning")
     dots: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "color": OKABE_ITO[0], "zorder": 3}
-    if plain["score"].notna().any():
+    if not np.isnan(plain["score"]).all():
         axes.plot(plain[x], plain["score"], marker="o", markerfacecolor="white", label="attempt", **dots)
     if len(accepted):
         axes.plot(accepted[x], accepted["score"], marker="o", label="attempt that became the best", **dots)
-    if frame["best"].notna().any():
+    if not np.isnan(frame["best"]).all():
         axes.step(at, frame["level"], where="post", color=OKABE_ITO[0], linewidth=1.8, label="best so far")
     failed = tried[tried["failed"] == 1]
     if len(failed):
@@ -194,16 +195,16 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
             color=OKABE_ITO[5],
             label=f"failed attempt ({len(failed)})",
         )
-    end = float(at.iloc[-1])
-    span = max(end - float(at.iloc[0]), 1e-9)
+    end = float(at[-1])
+    span = max(end - float(at[0]), 1e-9)
     if curve.final is not None:
         end += 0.04 * span
         _draw_final(axes, end, curve.final)
-    axes.set_xlim(float(at.iloc[0]) - 0.02 * span, end + 0.02 * span)
+    axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
     (group,) = grouped([curve])
     axes.set_title(f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
-    _label(axes, x, float(at.iloc[-1]))
+    _label(axes, x, float(at[-1]))
 
 
 def _draw_final(axes: Axes, at: float, final: FinalScore) -> None:
@@ -225,8 +226,8 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
         looks: labels of all groups; the position of a group sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
-    _references(axes, curves[0].task, [curve.frame["score"].iloc[0] for curve in curves])
-    end = max(float(curve.frame[x].iloc[-1]) for curve in curves)
+    _references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves])
+    end = max(float(curve.frame[x][-1]) for curve in curves)
     for group in groups:
         label = _legend_text(group, groups)
         place = looks.index(group.label)
@@ -257,13 +258,13 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
 def _draw_ends(axes: Axes, groups: Sequence[Group[Curve]], x: str, across: tuple[Sequence[str], float]) -> None:
     """Extend curves that end early, dashed, and draw the final scores of the groups at the right."""
     looks, end = across
-    start = min(float(curve.frame[x].iloc[0]) for group in groups for curve in (*group.averaged, *group.unfinished))
+    start = min(float(curve.frame[x][0]) for group in groups for curve in (*group.averaged, *group.unfinished))
     span = max(end - start, 1e-9)
     shown = 0
     for group in groups:
         color = OKABE_ITO[looks.index(group.label) % len(OKABE_ITO)]
         for curve in group.averaged:
-            last, level = float(curve.frame[x].iloc[-1]), float(curve.frame["level"].iloc[-1])
+            last, level = float(curve.frame[x][-1]), float(curve.frame["level"][-1])
             if last < end:
                 axes.plot([last, end], [level, level], color=color, linestyle=(0, (4, 3)), linewidth=0.7, alpha=0.8)
         finals = [curve.final for curve in group.averaged if curve.final is not None]
@@ -307,8 +308,8 @@ def _legend_lines(groups: Sequence[Group[Curve]]) -> int:
 
 def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place: int, label: str) -> None:
     """Draw the mean curve of a group's finished runs; for several runs also the band and the runs."""
-    xs = [curve.frame[x].to_numpy(np.float64) for curve in curves]
-    levels = [curve.frame["level"].to_numpy(np.float64) for curve in curves]
+    xs = [curve.frame[x] for curve in curves]
+    levels = [curve.frame["level"] for curve in curves]
     color = OKABE_ITO[place % len(OKABE_ITO)]
     band = average(xs, levels)
     if len(band.x) and len(curves) > 1 and band.x[-1] < end:

@@ -55,6 +55,14 @@ def test_importing_costs_no_heavy_library() -> None:
     assert run_python(code) == "[]"
 
 
+def test_a_run_loads_no_pandas_for_the_picture_at_its_end(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [0.1])
+    draw = f"from policygen.extensions.plots.curves import draw_within; draw_within(Path({str(folder)!r}))"
+    drawn = f"import sys; from pathlib import Path; {draw}; print('pandas' in sys.modules)"
+    assert run_python(drawn) == "False"
+    assert (folder / "learning_curve.png").exists()
+
+
 def test_drawing_leaves_no_global_state(tmp_path: Path) -> None:
     folder = a_run(tmp_path, [0.1])
     code = f"""

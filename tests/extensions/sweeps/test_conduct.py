@@ -426,7 +426,7 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
 
 
 def test_a_sweep_that_goes_on_can_have_more_for_each_run(line: Line) -> None:
-    assert line("sweep", "cartpole", "--seeds", 2, "--iterations", 1, "--set", "episodes=4", "--out", "swept").code == 0
+    assert line("sweep", "cartpole", "--seeds", 2, "--iterations", 1, *WORDS[2:], "--out", "swept").code == 0
     done = line("resume", "swept", "--iterations", 2)
     assert done.code == 0, done.err
     assert [summary_of(folder)["iterations"] for folder in sorted(Path("swept").glob("*-s?"))] == [2, 2]

@@ -57,8 +57,8 @@ def opened(seeds: tuple[int, ...], *settings: str, name: str = "cartpole", llm: 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a job's process: Linux")
 def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere() -> None:
-    longer = {**SETTINGS, "iterations": 60}
-    sweep = opened((100,), "iterations=60")
+    longer = {**SETTINGS, "iterations": 40}
+    sweep = opened((100,), "iterations=40")
     crew = OnSlurm(sweep.folder, cluster="local")
     lost: list[str] = []
 

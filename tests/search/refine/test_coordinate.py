@@ -30,7 +30,7 @@ def test_with_enough_episodes_every_entry_is_tried_twice_on_the_same_seeds() -> 
 
 
 def test_coordinate_search_over_episodes_keeps_its_budget() -> None:
-    player = Player("cartpole")
+    player = Player("cartpole", max_steps=60)
     refined = refine(
         policy_of(
             "| position | velocity | angle | spin | action |\n| * | * | * | 0-2 | left |\n| * | * | * | * | right |"

@@ -11,17 +11,19 @@ from policygen.search.refine.tunable import Trials
 
 @pytest.mark.parametrize("method", ["cma", "ars"])
 def test_tuning_a_weak_policy_makes_it_strong_within_the_budget(method: str) -> None:
-    policy, player = policy_of(WEAK), Player("cartpole")
+    policy, player = policy_of(WEAK), Player("cartpole", max_steps=300)
     before = mean_return(policy)
-    refined = refine(policy, method, Trials(player, seeds, 2_000), 1)  # type: ignore[arg-type]
+    refined = refine(policy, method, Trials(player, seeds, 1_200), 1)  # type: ignore[arg-type]
     assert refined is not None
-    assert refined.episodes == player.episodes <= 2_000
+    assert refined.episodes == player.episodes <= 1_200
     assert before < 250
     assert mean_return(refined.policy) > before + 100
 
 
 def test_the_same_seed_tunes_to_the_same_policy() -> None:
-    one, other = (refine(policy_of(WEAK), "cma", Trials(Player("cartpole"), seeds, 200), 7) for _ in range(2))
+    one, other = (
+        refine(policy_of(WEAK), "cma", Trials(Player("cartpole", max_steps=100), seeds, 200), 7) for _ in range(2)
+    )
     assert one is not None
     assert other is not None
     assert one.policy == other.policy
@@ -36,7 +38,7 @@ def test_too_small_a_budget_or_nothing_to_tune_plays_nothing() -> None:
 
 def test_a_table_over_features_of_its_own_is_tuned_in_their_constants() -> None:
     table = "let push = 0.3*angle + 0.1*spin\nbins push: 0.02\n| push | action |\n| 0 | left |\n| 1 | right |"
-    player = Player("cartpole")
+    player = Player("cartpole", max_steps=60)
     refined = refine(policy_of(table), "auto", Trials(player, seeds, 480), 1)
     assert refined is not None
     assert refined.method == "cma"
