@@ -18,7 +18,15 @@ from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plots.speed.rows import (
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.search.refine.tunable import Tunable
+from policygen.tasks.environments import make_env
+from policygen.tasks.load import load_task
+from policygen.tasks.spaces import flatten
+from policygen.tasks.task import Task
+from speed_parts.rows import (
     Missing,
     Row,
     absolute,
@@ -29,14 +37,6 @@ from policygen.extensions.plots.speed.rows import (
     timed,
     within,
 )
-from policygen.policies.parse import parse
-from policygen.policies.policy import Policy
-from policygen.policies.table import TablePolicy
-from policygen.search.refine.tunable import Tunable
-from policygen.tasks.environments import make_env
-from policygen.tasks.load import load_task
-from policygen.tasks.spaces import flatten
-from policygen.tasks.task import Task
 
 
 def plain_loop(task: Task, policy: Policy, seeds: Sequence[int]) -> list[float]:
