@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test check lowest notebooks attack adviser shaping learning first-runs refined-runs tuned-structures chat format clean
+.PHONY: demo test check lowest notebooks attack bench adviser shaping mediating learning first-runs refined-runs tuned-structures chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -17,8 +17,8 @@ test: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(DEV)
-	$(BIN)/ruff format --check policygen tests
-	$(BIN)/ruff check policygen tests
+	$(BIN)/ruff format --check policygen tests results/benchmarks
+	$(BIN)/ruff check policygen tests results/benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -41,13 +41,22 @@ attack: $(DEV)
 	rm -f results/benchmarks/attack.md
 	POLICYGEN_ATTACK=long $(BIN)/python -m pytest -n 2 tests/attack
 
+# How fast lookup, scores, prompts and memory are, beside other ways of doing the same: results/benchmarks/speed.md. What
+# is compared with is left out where it is not installed: .venv/bin/pip install -e '.[bench,envpool]' before.
+bench: $(DEV)
+	$(BIN)/python results/benchmarks/speed.py
+
 # What a table given as advice is worth to Q-learning: results/benchmarks/adviser.md.
 adviser: $(CORE)
-	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.extensions.plots.adviser
+	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/adviser.py
 
 # What a potential is worth to Q-learning, and an objective to CMA-ES: results/benchmarks/shaping.md.
 shaping: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python -m policygen.extensions.plots.shaping
+	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/shaping.py
+
+# When to ask a planner, four rooms and five mediators: results/benchmarks/mediating.md.
+mediating: $(DEV)
+	$(BIN)/python results/benchmarks/mediating.py --llm planner --seed 100 --episodes 100 -o results/benchmarks/mediating.md
 
 # Steps and CPU time until a task's threshold, here and by Stable-Baselines3: results/benchmarks/learning.md. Takes hours,
 # and PyTorch: .venv/bin/pip install -e '.[bench]' before.
@@ -117,8 +126,8 @@ tuned-structures: $(DEV)
 	  cat $(STRUCTURES)/table.md; } > results/benchmarks/tuned_structures.md
 
 format: $(DEV)
-	$(BIN)/ruff format policygen tests
-	$(BIN)/ruff check --fix policygen tests
+	$(BIN)/ruff format policygen tests results/benchmarks
+	$(BIN)/ruff check --fix policygen tests results/benchmarks
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -45,7 +45,7 @@ GROUPS = {
     "Steer a run": ("comment", "pause", "continue"),
     "Look at what was found": ("show", "eval", "plot", "compare", "film", "report", "serve"),
     "Hand it over": ("export", "simplify"),
-    "Prepare": ("new", "tasks", "prompt", "doctor", "bench", "cache", "templates"),
+    "Prepare": ("new", "tasks", "prompt", "doctor", "cache", "templates"),
 }
 
 
@@ -277,28 +277,3 @@ def doctor(llm: str | None, base_url: str | None) -> None:
         say(line)
     if not diagnosis.ok:
         raise SystemExit(1)
-
-
-@commands.command()
-@click.option("--quick", is_flag=True, help="Smaller work, fewer repeats, nothing judged: a first impression.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON, and no table.")
-@click.option(
-    "--out",
-    type=PATH,
-    default=Path("results") / "benchmarks",
-    help="Folder for speed.csv, speed.md and speed.png of a full run (default: results/benchmarks).",
-)
-def bench(quick: bool, as_json: bool, out: Path) -> None:
-    """Measure how fast lookup, evaluation, prompts and memory are, side by side with other ways of doing the same."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # before numpy loads: lookups are compared on one thread
-    from policygen.extensions.plots.speed import rows as ratios
-    from policygen.extensions.plots.speed.bench import run_all
-
-    rows = []
-    for row in run_all(quick=quick):
-        rows.append(row)
-        say(ratios.line_of(row), err=True)
-    say(ratios.as_json(rows) if as_json else "\n" + ratios.as_markdown(rows))
-    if not quick:
-        ratios.write_results(rows, out)

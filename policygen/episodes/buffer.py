@@ -110,14 +110,9 @@ class ReplayBuffer:
 
     def best(self, n: int) -> list[Episode]:
         """Return the n episodes of highest return, best first; ties: later first."""
-        return self._best[:n] if n <= len(self._best) else self._extreme(n, -1)
-
-    def worst(self, n: int) -> list[Episode]:
-        """Return the n episodes of lowest return, worst first; ties: later first."""
-        return self._extreme(n, 1)
-
-    def _extreme(self, n: int, sign: int) -> list[Episode]:
-        keys = np.lexsort((-np.arange(len(self)), sign * self.returns))
+        if n <= len(self._best):
+            return self._best[:n]
+        keys = np.lexsort((-np.arange(len(self)), -self.returns))
         return [self._episodes[i] for i in keys[:n].tolist()]
 
     def of_attempt(self, attempt: int) -> list[Episode]:

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from policygen.extensions.sweeps.progress import SweepTerminal
+from policygen.extensions.cluster.on_ray import OnRay
 from policygen.extensions.sweeps.conduct import conduct, open_sweep
 from policygen.extensions.sweeps.executor import Executor, Processes
-from policygen.extensions.cluster.on_ray import OnRay
 from policygen.extensions.sweeps.plan import SweepPlan, product_of
-from policygen.extensions.sweeps.worker import Order, CellResult, Tell
+from policygen.extensions.sweeps.progress import SweepTerminal
+from policygen.extensions.sweeps.worker import CellResult, Order, Tell
 
 SETTINGS = ("iterations=12", "episodes=20", "final_episodes=100", "jobs=1")
 WAIT = 2.0

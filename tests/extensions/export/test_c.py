@@ -30,10 +30,10 @@ from exporting import (
 from generators import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from speed_parts.exported import bytes_on_cortex, compiled
 from support import PAIR
 
 from policygen.extensions.export.formats import exported
-from policygen.extensions.plots.speed.exported import bytes_on_cortex, compiled
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy

@@ -222,7 +222,7 @@ def write_results(rows: Sequence[Row | Missing], folder: Path) -> None:
     except OSError as error:
         raise PlaceError(f"cannot make the folder {folder}: {error.strerror}") from None
     write_atomically(folder / "speed.csv", as_csv(rows))
-    write_atomically(folder / "speed.md", "# Speed\n\nMade with `policygen bench`.\n\n" + as_markdown(rows))
+    write_atomically(folder / "speed.md", "# Speed\n\nMade with `make bench`.\n\n" + as_markdown(rows))
     picture(rows, folder / "speed.png")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from policygen.extensions.plots.speed.acting import linear, lookup, one_at_a_time, remembering
-from policygen.extensions.plots.speed.exported import exported_c
-from policygen.extensions.plots.speed.learning import learning
-from policygen.extensions.plots.speed.playing import (
+from speed_parts.acting import linear, lookup, one_at_a_time, remembering
+from speed_parts.exported import exported_c
+from speed_parts.learning import learning
+from speed_parts.playing import (
     buffer,
     cartpole,
     frozenlake,
@@ -16,8 +16,8 @@ from policygen.extensions.plots.speed.playing import (
     hopper_remembering,
     refinement,
 )
-from policygen.extensions.plots.speed.rows import Missing, Row
-from policygen.extensions.plots.speed.running import help_text, overhead, prompt
+from speed_parts.rows import Missing, Row
+from speed_parts.running import help_text, overhead, prompt
 
 REPEATS = 7
 QUICK_REPEATS = 3

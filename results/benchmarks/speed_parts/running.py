@@ -16,10 +16,10 @@ import numpy as np
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plots.speed.rows import Missing, Row, absolute, compared, within
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
+from speed_parts.rows import Missing, Row, absolute, compared, within
 
 
 def prompt(repeats: int, quick: bool) -> Iterator[Row | Missing]:

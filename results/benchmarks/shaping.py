@@ -1,18 +1,20 @@
-"""What potentials are worth to a learner and objectives to tuning."""
+"""Measures what stands in shaping.md: what potentials are worth to a learner and objectives to tuning.
+
+python results/benchmarks/shaping.py [--quick] [--out FOLDER]
+"""
 
 from __future__ import annotations
 
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from adviser import Case, Field, options_of, with_interval
 
 from policygen.episodes.score import episode_seeds
-from policygen.extensions.plots.adviser import Case, Field, with_interval
 from policygen.files import write_atomically
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
@@ -191,25 +193,35 @@ def page(learnt_tables: Sequence[str], tuned: Sequence[str]) -> str:
     return "\n\n".join([ABOUT.rstrip(), LEARNT.rstrip(), *learnt_tables, TUNED_ABOUT.rstrip(), found]) + "\n"
 
 
-def main(folder: Path = Path("results")) -> None:
-    """Measure all tasks and write `benchmarks/shaping.md`, after each row anew."""
-    write = partial(write_atomically, folder / "benchmarks" / "shaping.md")
+def shortened(case: Taught) -> Taught:
+    """Two seeds and a tenth of the episodes, checked as often."""
+    return replace(case, episodes=case.episodes // 10, checks=tuple(count // 10 for count in case.checks), seeds=2)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure all tasks and write the page, after each row anew."""
+    options = options_of("shaping.md", arguments)
     learnt_tables: list[str] = []
     tuned: list[str] = []
+
+    def write() -> None:
+        if not options.quick:
+            write_atomically(options.out / "shaping.md", page(learnt_tables, tuned))
+
     for taught in TAUGHT:
         head = ("task", "potential", *(f"{count:,} episodes" for count in taught.checks), "CPU s")
         rows: list[str] = []
         learnt_tables.append("")
-        for row in learnt_rows(taught):
+        for row in learnt_rows(shortened(taught) if options.quick else taught):
             print(row, flush=True)
             rows.append(row)
             learnt_tables[-1] = _table(head, rows)
-            write(page(learnt_tables, tuned))
+            write()
     for case in TUNED:
-        for row in tuned_rows(case):
+        for row in tuned_rows(replace(case, episodes=case.episodes // 10, seeds=2) if options.quick else case):
             print(row, flush=True)
             tuned.append(row)
-            write(page(learnt_tables, tuned))
+            write()
 
 
 if __name__ == "__main__":

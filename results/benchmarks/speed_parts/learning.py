@@ -11,13 +11,13 @@ import numpy as np
 from policygen.episodes.exact import finite_mdp
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
-from policygen.extensions.plots.speed.rows import Missing, Row, compared, faster, scaled
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.lessons import board_of
 from policygen.search.refine.q import LearningBudget, discount_of, learnt
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
+from speed_parts.rows import Missing, Row, compared, faster, scaled
 
 
 def plain_q_learning(task: Task, steps: int) -> None:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from speed_parts import rows as ratios
+from speed_parts.rows import Bar, Missing, Row, faster, within
 
 from policygen.errors import LogbookError
-from policygen.extensions.plots.speed import rows as ratios
-from policygen.extensions.plots.speed.rows import Bar, Missing, Row, faster, within
 
 ROWS: list[Row | Missing] = [
     Row("a", 0.001, 0.01, "another", 10.0, 9.0, 11.0, bar=faster(8)),

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from policygen.extensions.export.formats import exported
 from policygen.extensions.export.program import program_of
-from policygen.extensions.plots.speed.acting import cartpole_table, some_observations
-from policygen.extensions.plots.speed.rows import Missing, Row, absolute, compared, timed
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
+from speed_parts.acting import cartpole_table, some_observations
+from speed_parts.rows import Missing, Row, absolute, compared, timed
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror")
 CORTEX = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=soft", "-Os", "-ffunction-sections")

@@ -10,11 +10,11 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.plots.speed.rows import Missing, Row, absolute, compared, faster, installed, scaled, within
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
+from speed_parts.rows import Missing, Row, absolute, compared, faster, installed, scaled, within
 
 
 def cartpole_table() -> TablePolicy:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from policygen.extensions.plots.adviser import (
+from adviser import (
     CASES,
     HEADER,
     Case,
@@ -92,5 +91,5 @@ def test_a_rule_over_quantities_of_its_own_becomes_what_it_does_in_the_middle_of
 
 
 def test_the_advice_of_every_case_is_there():
-    policies = Path(__file__).resolve().parents[3] / "results" / "policies"
+    policies = Path(__file__).resolve().parents[1] / "policies"
     assert all((policies / case.file).is_file() for case in CASES)

@@ -1,10 +1,14 @@
-"""What advice is worth to a learner: `python -m policygen.extensions.plots.adviser` measures it and writes a table."""
+"""Measures what stands in adviser.md: what advice is worth to a learner.
+
+python results/benchmarks/adviser.py [--quick] [--out FOLDER]
+"""
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +29,7 @@ from policygen.search.refine.lessons import CellView, board_of, with_entries
 from policygen.search.refine.q import LearningBudget, discount_of, learnt
 from policygen.tasks.load import load_task
 
+HERE = Path(__file__).parent
 SEEDS = range(100, 110)
 WITHIN = 0.02  # of the optimum
 HELD = 5  # checks in a row that a table must be within it
@@ -215,14 +220,25 @@ and go there: a learner may end at one and not have had {HELD} such checks in a 
 """
 
 
-def main(folder: Path = Path("results")) -> None:
-    """Measure all tasks and write `benchmarks/adviser.md`, after each task anew."""
+def options_of(page: str, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """`--quick` and `--out` of a script that writes a page."""
+    parser = argparse.ArgumentParser(description=f"Measure what stands in {page}, and write it after each row anew.")
+    parser.add_argument("--quick", action="store_true", help="two seeds, a tenth of the episodes; nothing is written")
+    parser.add_argument("--out", type=Path, default=HERE, help=f"folder of {page} (default: beside this script)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure all tasks and write the page, after each task anew."""
+    options = options_of("adviser.md", arguments)
     rows: list[str] = []
     for case in CASES:
-        for row in measured(case, folder / "policies"):
+        some = (replace(case, episodes=case.episodes // 10), SEEDS[:2]) if options.quick else (case, SEEDS)
+        for row in measured(some[0], HERE.parent / "policies", some[1]):
             print(row, flush=True)
             rows.append(row)
-        write_atomically(folder / "benchmarks" / "adviser.md", HEADER + "\n".join(rows) + "\n")
+        if not options.quick:
+            write_atomically(options.out / "adviser.md", HEADER + "\n".join(rows) + "\n")
 
 
 if __name__ == "__main__":

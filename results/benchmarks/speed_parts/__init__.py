@@ -1,0 +1,1 @@
+"""Parts of the speed benchmark: what is measured (`sections`), and how rows are made and shown (`rows`)."""
