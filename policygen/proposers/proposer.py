@@ -10,7 +10,7 @@ from typing import Protocol
 from policygen.errors import BudgetExhausted, UsageError
 from policygen.llm import LLMOptions, Provider
 from policygen.llm.cache import question
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import ask
 from policygen.policies.lines import Problem
@@ -18,7 +18,7 @@ from policygen.policies.parse import Parsed, parse
 from policygen.prompts.render import render_repair
 from policygen.runs.budget import Ledger
 from policygen.runs.config import FOR_TABLES, RunConfig
-from policygen.runs.request_log import Exchange, RequestLog, first_sentence, llm_options, seeded, turns
+from policygen.runs.request_log import RequestLog, first_sentence, llm_options, seeded, turns
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 

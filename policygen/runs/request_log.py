@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from policygen.errors import BudgetExhausted, ProviderError
 from policygen.llm import LLMOptions
 from policygen.llm.cache import Cache
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, tell_nobody
@@ -20,30 +20,6 @@ MOST_IDEA = 160  # characters of the sentence that an attempt is remembered by
 MOST_READ = 20_000  # characters of a reply that are searched for it
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _END = re.compile(r"(?<=[.!?])\s")
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request, the reply to it, the tries it took and the tokens charged."""
-
-    attempt: int
-    request: int
-    prompt: Prompt
-    reply: Reply
-    requests: int
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FailedExchange:
-    """A request that was never answered, and why; its tries are charged like any other."""
-
-    attempt: int
-    request: int
-    prompt: Prompt
-    requests: int
-    error: str
 
 
 class RequestLog:

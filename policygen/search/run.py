@@ -14,6 +14,7 @@ from policygen.errors import PolicygenError
 from policygen.files import find_run
 from policygen.llm import Provider, Several, connect
 from policygen.llm.cache import Cache
+from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
 from policygen.prompts.render import check_templates
 from policygen.proposers.make import make_proposer
@@ -24,7 +25,7 @@ from policygen.runs.listeners import Activity, Audience, Listener, tell_nobody
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
-from policygen.runs.request_log import Exchange, FailedExchange, RequestLog, llm_options
+from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Attempt, Search
 from policygen.runs.steering import Steering
 from policygen.runs.turns import shares

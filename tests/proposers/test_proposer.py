@@ -13,12 +13,12 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POL
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
 from policygen.llm.base import Diagnosis
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import CUT_OFF, LanguageModel, Proposal
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import Exchange, FailedExchange, RequestLog
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.search.loop import new_search
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from policygen.errors import BudgetExhausted, ProviderError
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import Exchange, FailedExchange, RequestLog, first_sentence, turns
+from policygen.runs.request_log import RequestLog, first_sentence, turns
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one.")))
 REPLY = Reply("a table", "m", 10, 5, 0.5)

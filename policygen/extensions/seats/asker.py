@@ -13,12 +13,12 @@ from policygen.errors import BudgetExhausted
 from policygen.llm import LLMOptions, Provider
 from policygen.llm.base import Keyed
 from policygen.llm.cache import Cache, question
-from policygen.llm.messages import Prompt, Reply
+from policygen.llm.messages import Exchange, FailedExchange, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import Exchange, FailedExchange, llm_options, seeded
+from policygen.runs.request_log import llm_options, seeded
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from policygen.errors import LogbookError, ProviderError, UsageError
 from policygen.llm.base import Diagnosis
-from policygen.llm.messages import Prompt, Reply
+from policygen.llm.messages import Exchange, Prompt, Reply
 from policygen.llm.replay import Replay
-from policygen.runs.request_log import Exchange
-from policygen.runs.transcript import Transcript
+from policygen.llm.transcript import Transcript
 
 
 class Recorded:

@@ -18,13 +18,14 @@ from policygen.extensions.seats.recorded import Recorded
 from policygen.files import mark, read_json, write_atomically
 from policygen.llm import Provider, Several, connect, read_spec
 from policygen.llm.cache import Cache
+from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.replay import Replay
 from policygen.llm.retry import Wait
+from policygen.llm.transcript import Transcript
 from policygen.proposers.proposer import LanguageModel
 from policygen.runs.config import RunConfig
 from policygen.runs.lock import RunLock
-from policygen.runs.request_log import Exchange, FailedExchange, llm_options
-from policygen.runs.transcript import Transcript
+from policygen.runs.request_log import llm_options
 from policygen.tasks.task import Task
 
 # What of a run's settings makes a difference to a seat.

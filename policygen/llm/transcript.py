@@ -18,8 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from policygen.errors import PolicyError, explain
 from policygen.files import append_line, check_mark, damaged, mark, read_lines
-from policygen.llm.messages import Message, Prompt, Reply, Role
-from policygen.runs.request_log import Exchange, FailedExchange
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply, Role
 
 KIND = "transcript"
 REMEDY = "what the run has spent is not known without it: restore it from a copy, or begin a new run"
