@@ -74,12 +74,7 @@ class Run:
         """Go on with the loop; every attempt is on the disk before it is yielded."""
         templates = TemplateWatch(self.config, self.logbook)
 
-        # What no model was asked costs nothing: where it is broken off it is asked anew, and counts once.
-        paid = self.proposer.is_language_model
-
         def record(exchange: Exchange | FailedExchange) -> None:
-            if isinstance(exchange, FailedExchange) and not paid:
-                return
             self.logbook.record_exchange(exchange)
             templates.note(exchange.attempt)
             self.on_exchange(exchange)
@@ -89,7 +84,7 @@ class Run:
             self.ledger,
             recorded=self.unused,
             on_exchange=record,
-            on_sent=self.logbook.record_sent if paid else lambda attempt, request: None,
+            on_sent=self.logbook.record_sent,
             tell=self.tell,
             cache=self.cache,
             steering=Steering(self.folder),
