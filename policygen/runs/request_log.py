@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from policygen.errors import BudgetExhausted
 from policygen.llm import LLMOptions, Provider
@@ -26,6 +26,7 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _END = re.compile(r"(?<=[.!?])\s")
 
 
+@dataclass(eq=False)
 class RequestLog:
     """The one way to ask a model: answers on record first, then those in a cache, then a request within the budget.
 
@@ -44,28 +45,19 @@ class RequestLog:
         on_sent: called with the attempt and the number of its request before every single request to a model is sent.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        recorded: Sequence[Exchange | FailedExchange] = (),
-        on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None,
-        on_sent: Callable[[int, int], None] = lambda attempt, request: None,
-        tell: Callable[[Activity | None], None] = tell_nobody,
-        cache: Cache | None = None,
-        steering: Steering | None = None,
-        by_attempt: bool = True,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.ledger = ledger
-        self._recorded = list(recorded)
-        self._on_exchange = on_exchange
-        self._on_sent = on_sent
-        self.tell = tell
-        self._cache = cache
-        self.steering = steering
-        self._by_attempt = by_attempt
-        self._sleep = sleep
+    ledger: Ledger
+    _: KW_ONLY
+    recorded: Sequence[Exchange | FailedExchange] = ()
+    on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
+    on_sent: Callable[[int, int], None] = lambda attempt, request: None
+    tell: Callable[[Activity | None], None] = tell_nobody
+    cache: Cache | None = None
+    steering: Steering | None = None
+    by_attempt: bool = True
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self._recorded = list(self.recorded)
         self._free = threading.Condition()  # guards the ledger, the records and what follows
         self._not_before = 0.0  # seconds since the epoch
 
@@ -92,7 +84,7 @@ class RequestLog:
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
         config = self.ledger.config
-        options, attempt = options or llm_options(config), number if self._by_attempt else 0
+        options, attempt = options or llm_options(config), number if self.by_attempt else 0
         prompt = seeded(prompt, config, attempt, request)
         unanswered = 0
         while self._recorded:
@@ -103,7 +95,7 @@ class RequestLog:
             if isinstance(earlier, Exchange):
                 tokens = self.ledger.charge_reply(prompt, earlier.reply)
                 return Exchange(number, request, prompt, earlier.reply, unanswered, *tokens)
-        cache = self._cache if provider.is_language_model else None
+        cache = self.cache if provider.is_language_model else None
         asked = question(provider, options, prompt, seed=config.seed, attempt=attempt, request=request)
         known = cache.get(asked) if cache is not None and asked is not None else None
         if known is not None:
@@ -139,10 +131,10 @@ class RequestLog:
             nonlocal tries
             # Where nobody else is under way, this request has done its own waiting.
             if len(self.ledger.held) > 1 and (seconds := self._not_before - time.time()) > 0:
-                self._sleep(seconds)
+                self.sleep(seconds)
             with self._free:
                 self.ledger.charge_call()
-                self._on_sent(number, request)
+                self.on_sent(number, request)
                 tries += 1
 
         try:
@@ -152,7 +144,7 @@ class RequestLog:
                 charge=charge,
                 max_output_tokens=hold.tokens_out,
                 options=options,
-                sleep=self._sleep,
+                sleep=self.sleep,
                 on_wait=self._waits,
             )
         except BaseException as error:
@@ -161,7 +153,7 @@ class RequestLog:
                 self._free.notify_all()
                 if tries:
                     failed = FailedExchange(number, request, prompt, tries, str(error) or "interrupted")
-                    self._on_exchange(failed)
+                    self.on_exchange(failed)
             raise
         exchange = self._answered(Exchange(number, request, prompt, reply, tries), hold)
         return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
@@ -171,7 +163,7 @@ class RequestLog:
             tokens_in, tokens_out = self.ledger.charge_reply(exchange.prompt, exchange.reply, hold)
             self._free.notify_all()
             exchange = replace(exchange, tokens_in=tokens_in, tokens_out=tokens_out)
-            self._on_exchange(exchange)
+            self.on_exchange(exchange)
         return exchange
 
     def _hold(self, prompt: Prompt, price: Price) -> Hold:

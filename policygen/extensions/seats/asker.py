@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeVar
 
 from policygen.llm import Provider
@@ -21,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@dataclass(eq=False)
 class Asker:
     """Asks one provider, from several threads at a time; see `RequestLog`.
 
@@ -32,32 +34,31 @@ class Asker:
         tell: told of the waits that servers ask for.
     """
 
-    def __init__(
-        self,
-        provider: Provider,
-        config: RunConfig,
-        *,
-        concurrency: int = 1,
-        cache: Cache | None = None,
-        on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None,
-        on_sent: Callable[[int, int], None] = lambda number, request: None,
-        tell: Callable[[Wait], None] = lambda wait: None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    provider: Provider
+    config: RunConfig
+    _: KW_ONLY
+    concurrency: int = 1
+    cache: Cache | None = None
+    on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
+    on_sent: Callable[[int, int], None] = lambda number, request: None
+    tell: Callable[[Wait], None] = lambda wait: None
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
         def told(activity: Activity | None) -> None:
             if isinstance(activity, Wait) and activity.reason:
-                tell(activity)
+                self.tell(activity)
 
-        self.provider, self.ledger = provider, Ledger(config)
-        self.concurrency = concurrency if isinstance(provider, Keyed) else 1
+        self.ledger = Ledger(self.config)
+        self.concurrency = self.concurrency if isinstance(self.provider, Keyed) else 1
         self._log = RequestLog(
             self.ledger,
-            on_exchange=on_exchange,
-            on_sent=on_sent,
+            on_exchange=self.on_exchange,
+            on_sent=self.on_sent,
             tell=told,
-            cache=cache,
+            cache=self.cache,
             by_attempt=False,
-            sleep=sleep,
+            sleep=self.sleep,
         )
         self._answered = False
 
