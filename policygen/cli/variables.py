@@ -128,10 +128,12 @@ def _search(kind: str, example: Example | None = None) -> Example | None:
 
 def _drive() -> None:
     """Ask the questions of `policygen drive`."""
+    import numpy as np
+
     from policygen.extensions.seats.driving_prompts import Questions, Situation, Step, Window
 
     task = load_task(TASK)
-    questions, shown = Questions(task, memory=1), Window(task).shown([0.0, 0.1, 0.02, -0.3])
+    questions, shown = Questions(task, memory=1), Window(task).shown(np.array([0.0, 0.1, 0.02, -0.3]))
     prompt = questions.prompt(Situation(shown, (Step(shown, "left", 1.0),)))
     questions.repair(prompt, "", "it is empty")
 

@@ -22,11 +22,11 @@ from filelock import FileLock
 
 from policygen.errors import LogbookError, UsageError
 from policygen.files import read_plain, write_atomically
+from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
 from policygen.runs.listeners import Listener, Watched
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
-from policygen.runs.request_log import Exchange, FailedExchange
 from policygen.runs.state import Attempt
 
 _PROJECT = "policygen"

@@ -77,6 +77,30 @@ class Reply:
         return len(self.text) + len(self.reasoning)
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request, the reply to it, the tries it took and the tokens charged."""
+
+    attempt: int
+    request: int
+    prompt: Prompt
+    reply: Reply
+    requests: int
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailedExchange:
+    """A request that was never answered, and why; its tries are charged like any other."""
+
+    attempt: int
+    request: int
+    prompt: Prompt
+    requests: int
+    error: str
+
+
 def charged_tokens(prompt: Prompt, reply: Reply) -> tuple[int, int]:
     """Return the tokens to charge for `reply`, in and out: the server's counts, if they are possible for the texts.
 

@@ -17,14 +17,13 @@ from policygen.errors import ProviderError, UsageError
 from policygen.llm import Provider
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
-from policygen.llm.retry import ask
 from policygen.proposers import memory
 from policygen.proposers.builtin_linear import inputs_of, next_linear, too_many
 from policygen.proposers.builtin_tables import next_table
 from policygen.proposers.proposer import Proposal, read
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog, llm_options
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
@@ -98,17 +97,7 @@ class PlainSearch:
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
         """Return the next policy of the search, parsed from its reply like any other."""
-
-        def answer() -> Reply:
-            return ask(
-                self.provider,
-                prompt,
-                charge=request_log.ledger.charge_call,
-                max_output_tokens=self._config.max_output_tokens,
-                options=llm_options(self._config),
-            )
-
-        exchange = request_log.exchange(context.number, 0, prompt, answer)
+        exchange = request_log.ask(self.provider, context.number, 0, prompt)
         return Proposal(
             context.number,
             read(exchange.reply, context, self._config),

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from policygen.errors import BudgetExhausted, UsageError
 from policygen.llm import LLMOptions, Provider
-from policygen.llm.cache import question
-from policygen.llm.messages import NO_MODEL, Message, Prompt, Reply
+from policygen.llm.messages import NO_MODEL, Exchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
-from policygen.llm.retry import ask
 from policygen.policies.lines import Problem
 from policygen.policies.parse import Parsed, parse
 from policygen.prompts.render import render_repair
 from policygen.runs.budget import Ledger
 from policygen.runs.config import FOR_TABLES, RunConfig
-from policygen.runs.request_log import Exchange, RequestLog, first_sentence, llm_options, seeded, turns
+from policygen.runs.request_log import RequestLog, first_sentence, llm_options, turns
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
@@ -94,14 +91,12 @@ class LanguageModel:
         self,
         provider: Provider,
         config: RunConfig,
-        sleep: Callable[[float], None] = time.sleep,
         options: LLMOptions | None = None,
     ) -> None:
         self.provider = provider
         self.introduction = provider.spec
         self._config = config
         self._options = options or llm_options(config)
-        self._sleep = sleep
 
     def check(self, task: Task) -> None:
         """Refuse a limit of cost that cannot be held.
@@ -109,7 +104,9 @@ class LanguageModel:
         Raises:
             UsageError: the model's price is unknown.
         """
-        if self._config.max_usd is not None and self._cost(1, 1) is None:
+        if self._config.max_usd is None:
+            return
+        if cost(self._options, self.provider.spec, (self.provider.model,), 1, 1) is None:
             raise UsageError(
                 f"--max-usd cannot be held because the price of {self.provider.spec} is unknown; "
                 "state it with --set price_in=USD --set price_out=USD, per million tokens"
@@ -128,7 +125,7 @@ class LanguageModel:
             if exchanges:
                 prompt = render_repair(prompt, exchanges[-1].reply.text, parsed.problems, context, self._config)
             try:
-                exchange = self._ask(context.number, request, prompt, request_log)
+                exchange = request_log.ask(self.provider, context.number, request, prompt, self._options)
             except BudgetExhausted as error:
                 if not exchanges:
                     raise
@@ -143,50 +140,6 @@ class LanguageModel:
     def model_calls(self, ledger: Ledger) -> int:
         """All requests, repeated ones included."""
         return ledger.calls
-
-    def _ask(self, number: int, request: int, prompt: Prompt, request_log: RequestLog) -> Exchange:
-        ledger, prompt = request_log.ledger, seeded(prompt, self._config, number, request)
-
-        def answer() -> Reply:
-            cache, seed = request_log.cache, self._config.seed
-            asked = question(self.provider, self._options, prompt, seed=seed, attempt=number, request=request)
-            known = cache.get(asked) if cache is not None and asked is not None else None
-            if known is not None:
-                return known
-            allowance = self._allowance(prompt, ledger)
-            reply = ask(
-                self.provider,
-                prompt,
-                charge=lambda: request_log.charge_call(number, request),
-                max_output_tokens=allowance,
-                options=self._options,
-                sleep=self._sleep,
-                on_wait=request_log.tell,
-            )
-            # What a nearly used-up budget cut short is no answer for a run that has more.
-            cut_short = reply.truncated and allowance < self._config.max_output_tokens
-            if cache is not None and asked is not None and not cut_short:
-                cache.put(asked, reply)
-            return reply
-
-        try:
-            return request_log.exchange(number, request, prompt, answer)
-        finally:
-            request_log.tell(None)
-
-    def _allowance(self, prompt: Prompt, ledger: Ledger) -> int:
-        """Tokens the reply to `prompt` may have, where it can be afforded at all.
-
-        Raises:
-            BudgetExhausted: it cannot.
-        """
-        allowance = ledger.reply_allowance(prompt)
-        if ledger.holds_cost:
-            ledger.check_cost(self._cost(ledger.expected_tokens(prompt), allowance))
-        return allowance
-
-    def _cost(self, tokens_in: int, tokens_out: int) -> float | None:
-        return cost(self._options, self.provider.spec, (self.provider.model,), tokens_in, tokens_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from policygen.errors import BudgetExhausted
+from policygen.errors import BudgetExhausted, PolicygenError
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.runs.config import RunConfig
 
@@ -12,12 +14,81 @@ from policygen.runs.config import RunConfig
 ESTIMATE_MARGIN = 1.3
 SHORTEST_REPLY = 256
 
+Price = Callable[[int, int], float | None]
+"""USD for tokens in and out; None where the price is unknown."""
+
+
+class Limits(Protocol):
+    """The limits on what requests may spend; None is no limit."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens, in and out."""
+        ...
+
+    @property
+    def max_usd(self) -> float | None:
+        """Cost in USD."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The most that one request under way may cost; `tokens_out` is what its reply may have."""
+
+    tokens_in: int
+    tokens_out: int
+    usd: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.tokens_in + self.tokens_out
+
+
+def within(
+    limits: Limits,
+    spent: tuple[int, float | None],
+    wanted: Hold,
+    price: Price,
+    *,
+    scope: str = "",
+    refusal: type[PolicygenError] = BudgetExhausted,
+) -> Hold:
+    """`wanted` with as short a reply as the limits demand, and with its cost where that is limited.
+
+    Args:
+        spent: tokens and USD, those held for other requests included.
+        scope: whose limits they are, for the sentence of the refusal.
+
+    Raises:
+        refusal: not even a short reply fits, or a price is unknown.
+    """
+    tokens, usd = spent
+    if limits.max_tokens is not None:
+        left = limits.max_tokens - tokens - wanted.tokens_in
+        if left < SHORTEST_REPLY:
+            raise refusal(f"the next call could exceed {limits.max_tokens:,} tokens{scope} (--max-tokens)")
+        wanted = replace(wanted, tokens_out=min(wanted.tokens_out, left))
+    if limits.max_usd is not None:
+        most = price(wanted.tokens_in, wanted.tokens_out)
+        if most is None or usd is None:
+            raise refusal(
+                "--max-usd cannot be held because a model's price is unknown; "
+                "state it with --set price_in=USD --set price_out=USD, per million tokens"
+            )
+        if usd + most > limits.max_usd:
+            raise refusal(f"the next call could exceed {limits.max_usd:g} USD{scope} (--max-usd)")
+        wanted = replace(wanted, usd=most)
+    return wanted
+
 
 @dataclass
 class Ledger:
     """Running totals and their limits.
 
-    `usd` is None as soon as one reply's price is unknown. `cached` counts replies that were paid for before.
+    `usd` is None as soon as one reply's price is unknown. `cached` counts replies that were paid for before. `held` is
+    what requests under way may cost at most: they exceed no budget together.
     """
 
     config: RunConfig
@@ -29,6 +100,7 @@ class Ledger:
     env_steps: int = 0
     llm_seconds: float = 0.0
     cached: int = 0
+    held: list[Hold] = field(default_factory=list)
     _estimate_ratio: float = ESTIMATE_MARGIN
 
     def charge_call(self) -> None:
@@ -42,49 +114,36 @@ class Ledger:
             raise BudgetExhausted(f"all {limit} calls (--max-calls) are used")
         self.calls += 1
 
-    def reply_allowance(self, prompt: Prompt) -> int:
-        """Tokens the reply to `prompt` may have so that no token budget is exceeded.
+    def hold(self, prompt: Prompt, price: Price) -> Hold:
+        """Hold what the request for `prompt` may cost at most, until `charge_reply` or `release`.
 
         Raises:
-            BudgetExhausted: not even a short reply fits.
+            BudgetExhausted: it cannot be afforded beside what is spent and held.
         """
-        allowance = self.config.max_output_tokens
-        if self.config.max_tokens is not None:
-            left = self.config.max_tokens - self.tokens_in - self.tokens_out - self.expected_tokens(prompt)
-            if left < SHORTEST_REPLY:
-                raise BudgetExhausted(f"the next call could exceed {self.config.max_tokens:,} tokens (--max-tokens)")
-            allowance = min(allowance, left)
-        return allowance
+        hold = self._within(Hold(self.expected_tokens(prompt), self.config.max_output_tokens), price)
+        self.held.append(hold)
+        return hold
+
+    def _within(self, wanted: Hold, price: Price) -> Hold:
+        tokens = self.tokens_in + self.tokens_out + sum(hold.tokens for hold in self.held)
+        usd = None if self.usd is None else self.usd + sum(hold.usd for hold in self.held)
+        return within(self.config, (tokens, usd), wanted, price)
+
+    def release(self, hold: Hold) -> None:
+        """Give back what was held for a request that was not answered."""
+        self.held.remove(hold)
 
     def expected_tokens(self, prompt: Prompt) -> int:
         """A careful estimate of a prompt's tokens, corrected by what the server has reported so far."""
         return round(prompt.estimated_tokens * self._estimate_ratio)
 
-    @property
-    def holds_cost(self) -> bool:
-        """Whether requests must be refused that may cost too much."""
-        return self.config.max_usd is not None
-
-    def check_cost(self, most: float | None) -> None:
-        """Refuse a call that may cost `most` USD where that exceeds what is left.
-
-        Raises:
-            BudgetExhausted: it would, or its price is unknown.
-        """
-        if self.config.max_usd is None:
-            return
-        if most is None or self.usd is None:
-            raise BudgetExhausted(
-                "--max-usd cannot be held because the model's price is unknown; set price_in and price_out"
-            )
-        if self.usd + most > self.config.max_usd:
-            raise BudgetExhausted(f"the next call could exceed {self.config.max_usd:g} USD (--max-usd)")
-
-    def charge_reply(self, prompt: Prompt, reply: Reply) -> tuple[int, int]:
+    def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
         """Add a reply's tokens, cost and time; what a server did not report, or cannot mean, is estimated.
 
-        Returns the tokens charged, in and out.
+        Returns the tokens charged, in and out, in the place of what was held.
         """
+        if hold is not None:
+            self.held.remove(hold)
         tokens_in, tokens_out = charged_tokens(prompt, reply)
         self.cached += reply.cached
         if reply.tokens_in is not None and not reply.cached and prompt.estimated_tokens:

@@ -6,16 +6,14 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.retry import Wait
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary
 from policygen.runs.state import Attempt, Search
-
-if TYPE_CHECKING:
-    from policygen.runs.request_log import Exchange, FailedExchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ from policygen.files import (
     write_atomically,
 )
 from policygen.llm import prompt_folders, read_spec, specs_of
+from policygen.llm.messages import Exchange, FailedExchange
+from policygen.llm.transcript import Transcript
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example, example_from_record, example_to_record
 from policygen.runs.lock import RunLock
@@ -48,10 +50,8 @@ from policygen.runs.records import (
     summary_from_record,
     summary_to_record,
 )
-from policygen.runs.request_log import Exchange, FailedExchange
 from policygen.runs.state import Attempt, read_packed
 from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
-from policygen.runs.transcript import Transcript
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.trust import of_python, why_refused

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
-from policygen.errors import BudgetExhausted, ProviderError
-from policygen.llm import LLMOptions
-from policygen.llm.cache import Cache
-from policygen.llm.messages import Message, Prompt, Reply
-from policygen.runs.budget import Ledger
+from policygen.errors import BudgetExhausted
+from policygen.llm import LLMOptions, Provider
+from policygen.llm.cache import Cache, question
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt
+from policygen.llm.prices import cost
+from policygen.llm.retry import Wait, ask
+from policygen.runs.budget import Hold, Ledger, Price
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, tell_nobody
 from policygen.runs.steering import Steering
@@ -22,60 +26,40 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _END = re.compile(r"(?<=[.!?])\s")
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request, the reply to it, the tries it took and the tokens charged."""
-
-    attempt: int
-    request: int
-    prompt: Prompt
-    reply: Reply
-    requests: int
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FailedExchange:
-    """A request that was never answered, and why; its tries are charged like any other."""
-
-    attempt: int
-    request: int
-    prompt: Prompt
-    requests: int
-    error: str
-
-
+@dataclass(eq=False)
 class RequestLog:
-    """The requests and replies of a run: charged, recorded, the replies of an interrupted run first.
+    """The one way to ask a model: answers on record first, then those in a cache, then a request within the budget.
+
+    Every request is charged and recorded before it is sent, and what came of it when it is over. Several threads may
+    ask: what is under way exceeds no budget together, and near the end of one the requests go one by one. After a wait
+    that a server asks for, nobody sends anything until it is over.
 
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used, in order.
         tell: told what is waited for, and everything else that takes long in the run.
         steering: what the user says to the run meanwhile.
-        cache: where answers are looked up before anybody is asked, and kept.
-        on_exchange: called with every new exchange as soon as it is there, before anything else can fail.
-        on_sent: called with the attempt and the number of its request before every single request is sent.
+        cache: where answers of language models are looked up before they are asked, and kept.
+        by_attempt: whether the same question in another attempt is another one, for the cache and the model's seed.
+        on_exchange: called with every new exchange as soon as it is there, before anything else can fail; with failed
+            ones only of a language model: what no model was asked costs nothing, and is asked anew.
+        on_sent: called with the attempt and the number of its request before every single request to a model is sent.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        recorded: Sequence[Exchange | FailedExchange] = (),
-        on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None,
-        on_sent: Callable[[int, int], None] = lambda attempt, request: None,
-        tell: Callable[[Activity | None], None] = tell_nobody,
-        cache: Cache | None = None,
-        steering: Steering | None = None,
-    ) -> None:
-        self.ledger = ledger
-        self._recorded = list(recorded)
-        self._on_exchange = on_exchange
-        self._on_sent = on_sent
-        self.tell = tell
-        self.cache = cache
-        self.steering = steering
+    ledger: Ledger
+    _: KW_ONLY
+    recorded: Sequence[Exchange | FailedExchange] = ()
+    on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
+    on_sent: Callable[[int, int], None] = lambda attempt, request: None
+    tell: Callable[[Activity | None], None] = tell_nobody
+    cache: Cache | None = None
+    steering: Steering | None = None
+    by_attempt: bool = True
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self._recorded = list(self.recorded)
+        self._free = threading.Condition()  # guards the ledger, the records and what follows
+        self._not_before = 0.0  # seconds since the epoch
 
     @property
     def repeats(self) -> bool:
@@ -87,43 +71,125 @@ class RequestLog:
         """Whether an interrupted run was left with a reply to what is asked next."""
         return any(isinstance(earlier, Exchange) for earlier in self._recorded)
 
-    def charge_call(self, attempt: int, request: int) -> None:
-        """Count one request of an attempt and write it down, before it is sent.
+    def ask(
+        self, provider: Provider, number: int, request: int, prompt: Prompt, options: LLMOptions | None = None
+    ) -> Exchange:
+        """The reply to request `request` (0, or the number of the repair) of attempt or question `number`.
+
+        Args:
+            options: how the provider is reached; by default as the run's settings say.
 
         Raises:
-            BudgetExhausted: it would be one too many.
-        """
-        self.ledger.charge_call()
-        self._on_sent(attempt, request)
-
-    def exchange(self, attempt: int, request: int, prompt: Prompt, answer: Callable[[], Reply]) -> Exchange:
-        """One reply to `prompt`: a recorded one, else what `answer` gives, which charges the calls it makes.
-
-        Raises:
-            BudgetExhausted: the call would exceed a budget.
+            BudgetExhausted: it cannot be afforded.
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
-        before = self.ledger.calls
+        config = self.ledger.config
+        options, attempt = options or llm_options(config), number if self.by_attempt else 0
+        prompt = seeded(prompt, config, attempt, request)
+        unanswered = 0
         while self._recorded:
             earlier = self._recorded.pop(0)
+            unanswered += earlier.requests
             for _ in range(earlier.requests):
                 self.ledger.charge_call()
             if isinstance(earlier, Exchange):
                 tokens = self.ledger.charge_reply(prompt, earlier.reply)
-                return Exchange(attempt, request, prompt, earlier.reply, self.ledger.calls - before, *tokens)
-        unanswered = self.ledger.calls - before
-        try:
-            reply = answer()
-        except (ProviderError, BudgetExhausted, KeyboardInterrupt) as error:
-            requests = self.ledger.calls - before - unanswered
-            if requests:
-                self._on_exchange(FailedExchange(attempt, request, prompt, requests, str(error) or "interrupted"))
-            raise
-        tokens = self.ledger.charge_reply(prompt, reply)
-        exchange = Exchange(attempt, request, prompt, reply, self.ledger.calls - before - unanswered, *tokens)
-        self._on_exchange(exchange)
+                return Exchange(number, request, prompt, earlier.reply, unanswered, *tokens)
+        cache = self.cache if provider.is_language_model else None
+        asked = question(provider, options, prompt, seed=config.seed, attempt=attempt, request=request)
+        known = cache.get(asked) if cache is not None and asked is not None else None
+        if known is not None:
+            exchange = self._answered(Exchange(number, request, prompt, known, 0))
+        elif not provider.is_language_model:
+            before = self.ledger.calls
+            reply = ask(
+                provider,
+                prompt,
+                charge=self.ledger.charge_call,
+                max_output_tokens=config.max_output_tokens,
+                options=options,
+            )
+            exchange = self._answered(Exchange(number, request, prompt, reply, self.ledger.calls - before))
+        else:
+            try:
+                exchange, cut_short = self._ask_model(provider, number, request, prompt, options)
+            finally:
+                self.tell(None)
+            if cache is not None and asked is not None and not cut_short:
+                cache.put(asked, exchange.reply)
         # What an interrupted run asked in vain has lines of its own in the log, and is this attempt's all the same.
         return replace(exchange, requests=exchange.requests + unanswered)
+
+    def _ask_model(
+        self, model: Provider, number: int, request: int, prompt: Prompt, options: LLMOptions
+    ) -> tuple[Exchange, bool]:
+        """The model's answer, and whether a nearly used-up budget cut it short: then it is none for a larger one."""
+        hold = self._hold(prompt, lambda *tokens: cost(options, model.spec, (model.model,), *tokens))
+        tries = 0
+
+        def charge() -> None:
+            nonlocal tries
+            # Where nobody else is under way, this request has done its own waiting.
+            if len(self.ledger.held) > 1 and (seconds := self._not_before - time.time()) > 0:
+                self.sleep(seconds)
+            with self._free:
+                self.ledger.charge_call()
+                self.on_sent(number, request)
+                tries += 1
+
+        try:
+            reply = ask(
+                model,
+                prompt,
+                charge=charge,
+                max_output_tokens=hold.tokens_out,
+                options=options,
+                sleep=self.sleep,
+                on_wait=self._waits,
+            )
+        except BaseException as error:
+            with self._free:
+                self.ledger.release(hold)
+                self._free.notify_all()
+                if tries:
+                    failed = FailedExchange(number, request, prompt, tries, str(error) or "interrupted")
+                    self.on_exchange(failed)
+            raise
+        exchange = self._answered(Exchange(number, request, prompt, reply, tries), hold)
+        return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
+
+    def _answered(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:
+        with self._free:
+            tokens_in, tokens_out = self.ledger.charge_reply(exchange.prompt, exchange.reply, hold)
+            self._free.notify_all()
+            exchange = replace(exchange, tokens_in=tokens_in, tokens_out=tokens_out)
+            self.on_exchange(exchange)
+        return exchange
+
+    def _hold(self, prompt: Prompt, price: Price) -> Hold:
+        """Hold what the request may cost at most; beside others only where its reply may have its whole length.
+
+        Raises:
+            BudgetExhausted: it cannot be afforded, and nothing under way could give back what it holds.
+        """
+        with self._free:
+            while True:
+                try:
+                    hold = self.ledger.hold(prompt, price)
+                except BudgetExhausted:
+                    if not self.ledger.held:
+                        raise
+                else:
+                    if len(self.ledger.held) == 1 or hold.tokens_out >= self.ledger.config.max_output_tokens:
+                        return hold
+                    self.ledger.release(hold)
+                self._free.wait()
+
+    def _waits(self, wait: Wait) -> None:
+        if wait.reason and wait.until is not None:
+            with self._free:
+                self._not_before = max(self._not_before, wait.until)
+        self.tell(wait)
 
 
 def turns(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:

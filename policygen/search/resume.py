@@ -18,17 +18,17 @@ from policygen.errors import EnvironmentFault, LogbookError, PlaceError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
-from policygen.llm.messages import Message
+from policygen.llm.messages import Exchange, FailedExchange, Message
+from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.make import make_proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
-from policygen.runs.request_log import Exchange, FailedExchange, llm_options, turns
+from policygen.runs.request_log import llm_options, turns
 from policygen.runs.standard import most_compared
 from policygen.runs.state import Attempt, Search
 from policygen.runs.steering import Steering
-from policygen.runs.transcript import REMEDY
 from policygen.search.extend import check_extension, unchanged
 from policygen.search.loop import new_search
 from policygen.search.run import Run

@@ -14,6 +14,7 @@ from policygen.errors import PolicygenError
 from policygen.files import find_run
 from policygen.llm import Provider, Several, connect
 from policygen.llm.cache import Cache
+from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
 from policygen.prompts.render import check_templates
 from policygen.proposers.make import make_proposer
@@ -24,7 +25,7 @@ from policygen.runs.listeners import Activity, Audience, Listener, tell_nobody
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
-from policygen.runs.request_log import Exchange, FailedExchange, RequestLog, llm_options
+from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Attempt, Search
 from policygen.runs.steering import Steering
 from policygen.runs.turns import shares
@@ -73,12 +74,7 @@ class Run:
         """Run the loop; every attempt is on the disk before it is yielded."""
         templates = TemplateWatch(self.config, self.logbook)
 
-        # Requests to `builtin` cost nothing: after an interruption they are repeated and counted once.
-        paid = self.proposer.is_language_model
-
         def record(exchange: Exchange | FailedExchange) -> None:
-            if isinstance(exchange, FailedExchange) and not paid:
-                return
             self.logbook.record_exchange(exchange)
             templates.note(exchange.attempt)
             self.on_exchange(exchange)
@@ -88,7 +84,7 @@ class Run:
             self.ledger,
             recorded=self.unused,
             on_exchange=record,
-            on_sent=self.logbook.record_sent if paid else lambda attempt, request: None,
+            on_sent=self.logbook.record_sent,
             tell=self.tell,
             cache=self.cache,
             steering=Steering(self.folder),

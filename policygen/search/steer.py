@@ -10,6 +10,7 @@ from pathlib import Path
 from policygen.errors import TemplateError, UsageError
 from policygen.llm import reads_prompts
 from policygen.llm.messages import Prompt
+from policygen.llm.transcript import Transcript
 from policygen.prompts.render import improve_template
 from policygen.prompts.templates import mentions, used_templates
 from policygen.runs.config import RunConfig
@@ -19,7 +20,6 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.runs.steering import Steering
-from policygen.runs.transcript import Transcript
 
 _KNOWN_BY = 40  # characters of a comment that identify it in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'

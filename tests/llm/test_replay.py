@@ -22,6 +22,7 @@ def _line(reply: Reply | None, error: str | None = None) -> str:
     record = {
         "attempt": 1,
         "request": 1,
+        "requests": 1,
         "messages": messages,
         "reply": asdict(reply) if reply else None,
         "error": error,
@@ -57,10 +58,13 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, asked: Asked) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{torn\n" + _line(FIRST), "line 1 of .* is not JSON"),
-        (_line(FIRST) + '{"attempt": 1}\n', "line 2 of .* is not a recorded request"),
-        (_line(FIRST) + "[1]\n", "line 2 of .* is not a recorded request"),
-        (_line(FIRST).replace('"tokens_in"', '"tokens_im"'), "line 1 of .*tokens_im"),
+        ("{torn\n" + _line(FIRST), "line 1 is not JSON"),
+        (
+            _line(FIRST) + '{"attempt": 1}\n',
+            r"is damaged: a request: .*; restore it from a copy, or replay another run",
+        ),
+        (_line(FIRST) + "[1]\n" + _line(FIRST), "line 2 is no record"),
+        (_line(FIRST).replace('"tokens_in": 100', '"tokens_in": "many"'), "tokens_in"),
         (_line(None, "down"), "holds no replies"),
         ("", "holds no replies"),
     ],

@@ -13,12 +13,12 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POL
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
 from policygen.llm.base import Diagnosis
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import CUT_OFF, LanguageModel, Proposal
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import Exchange, FailedExchange, RequestLog
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.search.loop import new_search
 
@@ -43,15 +43,14 @@ class Asked:
 
 
 def propose(asked: Asked, number: int, prompt: Prompt, context: Context, config: RunConfig) -> Proposal:
-    model = LanguageModel(asked.provider, config, sleep=lambda seconds: None)
-    return model.propose(prompt, replace(context, number=number), asked.request_log)
+    return LanguageModel(asked.provider, config).propose(prompt, replace(context, number=number), asked.request_log)
 
 
 def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig, list[Any]]:
     chosen = config(**more)
     context = new_search(TASK, chosen).context(1, chosen)
     seen: list[Any] = []
-    request_log = RequestLog(Ledger(chosen), on_exchange=seen.append)
+    request_log = RequestLog(Ledger(chosen), on_exchange=seen.append, sleep=lambda seconds: None)
     return Asked(provider, request_log), context, render_prompt(context, chosen), chosen, seen
 
 
@@ -244,13 +243,18 @@ def test_no_budget_is_exceeded(
     assert all(allowed >= 256 for allowed in provider.asked)
 
 
+def unpriced(tokens_in: int, tokens_out: int) -> None:
+    return None
+
+
 def test_the_reply_may_have_what_the_budget_leaves() -> None:
     ledger = Ledger(config(max_tokens=3000))
-    assert ledger.reply_allowance(BLANK) == 3000 - round(1000 * ESTIMATE_MARGIN)
-    ledger.charge_reply(BLANK, Reply("", "m", 1000, 100))
-    assert ledger.reply_allowance(BLANK) == 3000 - 1100 - ledger.expected_tokens(BLANK)
+    hold = ledger.hold(BLANK, unpriced)
+    assert hold.tokens_out == 3000 - round(1000 * ESTIMATE_MARGIN)
+    ledger.charge_reply(BLANK, Reply("", "m", 1000, 100), hold)
+    assert ledger.hold(BLANK, unpriced).tokens_out == 3000 - 1100 - ledger.expected_tokens(BLANK)
     with pytest.raises(BudgetExhausted, match="--max-tokens"):
-        Ledger(config(max_tokens=1000)).reply_allowance(BLANK)
+        Ledger(config(max_tokens=1000)).hold(BLANK, unpriced)
 
 
 def test_an_unknown_price_stays_unknown() -> None:
@@ -260,4 +264,4 @@ def test_an_unknown_price_stays_unknown() -> None:
     ledger.charge_reply(BLANK, Reply("", "m", 1, 1, usd=0.5))
     assert ledger.usd is None
     with pytest.raises(BudgetExhausted, match="price is unknown"):
-        replace(ledger, config=config(max_usd=9)).check_cost(0.1)
+        replace(ledger, config=config(max_usd=9)).hold(BLANK, lambda *tokens: 0.1)

@@ -16,6 +16,16 @@ def prompt(characters: int = 4_000) -> Prompt:
     return Prompt((Message("user", "x" * characters),))
 
 
+def allowance(book: Ledger, asked: Prompt, usd: float | None = None) -> int:
+    hold = book.hold(asked, lambda tokens_in, tokens_out: usd)
+    book.release(hold)
+    return hold.tokens_out
+
+
+def check_cost(book: Ledger, usd: float | None) -> None:
+    allowance(book, prompt(), usd)
+
+
 def test_calls_are_counted_up_to_the_limit_and_not_beyond():
     book = ledger(max_calls=2)
     book.charge_call()
@@ -32,27 +42,27 @@ def test_without_limits_nothing_is_refused():
     for _ in range(100):
         book.charge_call()
     book.charge_episodes(10**9)
-    book.check_cost(None)
-    assert book.reply_allowance(prompt(10**6)) == book.config.max_output_tokens
+    check_cost(book, None)
+    assert allowance(book, prompt(10**6)) == book.config.max_output_tokens
 
 
 def test_the_reply_may_be_as_long_as_the_tokens_that_are_left():
     book = ledger(max_tokens=5_000, max_output_tokens=4_000)
     assert book.expected_tokens(prompt()) == 1_300
-    assert book.reply_allowance(prompt()) == 3_700
+    assert allowance(book, prompt()) == 3_700
     book.charge_reply(prompt(), Reply("y" * 400, "m", tokens_in=1_000, tokens_out=100))
     assert (book.tokens_in, book.tokens_out) == (1_000, 100)
     assert book.expected_tokens(prompt()) == 1_100  # corrected by what was reported, with a margin
-    assert book.reply_allowance(prompt()) == 5_000 - 1_100 - 1_100
+    assert allowance(book, prompt()) == 5_000 - 1_100 - 1_100
     with pytest.raises(BudgetExhausted, match=r"could exceed 5,000 tokens \(--max-tokens\)"):
-        book.reply_allowance(prompt(16_000))
+        allowance(book, prompt(16_000))
 
 
 def test_the_shortest_reply_that_is_worth_asking_for():
     limit = 1_300 + SHORTEST_REPLY
-    assert ledger(max_tokens=limit).reply_allowance(prompt()) == SHORTEST_REPLY
+    assert allowance(ledger(max_tokens=limit), prompt()) == SHORTEST_REPLY
     with pytest.raises(BudgetExhausted):
-        ledger(max_tokens=limit - 1).reply_allowance(prompt())
+        allowance(ledger(max_tokens=limit - 1), prompt())
 
 
 def test_tokens_are_never_exceeded_by_replies_that_keep_their_allowance():
@@ -60,8 +70,8 @@ def test_tokens_are_never_exceeded_by_replies_that_keep_their_allowance():
 
     def spend() -> None:
         for _ in range(100):
-            allowance = book.reply_allowance(prompt())
-            book.charge_reply(prompt(), Reply("", "m", tokens_in=1_050, tokens_out=allowance))
+            most = allowance(book, prompt())
+            book.charge_reply(prompt(), Reply("", "m", tokens_in=1_050, tokens_out=most))
 
     with pytest.raises(BudgetExhausted):
         spend()
@@ -86,16 +96,30 @@ def test_an_unknown_price_is_unknown_and_never_zero():
 
 def test_cost_is_checked_before_it_is_spent():
     book = ledger(max_usd=1.0)
-    book.check_cost(1.0)
+    check_cost(book, 1.0)
     book.charge_reply(prompt(), Reply("", "m", usd=0.5))
-    book.check_cost(0.5)
+    check_cost(book, 0.5)
     with pytest.raises(BudgetExhausted, match=r"could exceed 1 USD \(--max-usd\)"):
-        book.check_cost(0.51)
+        check_cost(book, 0.51)
     with pytest.raises(BudgetExhausted, match="price is unknown"):
-        book.check_cost(None)
+        check_cost(book, None)
     book.charge_reply(prompt(), Reply("", "m"))
     with pytest.raises(BudgetExhausted, match="price is unknown"):
-        book.check_cost(0.0)
+        check_cost(book, 0.0)
+
+
+def test_requests_under_way_exceed_no_budget_together():
+    book = ledger(max_tokens=10_000, max_output_tokens=2_000, max_usd=1.0)
+    first = book.hold(prompt(), lambda *tokens: 0.5)
+    assert (first.tokens_in, first.tokens_out, book.tokens_in, book.usd) == (1_300, 2_000, 0, 0.0)
+    with pytest.raises(BudgetExhausted, match="--max-usd"):
+        book.hold(prompt(), lambda *tokens: 0.6)
+    second = book.hold(prompt(), lambda *tokens: 0.5)
+    with pytest.raises(BudgetExhausted, match="--max-usd"):
+        book.hold(prompt(), lambda *tokens: 0.1)
+    book.release(second)
+    book.charge_reply(prompt(), Reply("", "m", 1_000, 100, usd=0.1), first)
+    assert (book.held, book.tokens_in, book.usd) == ([], 1_000, 0.1)
 
 
 def test_episodes_are_charged_before_they_are_played():

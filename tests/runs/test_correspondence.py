@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from typing import Any
 
-from policygen.errors import BudgetExhausted, ProviderError
-from policygen.llm.messages import Message, Prompt, Reply
+import pytest
+from support import Written
+
+from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import Exchange, FailedExchange, RequestLog, first_sentence, turns
+from policygen.runs.request_log import RequestLog, first_sentence, turns
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one.")))
 REPLY = Reply("a table", "m", 10, 5, 0.5)
@@ -18,48 +22,51 @@ def ledger(**settings: object) -> Ledger:
     return Ledger(RunConfig(task="frozenlake", **settings))
 
 
-def never() -> Reply:
-    raise AssertionError("nobody is to be asked")
+def log(spent: Ledger, seen: list[Any], **options: Any) -> RequestLog:
+    return RequestLog(spent, on_exchange=seen.append, sleep=lambda seconds: None, **options)
+
+
+class Scripted(Written):
+    """Answers with replies, and raises what is an exception."""
+
+    def __init__(self, *script: Reply | Exception) -> None:
+        super().__init__(())
+        self.script = list(script)
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        one = self.script.pop(0)
+        if isinstance(one, Exception):
+            raise one
+        return one
 
 
 def test_an_answer_is_charged_recorded_and_handed_back() -> None:
-    spent, seen = ledger(), []
-    request_log = RequestLog(spent, on_exchange=seen.append)
-
-    def answer() -> Reply:
-        spent.charge_call()
-        spent.charge_call()
-        return REPLY
-
-    exchange = request_log.exchange(3, 1, PROMPT, answer)
-    assert exchange == Exchange(3, 1, PROMPT, REPLY, 2, 10, 5)
-    assert seen == [exchange]
-    assert (spent.calls, spent.tokens_in, spent.tokens_out, spent.usd) == (2, 10, 5, 0.5)
+    spent, seen, sent = ledger(), [], []
+    request_log = log(spent, seen, on_sent=lambda *place: sent.append((*place, len(seen))))
+    exchange = request_log.ask(Scripted(TransientProviderError("busy", 0), REPLY), 3, 1, PROMPT)
+    assert exchange == Exchange(3, 1, PROMPT, replace(REPLY, seconds=exchange.reply.seconds), 2, 10, 5)
+    assert (seen, sent) == ([exchange], [(3, 1, 0), (3, 1, 0)])
+    assert (spent.calls, spent.tokens_in, spent.tokens_out, spent.usd, spent.held) == (2, 10, 5, 0.5, [])
 
 
 def test_a_request_that_was_sent_in_vain_is_recorded_and_one_that_was_not_sent_is_not() -> None:
     spent, seen = ledger(max_calls=1), []
-    request_log = RequestLog(spent, on_exchange=seen.append)
-
-    def refused() -> Reply:
-        spent.charge_call()
-        raise ProviderError("no key")
-
+    request_log = log(spent, seen)
     with pytest.raises(ProviderError):
-        request_log.exchange(1, 0, PROMPT, refused)
+        request_log.ask(Scripted(ProviderError("no key")), 1, 0, PROMPT)
     assert seen == [FailedExchange(1, 0, PROMPT, 1, "no key")]
     with pytest.raises(BudgetExhausted):
-        request_log.exchange(1, 0, PROMPT, refused)
-    assert len(seen) == 1
+        request_log.ask(Scripted(), 1, 0, PROMPT)
+    assert (len(seen), spent.held) == (1, [])
 
 
 def test_recorded_exchanges_come_first_and_are_charged_again_but_not_written_again() -> None:
     spent, seen = ledger(), []
     recorded = [FailedExchange(1, 0, PROMPT, 2, "refused"), Exchange(1, 0, PROMPT, REPLY, 1)]
-    request_log = RequestLog(spent, recorded=recorded, on_exchange=seen.append)
-    assert request_log.exchange(1, 0, PROMPT, never).requests == 3
+    request_log = log(spent, seen, recorded=recorded)
+    assert request_log.ask(Scripted(), 1, 0, PROMPT).requests == 3
     assert (spent.calls, seen) == (3, [])
-    assert request_log.exchange(2, 0, PROMPT, lambda: REPLY).attempt == 2
+    assert request_log.ask(Scripted(REPLY), 2, 0, PROMPT).attempt == 2
     assert len(seen) == 1
 
 

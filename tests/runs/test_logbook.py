@@ -26,12 +26,11 @@ from support import (
 import policygen
 from policygen.errors import LogbookError
 from policygen.extensions.plots.missing import make_missing
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
+from policygen.llm.transcript import Transcript
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import CURVE_COLUMNS, Summary
-from policygen.runs.request_log import Exchange, FailedExchange
-from policygen.runs.transcript import Transcript
 from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")

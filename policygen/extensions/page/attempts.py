@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from policygen.episodes.score import Score
 from policygen.extensions.compare.words import number
 from policygen.extensions.page.conversation import Turn
+from policygen.llm.transcript import KILLED
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.progress import duration
 from policygen.runs.state import Attempt
-from policygen.runs.transcript import KILLED
 
 MOST_ATTEMPTS = 400  # a longer run shows only some
 NO_REPLY = "the reply has not arrived yet, or the run was killed while waiting"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from policygen.llm.messages import NO_MODEL
-from policygen.runs.request_log import Exchange, FailedExchange
+from policygen.llm.messages import NO_MODEL, Exchange, FailedExchange
 
 MOST_CHARACTERS = 6_000_000  # of all prompts on one page
 _CLIPPED = 400_000  # characters shown of a single message or reply

@@ -13,18 +13,18 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from policygen.errors import BudgetExhausted, PlaceError, UsageError
 from policygen.extensions.seats.answers import Counts
-from policygen.extensions.seats.asker import Asker, Record
+from policygen.extensions.seats.asker import Asker
 from policygen.extensions.seats.recorded import Recorded
 from policygen.files import mark, read_json, write_atomically
 from policygen.llm import Provider, Several, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.replay import Replay
 from policygen.llm.retry import Wait
+from policygen.llm.transcript import Transcript
 from policygen.proposers.proposer import LanguageModel
 from policygen.runs.config import RunConfig
 from policygen.runs.lock import RunLock
-from policygen.runs.request_log import Exchange, FailedExchange, llm_options
-from policygen.runs.transcript import Transcript
+from policygen.runs.request_log import llm_options
 from policygen.tasks.task import Task
 
 # What of a run's settings makes a difference to a seat.
@@ -234,17 +234,12 @@ def _asker(
 ) -> Asker:
     """Who asks the provider, and keeps a transcript and the answers of a language model in the folder."""
     transcript = Transcript(folder / "transcript.jsonl")
-    asked = provider.is_language_model
-
-    def said(exchange: Exchange | FailedExchange) -> None:
-        if isinstance(exchange, Exchange):
-            transcript.record(exchange)
-
     return Asker(
         provider,
         config,
         concurrency=concurrency,
-        cache=Cache(folder / "answers") if asked else None,
-        record=Record(transcript.record_sent, transcript.record) if asked else Record(exchanged=said),
+        cache=Cache(folder / "answers") if provider.is_language_model else None,
+        on_exchange=transcript.record,
+        on_sent=transcript.record_sent,
         tell=tell,
     )

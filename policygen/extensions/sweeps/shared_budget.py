@@ -13,7 +13,7 @@ from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.sweeps.plan import Limits
 from policygen.files import read_plain, write_atomically
 from policygen.llm.messages import Prompt, Reply
-from policygen.runs.budget import SHORTEST_REPLY, Ledger
+from policygen.runs.budget import Hold, Ledger, Price, within
 from policygen.runs.logbook import Logbook
 
 FILE = "spent.json"
@@ -48,7 +48,7 @@ class SharedBudget:
         """Count one request of a cell, before it is sent.
 
         Raises:
-            PurseEmpty: it would be one too many.
+            SharedBudgetExhausted: it would be one too many.
         """
         with self._lock:
             account = self._read()
@@ -58,49 +58,25 @@ class SharedBudget:
             account[key]["calls"] += 1
             self._write(account)
 
-    def set_aside_tokens(self, key: str, prompt: int, reply: int) -> int:
-        """Set aside the tokens of a prompt and of the reply to it; returns how many the reply may have.
+    def hold(self, key: str, wanted: Hold, price: Price) -> Hold:
+        """Set aside what the request of a cell may cost at most, in place of what was set aside for it before.
 
         Raises:
-            PurseEmpty: not even a short reply fits.
+            SharedBudgetExhausted: it could exceed what is left, or a price is unknown.
         """
         with self._lock:
             account = self._read()
-            account[key]["aside_tokens"] = 0
-            limit = self.limits.max_tokens
-            if limit is not None:
-                used = sum(entry["tokens"] + entry["aside_tokens"] for entry in account.values())
-                reply = min(reply, limit - used - prompt)
-                if reply < SHORTEST_REPLY:
-                    raise SharedBudgetExhausted(
-                        f"the next call could exceed {limit:,} tokens of the sweep (--max-tokens)"
-                    )
-            account[key]["aside_tokens"] = prompt + reply
+            account[key] |= {"aside_tokens": 0, "aside_usd": 0.0}
+            entries = account.values()
+            tokens = sum(entry["tokens"] + entry["aside_tokens"] for entry in entries)
+            unknown = any(entry["usd"] is None for entry in entries)
+            usd = None if unknown else sum(entry["usd"] + entry["aside_usd"] for entry in entries)
+            hold = within(
+                self.limits, (tokens, usd), wanted, price, scope=" of the sweep", refusal=SharedBudgetExhausted
+            )
+            account[key] |= {"aside_tokens": hold.tokens, "aside_usd": hold.usd}
             self._write(account)
-        return reply
-
-    def set_aside_usd(self, key: str, most: float | None) -> None:
-        """Set aside what a request may cost at most.
-
-        Raises:
-            PurseEmpty: it could exceed what is left, or a price is unknown.
-        """
-        limit = self.limits.max_usd
-        if limit is None:
-            return
-        with self._lock:
-            account = self._read()
-            account[key]["aside_usd"] = 0.0
-            if most is None or any(entry["usd"] is None for entry in account.values()):
-                raise SharedBudgetExhausted(
-                    "--max-usd cannot be held because a model's price is unknown; "
-                    "state it with --set price_in=USD --set price_out=USD, per million tokens"
-                )
-            used = sum(entry["usd"] + entry["aside_usd"] for entry in account.values())
-            if used + most > limit:
-                raise SharedBudgetExhausted(f"the next call could exceed {limit:g} USD of the sweep (--max-usd)")
-            account[key]["aside_usd"] = most
-            self._write(account)
+        return hold
 
     def settle(self, key: str, calls: int, tokens: int, usd: float | None) -> None:
         """Say what a cell has spent by now; nothing is set aside for it any more."""
@@ -124,49 +100,43 @@ class SharedBudget:
 
 
 class SharedLedger(Ledger):
-    """A run's ledger that also asks the sweep's purse.
+    """A run's ledger that also asks the sweep's account.
 
     Args:
         own: the ledger of the run as it stands.
     """
 
-    def __init__(self, own: Ledger, purse: SharedBudget, key: str) -> None:
+    def __init__(self, own: Ledger, shared: SharedBudget, key: str) -> None:
         super().__init__(**{name: getattr(own, name) for name in Ledger.__dataclass_fields__ if name[0] != "_"})
         self._estimate_ratio = own._estimate_ratio
-        self._purse = purse
+        self._shared = shared
         self._key = key
         self.settle()
 
-    @property
-    def holds_cost(self) -> bool:
-        """Whether the run or the sweep limits cost."""
-        return super().holds_cost or self._purse.limits.max_usd is not None
-
     def settle(self) -> None:
-        """Tell the purse what the run has spent."""
-        self._purse.settle(self._key, self.calls, self.tokens_in + self.tokens_out, self.usd)
+        """Tell the sweep what the run has spent."""
+        self._shared.settle(self._key, self.calls, self.tokens_in + self.tokens_out, self.usd)
 
     def charge_call(self) -> None:
         """Count one request to the model, before it is sent; see `Ledger` and `SharedBudget` for what they raise."""
         super().charge_call()
         try:
-            self._purse.call(self._key)
+            self._shared.call(self._key)
         except SharedBudgetExhausted:
             self.calls -= 1
             raise
 
-    def reply_allowance(self, prompt: Prompt) -> int:
-        """Tokens the reply to `prompt` may have so that neither budget is exceeded."""
-        return self._purse.set_aside_tokens(self._key, self.expected_tokens(prompt), super().reply_allowance(prompt))
+    def _within(self, wanted: Hold, price: Price) -> Hold:
+        return self._shared.hold(self._key, super()._within(wanted, price), price)
 
-    def check_cost(self, most: float | None) -> None:
-        """Refuse a call that may cost `most` USD where that exceeds what the run or the sweep has left."""
-        super().check_cost(most)
-        self._purse.set_aside_usd(self._key, most)
+    def release(self, hold: Hold) -> None:
+        """Give back what was held for a request that was not answered, here and in the sweep."""
+        super().release(hold)
+        self.settle()
 
-    def charge_reply(self, prompt: Prompt, reply: Reply) -> tuple[int, int]:
-        """Add a reply's tokens, cost and time, and settle with the purse."""
-        tokens = super().charge_reply(prompt, reply)
+    def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
+        """Add a reply's tokens, cost and time, and settle with the sweep."""
+        tokens = super().charge_reply(prompt, reply, hold)
         self.settle()
         return tokens
 

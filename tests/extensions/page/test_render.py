@@ -20,10 +20,9 @@ from policygen.extensions.page.conversation import MOST_CHARACTERS, turns_of
 from policygen.extensions.page.pictures import playing
 from policygen.extensions.page.render import page_of, write_page
 from policygen.extensions.sweeps.plan import SweepPlan, cells_of, product_of, write_plan
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
-from policygen.runs.request_log import Exchange
 from policygen.search.run import carry_out, start
 
 # A reply that tries whatever a browser would do for it, around a policy that can be read.

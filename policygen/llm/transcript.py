@@ -18,8 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from policygen.errors import PolicyError, explain
 from policygen.files import append_line, check_mark, damaged, mark, read_lines
-from policygen.llm.messages import Message, Prompt, Reply, Role
-from policygen.runs.request_log import Exchange, FailedExchange
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply, Role
 
 KIND = "transcript"
 REMEDY = "what the run has spent is not known without it: restore it from a copy, or begin a new run"
@@ -100,25 +99,28 @@ class Transcript:
         new[digest] = message.content
         return {**asdict(message), "digest": digest}
 
-    def exchanges(self) -> Iterator[Exchange | FailedExchange]:
+    def exchanges(self, remedy: str = REMEDY) -> Iterator[Exchange | FailedExchange]:
         """All exchanges, in order; requests that a crash left without an answer are failed ones.
+
+        Args:
+            remedy: what to do where it is damaged.
 
         Raises:
             LogbookError: it is damaged, but for a last line that a crash tore.
         """
         contents = _Recent(self._lost)
         waiting: list[_Sent] = []
-        for record in read_lines(self.path, REMEDY, torn=False):
-            check_mark(record, self.path, KIND, REMEDY)
+        for record in read_lines(self.path, remedy, torn=False):
+            check_mark(record, self.path, KIND, remedy)
             try:
                 if "sent" in record:
                     waiting.append(_SENT.validate_python(record["sent"]))
                     continue
                 exchange = _exchange(_EXCHANGE.validate_python(record), contents)
             except ValidationError as error:
-                raise damaged(self.path, f"a request: {explain(error)}", REMEDY) from None
+                raise damaged(self.path, f"a request: {explain(error)}", remedy) from None
             except PolicyError as error:
-                raise damaged(self.path, error, REMEDY) from None
+                raise damaged(self.path, error, remedy) from None
             yield from _unanswered(waiting[: max(0, len(waiting) - exchange.requests)])
             waiting = []
             yield exchange
