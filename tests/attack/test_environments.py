@@ -115,7 +115,7 @@ def test_a_fault_under_random_actions_ends_the_run_before_anything_is_asked(tmp_
 
 def test_an_environment_that_fails_under_every_proposal_is_not_paid_for_to_the_end(tmp_path: Path) -> None:
     provider = Written([ONES] * 20)
-    with pytest.raises(EnvironmentFault, match="failed under 5 proposals in a row"):
+    with pytest.raises(EnvironmentFault, match="failed for 5 proposals in a row"):
         search(task_with("raises"), provider, tmp_path, iterations=20)
     assert len(provider.prompts) == 5
     # The user mends it, or does not: the run goes on where it was.
