@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from policygen.outgoing import plain
 from policygen.policies.lines import Draft, is_rule_line, looks_like_bins, split_comment
-from policygen.policies.policy import Policy
 from policygen.quantities.text import respelled
 from policygen.tasks.spaces import Actuator
+
+if TYPE_CHECKING:
+    from policygen.policies.policy import Policy
 
 MOST_COMMENT = 200  # characters of one comment
 MOST_COMMENTS = 10_000  # and of all comments of a policy
