@@ -88,8 +88,11 @@ MISTAKES = {
     "a number out of range": (("run", "cartpole", "--iterations", "0"), "iterations"),
     "a negative seed": (("run", "cartpole", "--seed", "-1"), "seed"),
     "not a number of dollars": (("run", "cartpole", "--max-usd", "nan"), "max_usd"),
-    "an unknown policy kind": (("run", "cartpole", "--policy", "tree"), "'tree' is not one of 'table', 'linear'"),
-    "a table of normalised quantities": (("run", "cartpole", "--normalise"), "for linear policies"),
+    "an unknown policy kind": (
+        ("run", "cartpole", "--policy", "tree"),
+        "'tree' is not one of 'table', 'equations', 'linear'",
+    ),
+    "a table of normalised quantities": (("run", "cartpole", "--normalise"), "is for equations"),
     "a missing config": (("run", "cartpole", "--config", "nope.toml"), "cannot read nope.toml: No such file"),
     "a config that is a folder": (("run", "cartpole", "--config", "folder"), "cannot read folder: Is a directory"),
     "a config that is not TOML": (("run", "cartpole", "--config", "bad.toml"), "bad.toml is not valid TOML"),
@@ -268,7 +271,7 @@ def test_show_prints_a_text_that_reads_back(lake_run: Path, line: Line) -> None:
     policy = Policy.load(lake_run / "best.json")
     assert said.code == 0
     header, _, rest = said.out.partition("\n")
-    assert header == "# table policy for frozenlake (FrozenLake-v1)"
+    assert header == "# table for frozenlake (FrozenLake-v1)"
     assert rest.startswith(policy.to_text(whole=True))
     assert "let row = " in rest
     Path("shown.txt").write_text(rest)
@@ -298,7 +301,7 @@ def test_plot_draws_the_runs_of_a_sweep(line: Line) -> None:
     assert "mean of 2 runs" in Path("runs.csv").read_text()
     shutil.rmtree(next(Path("two").glob("*-s0")))
     shutil.rmtree(next(Path("two").glob("*-s1")))
-    assert sentences(line("plot", "two").err) == ["Error: there is no run in two yet: there is nothing to plot"]
+    assert sentences(line("plot", "two").err) == ["Error: there is no run in two yet, so there is nothing to plot"]
 
 
 def test_plot_into_a_missing_folder_says_so(lake_run: Path, line: Line) -> None:
@@ -490,7 +493,7 @@ def test_a_name_that_no_file_should_have_is_one_sentence_wherever_it_enters(what
     for words in NAMED:
         said = line(*(word.replace("NAME", name) for word in words.split()))
         one = re.fullmatch(
-            r"Error: [^\n]*\bname .*(holds|has) .*(no text|control|possible).*; choose another.*\n", said.err
+            r"Error: [^\n]*\bname .*(holds|has) .*(text|control|allowed).*; choose another.*\n", said.err
         )
         if said.code != 2 or one is None:
             wrong[words] = (said.code, said.err)

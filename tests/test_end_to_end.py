@@ -262,7 +262,7 @@ def test_the_command_line_runs_a_model_to_the_end(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     folder = the_run(tmp_path / "results")
-    assert "final score: 0.7402 (exact) (solved, the best known score)" in done.stdout
+    assert "final score: 0.7402 (exact) (solved, reaches the best known score)" in done.stdout
     assert f"results: results/{folder.name}" in done.stdout
     assert summary_of(folder)["llm_calls"] == 2
     assert {path.name for path in folder.iterdir()} == {

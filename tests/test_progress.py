@@ -75,7 +75,7 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     assert re.search(r"  1/4  new best: [\d.]+ on 5 held-out episodes \(search score [\d.]+\)  \(", attempts[1])
     assert "no policy: no policy was found" in attempts[2]
     assert "against the best" in attempts[3]
-    assert attempts[4].endswith("[4 calls, 8,400 tokens, cost unknown]")
+    assert attempts[4].endswith("[4 calls so far, 8,400 tokens, cost unknown]")
     assert "stopped: all 4 iterations are done" in done.stdout
 
 

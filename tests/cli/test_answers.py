@@ -19,10 +19,10 @@ def test_the_same_command_again_costs_nothing_and_says_so(tmp_path: Path, line: 
     assert "cache" not in first.out
     idle = line("run", "frozenlake", "--iterations", 1, "--cache", "answers", "--out", "idle")
     assert "  --cache has no effect: builtin asks no model\n" in idle.out
-    assert "  [0 calls, 2 from the cache, 0 tokens, $0.0000]" in again.out
+    assert "  [0 calls so far, 2 from the cache, 0 tokens, $0.0000]" in again.out
     assert "2 replies came from the cache and cost nothing; 0 requests were sent" in again.out
     held = line("cache", "answers")
-    assert held.out.splitlines()[0].startswith("2 answers in answers/replies.sqlite, ")
+    assert held.out.splitlines()[0].startswith("2 replies in answers/replies.sqlite, ")
     assert held.out.splitlines()[1] == "  compatible:m: 2, cost unknown"
     (tmp_path / "answers" / "replies.sqlite").write_bytes(b"rubbish" * 999)
     broken = line(*arguments)

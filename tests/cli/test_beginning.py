@@ -67,7 +67,7 @@ def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
     page = in_a_process("report", "latest", cwd=tmp_path)
     assert page.returncode == 0
     assert page.stderr.startswith(
-        "Warning: report.html lacks the episode that plays, the usual sizes of the terms: the saved task names the "
+        "Warning: report.html lacks the film of an episode, the usual sizes of the terms: the saved task names the "
         "module `rooms`, which would run its code; if you know the file, add --trust"
     )
     refused = in_a_process("run", "room.toml", cwd=tmp_path)

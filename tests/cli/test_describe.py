@@ -35,7 +35,12 @@ def test_a_task_that_cannot_be_read_keeps_no_other_from_being_listed() -> None:
 def test_a_description_has_every_quantity_action_and_sentence() -> None:
     text = describe_task("mountaincar")
     assert text.startswith("mountaincar: MountainCar-v0\n")
-    for part in ("observation velocity", "feature energy = ", "action action: left, none, right", "linear outputs: "):
+    for part in (
+        "observation velocity",
+        "feature energy = ",
+        "action action: left, none, right",
+        "outputs of equations: ",
+    ):
         assert part in text
     assert "assumed: " not in text
     assert "assumed: " in describe_task("MountainCar-v0")

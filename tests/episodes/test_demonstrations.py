@@ -128,7 +128,7 @@ def test_of_mixed_actions_only_the_choices_must_be_indices(mixer: Task, tmp_path
     for wrong in (0.5, 3, -1):
         actions = one.actions.copy()
         actions[-1, choice] = wrong
-        with pytest.raises(UsageError, match="none of Mixer"):
+        with pytest.raises(UsageError, match="do not fit Mixer-v0: choices are 0 to 2"):
             checked_trajectory(mixer, one.observations, actions, one.rewards, **ends)
         with pytest.raises(UsageError, match=r"actions that .* does not have"):
             read_demonstrations(str(saved(tmp_path / "episodes.npz", [replace(one, actions=actions)])), mixer)
@@ -140,7 +140,7 @@ def test_a_dataset_is_not_overwritten_and_its_name_leads_nowhere_else(tmp_path: 
     with pytest.raises(UsageError, match="already"):
         write_minari(episodes, CARTPOLE, "some-v0")
     for name in ("../evil-v0", "/tmp/evil-v0", "a/../../b-v0", "no version"):
-        with pytest.raises(UsageError, match="no dataset's id"):
+        with pytest.raises(UsageError, match="is not a dataset id"):
             write_minari(episodes, CARTPOLE, name)
     with pytest.raises(UsageError, match="no episodes"):
         write_minari([], CARTPOLE, "none-v0")
@@ -243,7 +243,7 @@ def test_numbers_that_are_no_actions_are_refused() -> None:
         ([0, 1], [1, np.nan]),
         ([0], [1, 1]),
     ):
-        with pytest.raises(UsageError, match="none of CartPole"):
+        with pytest.raises(UsageError, match="do not fit CartPole-v1"):
             checked_trajectory(CARTPOLE, rows, np.array(actions), np.array(rewards), ends=(True, False), seed=0)
 
 

@@ -63,7 +63,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, asked: Asked) -> None:
             _line(FIRST) + '{"attempt": 1}\n',
             r"is damaged: a request: .*; restore it from a copy, or replay another run",
         ),
-        (_line(FIRST) + "[1]\n" + _line(FIRST), "line 2 is no record"),
+        (_line(FIRST) + "[1]\n" + _line(FIRST), "line 2 is not a record"),
         (_line(FIRST).replace('"tokens_in": 100', '"tokens_in": "many"'), "tokens_in"),
         (_line(None, "down"), "holds no replies"),
         ("", "holds no replies"),

@@ -81,7 +81,7 @@ def test_contains_is_a_node_of_its_own():
         ('"lamp"', "`lamp` is not a number"),
         ('x + "lamp"', "`lamp` is not a number"),
         ('max(text, "lamp")', "`lamp` is not a number"),
-        ("2*text", "`text` is a text, and no number; write `contains(text"),
+        ("2*text", "`text` is a text, not a number; write `contains(text"),
         ("text[0]", "`Subscript` is not arithmetic"),
         ("prev(text)", "unknown name `text`"),
         ('contains(text, "lamp"', "cannot read"),

@@ -85,7 +85,7 @@ def test_a_run_resumed_with_an_edited_template_says_so_and_is_marked_as_mixed() 
     broken_off(folder)
     edit("system", "Be bold.")
     begun = resume(folder, Written([ALWAYS_RIGHT, BEST_LAKE]))
-    with pytest.warns(UserWarning, match=r"^from attempt 2 on .* \(system; digest \w{8} before, \w{8} now\)"):
+    with pytest.warns(UserWarning, match=r"^from attempt 2 on.* \(system; digest \w{8} before, \w{8} now\)"):
         list(begun.attempts())
     begun.finish()
     before, after = Logbook(folder).templates()

@@ -402,6 +402,7 @@ def test_an_interrupted_replay_goes_on_where_it_was() -> None:
 
 def test_a_finished_run_is_not_resumed(line: Line) -> None:
     folder = policygen.run("frozenlake", iterations=1).folder
+    line("resume", folder)  # draws the picture that runs of these tests lack
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = line("resume", folder)
     assert (done.code, done.out) == (2, "")

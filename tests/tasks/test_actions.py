@@ -52,7 +52,7 @@ def test_actions_become_choices_or_numbers():
     [
         (spaces.Tuple((spaces.Text(3),)), "Text are not supported"),
         (spaces.Dict({("a", 1): spaces.Discrete(2)}), "must be text or whole numbers"),
-        (spaces.Tuple(()), "consists of nothing"),
+        (spaces.Tuple(()), "has no parts"),
     ],
 )
 def test_action_spaces_that_cannot_be_written_are_refused(space, word):

@@ -217,7 +217,7 @@ def test_an_environment_where_nothing_moves_gets_a_linear_policy_and_no_grid(reg
 
 def test_a_slow_environment_is_looked_at_for_a_limited_time(monkeypatch):
     monkeypatch.setattr(discovery, "WARM_UP_SECONDS", 0.0)
-    with pytest.warns(UserWarning, match=r"^CartPole-v1 is slow: its bins come from 2 steps .* a task file"):
+    with pytest.warns(UserWarning, match=r"^CartPole-v1 is slow: its bins come from only 2 steps .* a task file"):
         task = load_task("CartPole-v1")
     assert task.grid is not None
 

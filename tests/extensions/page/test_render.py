@@ -70,9 +70,7 @@ def words(page: str) -> str:
 def test_the_page_says_what_was_controlled_what_came_out_and_how_sure_that_is(page: str, a_run: Path) -> None:
     said = words(page)
     assert "FrozenLake-v1" in said
-    assert (
-        "observed values what it is square 0 to 15 4 * row + column row floor(square / 4) a feature of the task" in said
-    )
+    assert "observed values meaning square 0 to 15 4 * row + column row floor(square / 4) a feature of the task" in said
     assert "left, down, right, up" in said
     assert "0.740" in said
     assert "exact: computed from the environment's transition table" in said

@@ -335,7 +335,7 @@ def test_a_policy_found_before_stands_in_without_a_key_and_is_called_none(line: 
     assert "requests, none to a language model" in said.out
     assert read("here")["llm_calls"] == 0
     assert line("eval", "here").out.startswith("frozenlake: ")
-    assert "# table policy for frozenlake" in line("show", "here").out
+    assert "# table for frozenlake" in line("show", "here").out
 
 
 def test_the_command_tells_what_it_took_and_keeps_no_key(

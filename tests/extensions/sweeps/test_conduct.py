@@ -264,7 +264,7 @@ def test_iterations_and_episodes_are_said_as_for_a_run_and_the_rest_of_the_proto
     assert done.out.splitlines()[0] == "suite quick: episodes 10, final_episodes 20"
     assert read_plan(Path("swept")).settings == ("iterations=1", "max_episodes=300")
     (said,) = sentences(line(*arguments, "--set", "iterations=2").err)
-    assert "--set iterations and --iterations say the same" in said
+    assert "--set iterations and --iterations set the same value" in said
 
 
 def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
