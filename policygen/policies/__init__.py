@@ -1,4 +1,4 @@
-"""What acts. Every kind of policy is imported here, so that `KINDS` knows them all whichever module is asked first."""
+"""Policies. Every kind is imported here, so that `KINDS` is complete whichever module is imported first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the entries of a table's row say: bins and actions <-> their text.
+"""Read and write the entries of a table's row: bins and actions <-> their text.
 
-Whatever is written here reads back as the same; reading also takes what models write instead (`<= 2`, `0..3`,
-`right (1)`), and answers what it cannot take with a sentence on what was expected.
+Written entries read back as the same values. Reading also accepts other forms that models use (`<= 2`, `0..3`,
+`right (1)`); for an entry that it cannot read, it says in a sentence what was expected.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Reader:
 
     @cached_property
     def remembered(self) -> tuple[str, ...]:
-        """What is remembered from one step to the next: quantities, and parts of the decision."""
+        """Names of the values remembered from one step to the next: quantities and parts of the decision."""
         return tuple(sorted(self.recalled.union(*(remembered_in(node) for _, node in self.needed))))
 
     @cached_property
@@ -139,7 +139,7 @@ class Reader:
         )
 
     def recollect(self, quantities: Any, action: Any) -> list[Any]:
-        """What is remembered after a step: of a row of quantities and an action, or of columns and n actions."""
+        """Return the memory after a step, from one row of quantities and its action, or from columns and n actions."""
         return [part(quantities, action) for part in self._recollections]
 
     @cached_property
@@ -168,7 +168,7 @@ class Reader:
         return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
     def refusal(self, observation: Any) -> PolicyError:
-        """What to say of something that is not one observation of d numbers."""
+        """Return the error for an input that is not one observation of d numbers."""
         try:
             shape = np.shape(observation)
         except ValueError:  # rows of different lengths
@@ -196,7 +196,7 @@ class CellReader(Reader):
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """Where the binned quantities are among `names`."""
+        """The positions of the binned quantities in `names`."""
         return tuple(self.names.index(name) for name in self.grid.names)
 
     def binned(self, observed: Columns) -> list[npt.NDArray[Any]]:
@@ -233,7 +233,7 @@ def _quantity(index: int) -> Callable[[Any, Any], Any]:
 
 
 def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
-    """What of an action has the name: a number, the index of a label, or whether a label was chosen (1 or 0)."""
+    """Return a function for the named part of an action: a number, a label index, or 1 or 0 for a label chosen."""
     alone = task.action_space == "discrete"
     outputs = iter(output_names(task))
     for k, actuator in enumerate(task.actuators):
@@ -254,7 +254,7 @@ def _chosen(choice: Callable[[Any, Any], Any], label: int) -> Callable[[Any, Any
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
-    """What reads the quantities that `grid` bins, and the cells of observations."""
+    """Return a reader of the quantities that `grid` bins and of the cells of observations."""
     return CellReader(task, lets, frozenset(grid.names), grid=grid)
 
 

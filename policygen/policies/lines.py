@@ -42,7 +42,7 @@ class Problem:
 
 @dataclass
 class Draft:
-    """What has been read so far; a number beside a value is that of its line."""
+    """The parts of a policy text read so far; a number beside a value is its line number."""
 
     lets: dict[str, Node] = field(default_factory=dict)
     bins: dict[str, tuple[int, Dimension]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ _RULE_LINE = re.compile(r"[\s|:+=-]*")
 
 
 def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
-    """What the lines of the last policy in `text` say.
+    """Read the lines of the last policy in `text`.
 
     Args:
         text: a reply or a hand-written file.
@@ -94,7 +94,7 @@ def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
 
 
 def most_features(task: Task) -> int:
-    """How many features a policy may define."""
+    """Return the maximum number of features that a policy may define."""
     return max(MOST_FEATURES, 2 * len(task.observations))
 
 
@@ -213,7 +213,7 @@ class _Vocabulary:
             self.known.append(name)
 
     def taken(self, name: str) -> str:
-        """What else has the name, if anything: a header does not tell capitals apart. Redefining is allowed."""
+        """Say what already has this name, ignoring case as table headers do; empty for a free or redefined name."""
         if name.lower() in {output.lower() for output in self.outputs}:
             return "an action"
         if name.lower() in {quantity.lower() for quantity in self.base}:

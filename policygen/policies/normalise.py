@@ -26,7 +26,7 @@ LEAST_SPREAD = 1e-8  # what varies less is a constant: it is centred, and keeps 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What `n_QUANTITY` stands for: (QUANTITY - mean)/spread, both numbers as they are written."""
+    """The definition of `n_QUANTITY`: (QUANTITY - mean)/spread, with both numbers as written."""
 
     quantity: str
     mean: float

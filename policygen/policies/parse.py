@@ -25,11 +25,11 @@ MOST_PROBLEMS = 20
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a text says: a policy, or why not.
+    """The result of reading a text: a policy, or the problems that prevent one.
 
     `coverage` is the share of cells (of outputs, for a linear policy) that the text itself decides; the others keep
-    the incumbent's action. `resigned`: instead of a policy the text says that it cannot improve on the incumbent.
-    `shaping` has what it wants the policy to be tuned on; a text of nothing else means the incumbent itself.
+    the incumbent's action. `resigned`: the text has no policy and says that it cannot improve on the incumbent.
+    `shaping` is the objective and the potential that the text asks for; a text with nothing else means the incumbent.
     """
 
     policy: Policy | None

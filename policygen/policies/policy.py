@@ -1,4 +1,4 @@
-"""What every policy kind can do: act on one observation or a million, print itself, save itself.
+"""The base class of all policies: acting on one observation or a million, printing, saving.
 
 Policies read the flattened observation and may derive features with `let`."""
 
@@ -43,13 +43,13 @@ KINDS: dict[str, type[Policy]] = {}
 
 @dataclass(frozen=True, repr=False)
 class Policy(ABC):
-    """What every policy kind can do.
+    """The base class of every policy kind.
 
     Attributes:
         task: the environment's interface; names in the policy are its names.
         lets: features the policy defines itself, after those of the task, each over quantities before it.
-        written: the lines of its text as its author wrote them, for `to_text`; empty where they are as they would be
-            anyway. They decide nothing, and policies that are written otherwise are equal.
+        written: the lines of the text as its author wrote them, for `to_text`; empty if they equal the plain text.
+            They do not affect actions, and comparing policies ignores them.
     """
 
     task: Task
@@ -80,7 +80,7 @@ class Policy(ABC):
         """
 
     def controller(self) -> Controller:
-        """What takes an environment's own observations (Dict, Tuple, arrays, indices) one by one, and gives actions."""
+        """Return a controller: it takes an environment's own observations (Dict, Tuple, array, index) one at a time."""
         return Controller(self)
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Policy(ABC):
 
     @abstractmethod
     def _to_text(self, *, whole: bool) -> str:
-        """What `to_text` gives without an author's form."""
+        """Return the text of the policy without its author's order, comments and spelling."""
 
     @classmethod
     def claims(cls, draft: Draft, task: Task) -> bool:
@@ -163,16 +163,16 @@ class Policy(ABC):
 
     @abstractmethod
     def _to_record(self) -> dict[str, Any]:
-        """What a saved file holds beside the task."""
+        """Return the content of a saved file other than the task."""
 
     @classmethod
     @abstractmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> Policy:
-        """What `_to_record` wrote, over the quantities `names`."""
+        """Read back the policy that `_to_record` wrote; its quantities are `names`."""
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """What the policy remembers from one step of an episode to the next; empty for most."""
+        """Names of the values that the policy remembers from one step to the next; empty for most policies."""
         return self.reader.remembered
 
     def start(self, episodes: int) -> npt.NDArray[np.float64]:
@@ -256,7 +256,7 @@ class Policy(ABC):
 
     @cached_property
     def reader(self) -> Reader:
-        """What computes the quantities that the policy needs."""
+        """The reader that computes the quantities the policy needs."""
         return Reader(self.task, self.lets, self.names_read(), self._recalled())
 
     def _recalled(self) -> frozenset[str]:
@@ -289,7 +289,7 @@ class Policy(ABC):
         return tuple(found)
 
     def formulas(self) -> list[tuple[str, Node]]:
-        """What the decision computes beside the features."""
+        """Return the formulas of the decision other than the features, as (name, expression)."""
         return []
 
     def save(self, path: str | Path) -> None:

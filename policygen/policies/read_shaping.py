@@ -44,7 +44,7 @@ def read_shaping(draft: Draft, revision: Revision, *, learner: bool) -> dict[str
 def _misplaced(
     name: str, node: Node, quantities: Sequence[str], features: Mapping[str, Node], *, learner: bool
 ) -> tuple[str, str]:
-    """What an expression reads that it cannot, and what to write; two empty texts for most."""
+    """Return the problem if an expression reads a forbidden value, and the remedy; usually two empty texts."""
     if name == POTENTIAL and (others := sorted(names_in(node) - set(quantities))):
         return f"the potential reads `{others[0]}`", _OF_THE_STATE
     if REWARD in remembered_in(node) and REWARD not in quantities:
@@ -61,7 +61,7 @@ def _misplaced(
 
 
 def _remembered(node: Node, features: Mapping[str, Node]) -> str:
-    """What an expression, or a feature that it needs, reads of the step before; empty for most."""
+    """Return a name whose previous value an expression, or a feature that it needs, reads; usually empty."""
     seen, waiting = set[str](), [node]
     while waiting:
         one = waiting.pop()

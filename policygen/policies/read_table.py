@@ -135,7 +135,7 @@ def _rules(draft: Draft, task: Task, grid: Grid) -> list[Rule]:
 
 
 def _columns(draft: Draft, task: Task, grid: Grid) -> list[tuple[str, int]] | None:
-    """What each column holds: ("bins", dimension), ("action", actuator) or, only after the actions, ("comment", _)."""
+    """Return each column's content: ("bins", dimension), ("action", actuator) or, after these, ("comment", _)."""
     standard = [("bins", i) for i in range(len(grid.names))] + [("action", i) for i in range(len(task.actuators))]
     if draft.header is None:
         return standard

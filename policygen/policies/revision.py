@@ -1,4 +1,4 @@
-"""What a draft becomes a policy with: the task, the incumbent that it may revise, and features on offer."""
+"""The context for turning parsed text into a policy: task, incumbent, available features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Revision:
-    """What is known beside the text; see `parse`."""
+    """The task, the incumbent and the available features for a text; see `parse`."""
 
     task: Task
     incumbent: Policy | None

@@ -33,7 +33,7 @@ def dense_table(
 
 
 def _block(rule: Rule) -> Any:
-    """Which cells a rule covers, as an index: slices where its bins are ranges, which take a twentieth of the time."""
+    """Return the index of the cells that a rule covers; slices if its bins are ranges, which is 20 times as fast."""
     ranges = [slice(bins[0], bins[-1] + 1) for bins in rule.bins]
     if all(bins == tuple(range(at.start, at.stop)) for bins, at in zip(rule.bins, ranges, strict=True)):
         return tuple(ranges)

@@ -1,6 +1,6 @@
-"""What tuning is told beside the rewards: an objective in the place of the return, and a potential for learners.
+"""Reward shaping for tuning: an objective that replaces the return, and a potential for learners.
 
-Both are written beside a policy and are no part of it: they say how it is searched for, and the score is the return.
+Both are written beside a policy but are not part of it: they guide the search, and the score remains the return.
 """
 
 from __future__ import annotations
@@ -106,17 +106,17 @@ class Measure:
 
     @cached_property
     def _of_step(self) -> Reader:
-        """What reads the quantities of the objective."""
+        """The reader of the quantities in the objective."""
         return self._reader(self.objective)
 
     @cached_property
     def _of_state(self) -> Reader:
-        """What reads the quantities of the potential."""
+        """The reader of the quantities in the potential."""
         return self._reader(self.potential)
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """What the objective reads of the step before; empty for most."""
+        """Names whose values of the previous step the objective reads; usually empty."""
         return self._of_step.remembered
 
     # --- the objective
@@ -190,7 +190,7 @@ class Measure:
         actions: npt.NDArray[Any],
         rewards: npt.NDArray[Any],
     ) -> Column:
-        """What functions over `_names` are at n steps, shape (functions, n); always finite, as a feature is."""
+        """Return the values of functions of `_names` at n steps, shape (functions, n); always finite, like features."""
         decided = [np.asarray(part(quantities, actions), np.float64) for part in self._parts]
         columns = [*quantities, *decided, np.asarray(rewards, np.float64)]
         with np.errstate(all="ignore"):

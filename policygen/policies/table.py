@@ -98,7 +98,7 @@ class TablePolicy(Policy):
 
     @property
     def covered(self) -> npt.NDArray[np.bool_]:
-        """Which cells have a row, shape (cells,)."""
+        """A mask of the cells that have a row, shape (cells,)."""
         return self.dense[1]
 
     @cached_property
@@ -114,7 +114,7 @@ class TablePolicy(Policy):
 
     @cached_property
     def reader(self) -> CellReader:
-        """What computes the quantities that the grid bins, and cells."""
+        """The reader that computes the binned quantities and the cells."""
         return cell_reader(self.task, self.grid, self.lets)
 
     def names_read(self) -> frozenset[str]:

@@ -28,12 +28,12 @@ _LINE = re.compile(r"(?:(let|bins)\s+)?(\w+)\s*[:=]\s*(.*)")
 
 @dataclass
 class Form:
-    """How a text is written.
+    """The author's form of a text: line order, expressions as written, comments.
 
     Attributes:
-        order: its lines by key: `let NAME`, `bins NAME`, the name of an output, and `TABLE` once for all rows.
-        expressions: by key, as written.
-        above: the comments and blank lines that stand above a line, by key; a row is `| bins | label`, without numbers.
+        order: the keys of the lines: `let NAME`, `bins NAME`, the name of an output, and `TABLE` once for all rows.
+        expressions: the expressions as written, by key.
+        above: comments and blank lines above a line, by key; a row's key is `| bins | label`, without numbers.
         comments: the comment at the end of a line, by key.
         end: comments below the last line.
     """
@@ -91,7 +91,7 @@ def form_of(lines: Iterable[str], actuators: Actuators) -> Form:
 
 
 def _key(text: str, actuators: Actuators) -> str:
-    """Which line of a policy it is, whatever numbers it has; empty for none."""
+    """Return the key of a policy line, the same whatever its numbers are; empty for any other text."""
     if text.startswith("|"):
         if is_rule_line(text):
             return ""

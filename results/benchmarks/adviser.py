@@ -63,7 +63,7 @@ class Lesson:
 
 
 class Field:
-    """Where the learners of one task play, and what their tables are worth."""
+    """A task for learners: it plays their episodes and scores their tables."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.task, self.mdp = case, load_task(case.task), finite_mdp(load_task(case.task))
@@ -173,7 +173,7 @@ def episodes_of(lesson: Lesson, budget: int) -> int:
 
 
 def reached_in_words(lessons: Sequence[Lesson], budget: int) -> tuple[str, str]:
-    """How many learners reached the optimum, and after how many episodes: median, least and most."""
+    """Return the number of learners that reached the optimum, and their episodes: median (least to most)."""
     soon = sorted(lesson.reached if lesson.reached is not None else budget + 1 for lesson in lessons)
     count = sum(lesson.reached is not None for lesson in lessons)
 
@@ -184,7 +184,7 @@ def reached_in_words(lessons: Sequence[Lesson], budget: int) -> tuple[str, str]:
 
 
 def times_in_words(lessons: Sequence[Lesson], others: Sequence[Lesson], budget: int) -> str:
-    """How many times the episodes of the others were needed: geometric mean over the seeds, with a 95% interval."""
+    """Return the ratio of episodes needed to those of `others`: geometric mean over seeds (95% interval)."""
     pairs = [[episodes_of(one, budget) for one in pair] for pair in zip(lessons, others, strict=True)]
     logs = [float(np.log(one / other)) for one, other in pairs]
     mean, half = float(np.mean(logs)), half_interval(logs)

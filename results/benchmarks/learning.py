@@ -155,7 +155,7 @@ class Watch:
         return self.spent + time.process_time() - self.since
 
     def found(self, ended: str) -> dict[str, Any]:
-        """What is recorded."""
+        """Return the record of the learner: how it ended, steps, CPU seconds, returns, checks."""
         return {
             "ended": ended, "steps": self.steps, "seconds": round(self.spent, 2), "mean": round(self.mean, 2),
             "best": round(self.best, 2), "checks": self.checks,
@@ -163,7 +163,7 @@ class Watch:
 
 
 def ours(task: str, method: str, seed: int) -> dict[str, Any]:
-    """What a run of policygen takes; it is checked after each attempt that found a better policy."""
+    """Run policygen and return its record; each attempt that finds a better policy is checked."""
     case = CASES[task]
     watch = Watch(case, seed)
 
@@ -198,7 +198,7 @@ def ours(task: str, method: str, seed: int) -> dict[str, Any]:
 
 
 def peer(task: str, method: str, seed: int, most: int, minutes: float) -> dict[str, Any]:
-    """What a learner of Stable-Baselines3 takes until it is at the threshold or cut off."""
+    """Train a Stable-Baselines3 learner until it reaches the threshold or a limit, and return its record."""
     import sb3_contrib
     import stable_baselines3
     import torch

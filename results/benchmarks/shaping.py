@@ -100,7 +100,7 @@ def learnt_rows(case: Taught) -> Iterator[str]:
 
 
 def _checked(place: Field, case: Taught, measure: Measure | None, seed: int) -> list[float]:
-    """What the learner's table returns at each check: exactly, or on 20 episodes."""
+    """Return the mean return of the learner's table at each check, exact or over 20 episodes."""
 
     def seeds(first: int, count: int) -> Sequence[int]:
         return episode_seeds(seed, "learn", count, first)
@@ -144,7 +144,7 @@ def tuned_rows(case: Tuned) -> Iterator[str]:
 
 
 def _tuned(case: Tuned, objective: str, seed: int) -> tuple[float, float]:
-    """What the policy scored as it was given, and after tuning, on fresh episodes."""
+    """Return the policy's mean scores on fresh episodes, as given and after tuning."""
     lines = [*case.policy, *([f"objective = {objective}"] if objective else [])]
     settings = {"policy": "linear", "iterations": 1, "refine": f"cma:{case.episodes}", "seed": seed, "jobs": 1}
     settings |= {"episodes": 10, "warmup_episodes": 2}

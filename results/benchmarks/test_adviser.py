@@ -1,4 +1,4 @@
-"""What advice is worth to a learner, measured in small."""
+"""Tests of the advice benchmark on small cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model answers: every question is asked once, and an answer in which nothing can be read gets one repair."""
+"""A cache of a model's answers: each question is asked once, and an unreadable answer gets one repair request."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from policygen.llm.messages import Prompt, Reply
 
 @dataclass
 class Counts:
-    """What came of asking.
+    """The counts of questions, repairs and fallbacks.
 
     Attributes:
         asked: different questions that were answered.
-        repairs: of them, asked again because nothing could be read in the answer.
-        fallbacks: of them, in whose repaired answer nothing could be read either; `fallback_uses` counts how often
-            what is done instead was done.
+        repairs: of them, asked again because the answer could not be read.
+        fallbacks: of them, questions whose repaired answer could not be read either.
+        fallback_uses: how often a fallback was used in place of an answer.
     """
 
     asked: int = 0
@@ -29,7 +29,7 @@ class Counts:
 
 
 class ReadAnswer(Protocol):
-    """What was read in an answer."""
+    """The content read from an answer."""
 
     @property
     def problem(self) -> str:
@@ -42,13 +42,13 @@ S = TypeVar("S", bound=ReadAnswer)
 
 
 class Answers(Generic[Q, S]):
-    """What is known by now of a model's answers, and who asks for the rest.
+    """A cache of a model's answers that asks for the missing ones.
 
     Args:
-        counts: where it is counted what came of asking.
+        counts: updated with every question asked.
         prompt: renders a question.
-        repair: renders it once more, after the text of a reply in which nothing could be read, and why.
-        read: what a reply says.
+        repair: renders a repair request from the prompt, the text of the unreadable reply, and the problem.
+        read: reads a reply to a question.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ Action = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an answer says: an action, or the problem that it is to be asked about again."""
+    """The content of an answer: an action, or the problem to name in a repair request."""
 
     action: Action | None
     problem: str = ""
@@ -64,7 +64,7 @@ def neutral(task: Task) -> Action:
 
 
 def _stated(text: str, task: Task) -> Decision | None:
-    """What stands behind the last `Action:`, or behind the name of every actuator; None where neither is said."""
+    """Read the text after the last `Action:`, or after the name of every actuator; None if the text has neither."""
     said = _behind("action", text)
     if said:
         return _whole(said[-1], task)
@@ -76,7 +76,7 @@ def _stated(text: str, task: Task) -> Decision | None:
 
 
 def _behind(name: str, text: str) -> list[str]:
-    """What follows `NAME:` or `NAME =`, each to the end of its line, where anything does."""
+    """Return the texts after `NAME:` or `NAME =`, each to the end of its line; empty ones are left out."""
     pattern = rf"(?<!\w){re.escape(name)}[*`\"']{{0,3}}[ \t]{{0,4}}[:=](?P<value>[^\n]{{0,{_MOST_VALUE}}})"
     values = (match["value"].strip(_MARKS) for match in re.finditer(pattern, text, re.IGNORECASE))
     return [value for value in values if value]
@@ -89,7 +89,7 @@ def _last_line(text: str, task: Task) -> Decision | None:
 
 
 def _whole(said: str, task: Task) -> Decision:
-    """What is said in one go: an entry, or as many as there are actuators."""
+    """Read the values of all actuators from one text: one entry for each actuator."""
     if len(task.actuators) == 1:
         return _together([_one(said, task.actuators[0])])
     named = [_behind(actuator.name, said) for actuator in task.actuators]

@@ -32,14 +32,14 @@ from policygen.tasks.task import Task
 
 @dataclass(frozen=True, slots=True)
 class DriveSettings:
-    """What a drive is told beside the settings that it shares with runs.
+    """The settings of a drive that runs do not have.
 
     Attributes:
-        episodes: to play; their seeds depend on the run's seed alone, and the table's score has others.
-        memory: steps before the present one that the model is shown.
-        concurrency: questions under way at a time.
+        episodes: number of episodes to play; their seeds depend on the run's seed alone. The table's score uses others.
+        memory: number of previous steps that the model is shown.
+        concurrency: maximum number of questions under way at a time.
         template: renders the request of a step instead of `drive.j2`.
-        table_episodes: fresh ones on which the table is scored, where there is no exact score.
+        table_episodes: number of fresh episodes for the table's score, if there is no exact score.
     """
 
     episodes: int = 10
@@ -51,16 +51,16 @@ class DriveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveResult(seat.SessionResult):
-    """What a drive found and took; `drive.json` is its saved form.
+    """The results and costs of a drive, saved as `drive.json`.
 
     Attributes:
-        shown: `bins` of the task's grid, or `numbers` of three digits where it has none.
-        episodes: that were played to their end, of as many as were `planned`; `driven` is their score.
-        table: the score of what became of the decisions, exact or on fresh episodes; None where there is no table.
-        cells_seen: cells of the `cells` in which the model chose; the others take `most_chosen`.
-        decision_seconds: of waiting for answers, for each step; `answer_seconds` for each answer.
-        tokens_per_episode, usd_per_episode: of the episodes played to their end; None where not known.
-        decisions: for each cell seen its bins, and how often each action was chosen in it, most often first.
+        shown: `bins` of the task's grid, or `numbers` of three digits if the task has no grid.
+        episodes: number of episodes played to their end, of the `planned` ones; `driven` is their score.
+        table: the score of the table made from the decisions, exact or on fresh episodes; None without a table.
+        cells_seen: number of the `cells` in which the model chose an action; the others take `most_chosen`.
+        decision_seconds: seconds of waiting for answers, per step; `answer_seconds`: per answer.
+        tokens_per_episode, usd_per_episode: of the episodes played to their end; None if unknown.
+        decisions: for each cell seen, its bins and how often each action was chosen there, most frequent first.
     """
 
     task: str
@@ -175,10 +175,10 @@ class Drive(seat.ModelSession[DriveResult]):
 
 
 def driver_of(task: Task, config: RunConfig) -> Provider:
-    """Who drives: a language model, or with `policy:FILE` a policy found before, which is none.
+    """Return the provider that drives: a language model, or a saved policy for `policy:FILE`.
 
     Raises:
-        UsageError: it cannot drive.
+        UsageError: the provider cannot drive.
     """
     spec = read_spec(config.llm)
     if spec.name == "policy":

@@ -52,7 +52,7 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a situation: the action taken in it, and whether the model stated it."""
+    """The action taken in a situation, and whether the model stated it."""
 
     action: Action
     stated: bool
@@ -60,10 +60,11 @@ class Answer:
 
 @dataclass
 class DriveCounts(Counts):
-    """What driving took.
+    """The counts of a drive: questions as in `Counts`, and steps.
 
     Attributes:
-        steps: actions taken; `hits` of them in situations that were met before, or by another episode at the same time.
+        steps: actions taken.
+        hits: of them, in situations met earlier, or by another episode at the same time.
     """
 
     steps: int = 0
@@ -119,10 +120,10 @@ class Driver:
         return max(self._totals, key=lambda action: self._totals[action], default=None)
 
     def answers(self, situations: list[Situation]) -> list[Answer]:
-        """What is done in situations met side by side; those not met before are asked about, together.
+        """Return the answers for situations of parallel episodes; ask about all new situations together.
 
         Raises:
-            BudgetExhausted, ProviderError: not all could be asked; what was answered is known the next time.
+            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
         """
         fallback = self.most_chosen or neutral(self.task)
         before, started = self.counts.asked, time.perf_counter()

@@ -1,8 +1,8 @@
-"""What a model at the wheel is shown: the situation of one step in words, and the messages that ask for its action.
+"""Prompts for a model that drives: the situation of one step in words, and the messages that ask for its action.
 
-What is shown is binned where the task has a grid, so that situations repeat; texts are shown as they are, and what a
-grid has of them is not shown beside them. A prompt is made from its `Situation` and from nothing else, so that equal
-situations are equal questions.
+Quantities are binned if the task has a grid, so that situations repeat. Observed texts are shown as they are, and the
+grid's bins of them are left out. A prompt is made from its `Situation` alone, so that equal situations are equal
+questions.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Questions:
 
 
 def form_of(task: Task) -> str:
-    """What an answer's action looks like: `left | right`, `-2 to 2`, or an example of several."""
+    """Return the format of an action: `left | right`, `-2 to 2`, or an example if there are several actuators."""
     if len(task.actuators) == 1:
         only = task.actuators[0]
         names = only.labels or tuple(name for name, _ in only.levels)

@@ -30,13 +30,13 @@ SHARE_OF_QUESTIONS = 1 / 3  # of those of `always`, that a learned mediator may 
 
 @dataclass(frozen=True, slots=True)
 class MediationSettings:
-    """What is told beside the settings that it shares with runs.
+    """The settings of a mediation that runs do not have.
 
     Attributes:
-        rooms: in which they mediate, in this order.
-        mediators: of a room, in the order in which they are played; each is asked for when it is its turn.
-        episodes: to play with each mediator; the same ones with all.
-        concurrency: questions under way at a time.
+        rooms: names of the rooms, in the order in which they are played.
+        mediators: gives the mediators of a room, in playing order; each is created only when its turn comes.
+        episodes: number of episodes to play with each mediator; the same episodes for all.
+        concurrency: maximum number of questions under way at a time.
         template: renders the request for a plan instead of `mediate.j2`.
     """
 
@@ -49,11 +49,13 @@ class MediationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MediatorRow:
-    """What came of one mediator in one room, episode by episode.
+    """The results of one mediator in one room, one entry per episode.
 
     Attributes:
-        opened: whether the door was opened; `returns` are those of the room, without a cost of questions.
-        steps, questions: of the robot, and of the mediator.
+        opened: whether the door was opened.
+        returns: the room's returns, without a cost of questions.
+        steps: number of the robot's steps.
+        questions: number of questions that the mediator asked.
     """
 
     room: str
@@ -79,11 +81,11 @@ def with_interval(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediationResult(seat.SessionResult):
-    """What a mediation found and took; `mediate.json` is its saved form.
+    """The results and costs of a mediation, saved as `mediate.json`.
 
     Attributes:
-        rows: of the mediators whose episodes were all played.
-        tables: the learned mediators, by rooms, as text.
+        rows: the results of the mediators whose episodes were all played.
+        tables: the learned mediators as text, in pairs (room, text).
     """
 
     episodes: int
@@ -91,7 +93,7 @@ class MediationResult(seat.SessionResult):
     tables: tuple[tuple[str, str], ...] = ()
 
     def row(self, room: str, mediator: str) -> MediatorRow | None:
-        """What came of a mediator in a room, where it was played."""
+        """Return the results of a mediator in a room; None if it was not played there."""
         return next((row for row in self.rows if (row.room, row.mediator) == (room, mediator)), None)
 
 
@@ -185,10 +187,10 @@ class Mediation(seat.ModelSession[MediationResult]):
 
 
 def planner_of(config: RunConfig) -> Provider:
-    """Who plans: a language model, or with `planner` the rules, which are none.
+    """Return the provider that plans: a language model, or the rules for `planner`.
 
     Raises:
-        UsageError: it cannot plan.
+        UsageError: the provider cannot plan.
     """
     name = read_spec(config.llm).name
     if name == "planner":

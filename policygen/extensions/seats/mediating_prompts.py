@@ -1,4 +1,4 @@
-"""What a model that plans for a robot is asked: the messages that are made of a report of what was seen."""
+"""Prompts for a model that plans for a robot: messages made from a report of what the robot saw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models on call took, as a page in Markdown."""
+"""A Markdown page of what mediation achieved and what it cost."""
 
 from __future__ import annotations
 

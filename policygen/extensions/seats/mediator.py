@@ -32,7 +32,7 @@ class Rules:
     is_language_model = False
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """What the rules say to the report beside the prompt."""
+        """Return the plan of the rules for the report in the prompt's context."""
         assert isinstance(prompt.context, tuple)
         room, report = prompt.context
         return Reply(f"Plan: {', '.join(map(str, planned(report, room)))}", NO_MODEL, 0, 0, 0.0)
@@ -58,10 +58,10 @@ class Planner:
         }
 
     def plans(self, room: str, reports: Sequence[Report]) -> list[Plan]:
-        """What to do in episodes side by side; what is new is asked together.
+        """Return the plans for reports of parallel episodes; ask about all new reports together.
 
         Raises:
-            BudgetExhausted, ProviderError: not all could be asked; what was answered is known the next time.
+            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
         """
         plans = [said.plan for said in self._answers[room].to(reports)]
         self.counts.fallback_uses += sum(plan is None for plan in plans)
@@ -73,11 +73,11 @@ class Planner:
 
 @dataclass(frozen=True, slots=True)
 class Mediator:
-    """Who decides whether to ask; the first step of an episode always does.
+    """A rule that decides at each step whether to ask the planner; the first step of an episode always asks.
 
     Attributes:
-        asks: for the signs of a step, and a generator of the episode's own.
-        policy: the table that it is, where it is one.
+        asks: whether to ask, from the signs of a step and the episode's own random generator.
+        policy: the policy that decides, if the rule is one.
     """
 
     name: str

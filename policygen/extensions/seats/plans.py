@@ -32,7 +32,7 @@ _THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(KINDS.values())})
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What an answer says: a plan, or the problem that it is to be asked about again."""
+    """The content of an answer: a plan, or the problem to name in a repair request."""
 
     plan: Plan | None
     problem: str = ""
@@ -71,7 +71,7 @@ def read_plan(reply: Reply, report: Report, room: str) -> ReadPlan:
 
 
 def _stated(text: str) -> str:
-    """What stands behind the last `Plan:`, to the end of its line or, where nothing is in that, of its paragraph."""
+    """Return the text after the last `Plan:`, to the end of the line or, if the line is empty, of the paragraph."""
     found = list(_PLAN.finditer(text))
     if not found:
         return text.splitlines()[-1]

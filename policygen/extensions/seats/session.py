@@ -1,4 +1,4 @@
-"""What a model needs in any seat beside the loop: who it is, a folder that one process holds, what came of it."""
+"""The parts that `drive` and `mediate` share: the model, a folder locked by one process, the saved result."""
 
 from __future__ import annotations
 
@@ -69,13 +69,14 @@ def default_folder(name: str, config: RunConfig) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionResult:
-    """What came of a seat and what it took. A kind of seat adds its own; the saved form has all of it side by side.
+    """The results and costs of a session. Subclasses add fields; the saved file has all of them on one level.
 
     Attributes:
-        is_language_model: whether one was asked; what stands in for it makes no `llm_calls`.
-        counts: what came of asking.
-        requests: sent, repeated ones included; `cached` answers were paid for before.
-        stopped: why it ended early; empty where it did not.
+        is_language_model: whether the provider is a language model; any other makes no `llm_calls`.
+        counts: questions asked, repairs and fallbacks.
+        requests: requests sent, including repeated ones.
+        cached: answers taken from the cache, paid for before.
+        stopped: why the session ended early; empty if it did not.
     """
 
     llm: str
@@ -164,11 +165,11 @@ class ModelSession(ABC, Generic[Found]):
         """Write files beside what was found, whatever ended the work."""
 
     def _finish(self) -> None:
-        """What is left to do when the work was not interrupted."""
+        """Do the rest after work that was not interrupted."""
 
     @abstractmethod
     def _found(self) -> Found:
-        """What there is by now; what asking took is added to it."""
+        """Return the results so far; `_outcome` adds the costs of asking."""
 
     def _outcome(self, stopped: str, *, finished: bool = False) -> Found:
         ledger = self.asker.ledger
@@ -232,7 +233,7 @@ def _asker(
     concurrency: int,
     tell: Callable[[Wait], None],
 ) -> Asker:
-    """Who asks the provider, and keeps a transcript and the answers of a language model in the folder."""
+    """Return an asker that keeps a transcript and, for a language model, its answers in the folder."""
     transcript = Transcript(folder / "transcript.jsonl")
     return Asker(
         provider,

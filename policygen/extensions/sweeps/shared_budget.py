@@ -1,4 +1,4 @@
-"""What all runs of a sweep may spend together: one account on the disk, and a ledger that asks it before it spends."""
+"""The shared budget of a sweep: one account on disk, and a ledger that checks the account before it spends."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def spent_in(folder: Path) -> tuple[int, int, float | None] | None:
 
 
 def spent_so_far(folder: Path) -> dict[str, tuple[int, int, float | None]]:
-    """What every cell of a sweep has spent, by its folder's name; damaged runs are left out, they do not go on."""
+    """Return the spending of each cell of a sweep, by folder name; damaged runs are left out, as they do not go on."""
     found = {}
     for settings in sorted(folder.glob("*/config.toml")):
         with suppress(LogbookError):

@@ -46,14 +46,15 @@ class Practice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What a numerical search may play.
+    """The episodes that a numerical search may play, and the functions that play them.
 
-    `returns` plays candidates, and is what the episodes are charged to; `seeds(first, count)` gives the search's own
-    stream of episode seeds; `episodes` is how many it may play in all. `practice` is what learners play with; where
-    the MDP is known, its episodes are drawn from that.
+    `returns` plays candidates and charges their episodes; `seeds(first, count)` gives the search's own stream of
+    episode seeds; `episodes` is the maximum number of episodes in all. `practice` plays for learners; if the MDP is
+    known, it draws the episodes from the MDP.
 
-    `measure` is what a search is told beside the rewards, and `objectives` plays as `returns` does, for the mean sum of
-    its objective. A search climbs by these, and by the returns it chooses which of the policies it came by is kept.
+    `measure` is the objective and the potential, if any; `objectives` plays as `returns` does and gives the mean sum of
+    the objective. A search climbs by the objective if there is one, and
+    chooses by the returns which policy to keep.
     """
 
     returns: Returns
@@ -65,7 +66,7 @@ class Trials:
 
     @property
     def climbed(self) -> Returns:
-        """What a search climbs by."""
+        """The function that a search climbs by: `objectives`, or `returns` without an objective."""
         return self.objectives or self.returns
 
 

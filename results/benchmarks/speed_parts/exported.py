@@ -92,7 +92,7 @@ def bytes_on_cortex(policy: Policy, folder: Path) -> tuple[int, int]:
 
 
 def _policies() -> Iterator[tuple[str, Policy, int]]:
-    """What is measured, and how many numbers it observes."""
+    """Yield each measured policy: its description, the policy, and how many numbers it observes."""
     yield "a table of 1,296 cells", cartpole_table(), 4
     task = load_task("cartpole")
     equations = "left = 0\nright = 10*angle + 2*spin + 0.4*position + 0.8*velocity"

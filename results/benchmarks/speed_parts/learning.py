@@ -21,7 +21,7 @@ from speed_parts.rows import Missing, Row, compared, faster, scaled
 
 
 def plain_q_learning(task: Task, steps: int) -> None:
-    """What one would write first: one environment, one step, one entry of a list of lists at a time."""
+    """Learn in the simplest way: one environment, one step, one entry of a list of lists at a time."""
     env = make_env(task)
     draw = random.Random(0)
     states, actions = int(env.observation_space.n), int(env.action_space.n)  # type: ignore[attr-defined]

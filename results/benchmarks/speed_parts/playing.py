@@ -39,7 +39,7 @@ from speed_parts.rows import (
 
 
 def plain_loop(task: Task, policy: Policy, seeds: Sequence[int]) -> list[float]:
-    """What one would write first: one environment, one observation at a time."""
+    """Play in the simplest way: one environment, one observation at a time."""
     env = make_env(task)
     returns = []
     for seed in seeds:
@@ -263,7 +263,7 @@ def _hopping(lets: str = "", more: str = "") -> Policy:
 
 
 def _warmed_up(players: Players, policy: Policy) -> str:
-    """What plays, in words; the first call learns how long an episode takes, the second starts the processes."""
+    """Warm up and describe the players: the first call times an episode, the second starts the processes."""
     for _ in range(2):
         players.play(policy, episode_seeds(0, "warm-up", 64))
     return "EnvPool's threads" if players.engine == "envpool" else f"{players.jobs} processes"

@@ -27,7 +27,7 @@ from policygen.files import write_atomically
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a ratio is judged by: it must reach `limit`, or, unless `more_is_better`, not exceed it."""
+    """The limit for a ratio: at least `limit` if `more_is_better`, else at most `limit`."""
 
     limit: float
     text: str
@@ -148,7 +148,7 @@ def absolute(
 
 
 def machine() -> str:
-    """What the figures were measured on, in one sentence."""
+    """Describe the machine and the versions of the measurement, in one sentence."""
     return (
         f"{usable_cores()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, "
         f"gymnasium {gym.__version__}; medians, and the range of the ratio, of runs in turn."
