@@ -77,7 +77,7 @@ class Mediator:
 
     Attributes:
         asks: whether to ask, from the signs of a step and the episode's own random generator.
-        policy: the policy that decides, if the rule is one.
+        policy: the policy that the rule was made from; None for the other rules.
     """
 
     name: str

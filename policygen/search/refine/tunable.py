@@ -53,8 +53,8 @@ class Trials:
     known, it draws the episodes from the MDP.
 
     `measure` is the objective and the potential, if any; `objectives` plays as `returns` does and gives the mean sum of
-    the objective. A search climbs by the objective if there is one, and
-    chooses by the returns which policy to keep.
+    the objective. A search climbs by the objective if there is one, and chooses by the returns which policy to
+    keep.
     """
 
     returns: Returns
