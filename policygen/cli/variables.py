@@ -85,7 +85,7 @@ def variables_of(name: str) -> tuple[list[tuple[str, str, str]], list[str]]:
 
 @functools.cache
 def given_variables() -> dict[str, Given]:
-    """What each shipped template is really given, by name."""
+    """Return the variables that a small search gives each shipped template, by the template's name."""
     found: dict[str, Given] = {}
     with watching() as of_table:
         best = _search("table")

@@ -1,3 +1,3 @@
-"""What a model is shown."""
+"""The prompts that a model is shown."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the points are: in which part of an episode they are made, what early ends cost."""
+"""An account of a policy's rewards: the part of an episode that earns them, and the cost of early ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where a policy's points come from, over its episodes.
+    """The sources of a policy's return, over its episodes.
 
     Attributes:
         terms: mean sum of each of the reward's terms, where the environment names them.

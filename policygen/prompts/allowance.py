@@ -1,4 +1,4 @@
-"""What the rendering of a template may make: counted, measured, and estimated before it is made.
+"""Limits on the text and values that rendering a template may make: counted, measured, and estimated in advance.
 
 No value is larger than `LARGEST`, so that neither one expression nor one that builds on another fills the memory. All
 that a rendering makes, and every turn of a loop, counts towards `MOST`, which does not depend on the machine; `SECONDS`
@@ -33,7 +33,7 @@ class TooMuch(jinja2.TemplateRuntimeError):
 
 
 class _Allowance:
-    """What a rendering may still do."""
+    """The rest of a rendering's allowance: items left to make, and the processor time at which it ends."""
 
     def __init__(self) -> None:
         self.left = MOST
@@ -145,7 +145,7 @@ def concatenated(parts: Iterable[Any]) -> str:
 
 
 class Turns:
-    """What a loop runs over, each turn counted."""
+    """The items of a loop; each turn is counted."""
 
     def __init__(self, items: Any) -> None:
         spend(1)

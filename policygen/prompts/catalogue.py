@@ -117,8 +117,11 @@ def copy_template(name: str, to: str = "") -> Path:
 
 
 def difference(names: Sequence[str]) -> str:
-    """What differs, as a unified diff: a template from another, from the shipped one of its name (or the one that it is
-    most like), or all of one's own from those. Lines of the first one named, or of one's own, are those with a plus.
+    """Return a unified diff of templates.
+
+    Two names: the first against the second. One name: this template against the shipped one of its name, or the one
+    that it is most like. No name: all of the user's own templates against the shipped ones. Lines of the first one
+    named, or of the user's own, have a plus.
 
     Raises:
         TemplateError: there is no such template, or no shipped one to compare it with.

@@ -1,4 +1,4 @@
-"""What was tried, as a template sees it: every attempt with what it changed, and the best policy so far."""
+"""The history of a run as a template sees it: every attempt with its changes, and the best policy so far."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _refused(attempt: Attempt, rival: Attempt, context: Context) -> RefusedView 
 
 
 def _line_changes(new: Policy, old: Policy | None) -> str:
-    """What a policy changes in another one: the lines that are new or different, and the names that are gone."""
+    """Return the changes of a policy from an older one: new or different lines, and the names that are gone."""
     plain = old.to_text(plain=True) if old is not None else ""
     before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
     after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())
@@ -161,7 +161,7 @@ def _line_changes(new: Policy, old: Policy | None) -> str:
 
 
 def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None, most: int) -> str:
-    """What separates a table from the best one, in at most a line: the cells that episodes visited most come first."""
+    """Return the differences of a table from the best one, in at most a line; the most visited cells come first."""
     if not isinstance(policy, TablePolicy) or not isinstance(best, TablePolicy):
         return ""
     others = _other_definitions(policy, best)

@@ -1,4 +1,4 @@
-"""What proposals were tuned for, as a template sees it: each objective with what its terms came to."""
+"""The objectives that proposals were tuned for, as a template sees them: each with the sums of its terms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXTREME = 4  # the best and the worst of so many episodes are told apart
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveView:
-    """What one attempt was tuned for.
+    """The objective that one attempt was tuned for.
 
     Attributes:
         lines: its objective and potential, after the features that they need.

@@ -1,4 +1,4 @@
-"""What a refused proposal has to teach: its lines, where in the episode it lost, one row of its trace."""
+"""The evidence about a refused proposal: its lines, the part of the episode where it lost, one row of its trace."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RefusedView:
 
 
 def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: Task) -> RefusedView | None:
-    """What to tell of an attempt that `rival`, the best at its time, won against; None for a failed attempt."""
+    """Return the view of an attempt that lost to `rival`, the best at its time; None for a failed attempt."""
     proposed = attempt.proposed or attempt.policy
     if proposed is None or attempt.policy is None:
         return None

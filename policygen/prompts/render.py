@@ -38,7 +38,7 @@ ALIKE_STARTS = 2  # of them with one and the same return
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """How much of everything a template shows; lowered step by step until the prompt fits its budget."""
+    """Limits on how much a template shows of each thing; lowered step by step until the prompt fits its budget."""
 
     best: int = 2
     worst: int = 3
@@ -183,10 +183,10 @@ def _same_reward(episodes: Sequence[Episode]) -> float | None:
 
 
 def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
-    """Where episodes began and what they returned, in their order, at most MOST_STARTS of them, evenly chosen.
+    """Return the first observations and the returns of at most MOST_STARTS episodes, evenly chosen, in their order.
 
-    Of those with one return, ALIKE_STARTS are told. Of the observations those that are not the same in all; none are
-    told where all began alike.
+    At most ALIKE_STARTS of them have the same return. Observations that begin alike in all episodes are left out; if
+    all observations do, the list is empty.
     """
     if not trajectories:
         return []

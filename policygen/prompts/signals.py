@@ -1,4 +1,4 @@
-"""What signals do: their ranges, rhythms, turning points, and the first moment out of the usual."""
+"""Properties of signals: their ranges, rhythms, turning points, and the first step outside the usual range."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST_CHARACTERS = 200_000  # of a template
 
 
 def _version(path: Path) -> tuple[int, int, int]:
-    """Which file it is and when it was written."""
+    """Return the identity of a file and its time of modification: device, inode, nanoseconds."""
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_mtime_ns
 
@@ -174,7 +174,7 @@ def _source(name: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _references(text: str) -> tuple[nodes.Expr, ...]:
-    """What a template includes, imports or extends, in order; it has been compiled before, so that it is sound."""
+    """Return the templates that a template includes, imports or extends, in order. It must compile."""
     found: list[nodes.Expr] = []
     template = _environment().parse(text)
     for node in template.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):

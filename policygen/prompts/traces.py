@@ -133,7 +133,7 @@ def episode_view(
 
 
 def _final(t: Trajectory, task: Task, reader: Reader, beside: Heights | None) -> dict[str, Any]:
-    """What the last action led to: observations and, where nothing is remembered, features and the cell."""
+    """Return the result of the last action: observations and, where nothing is remembered, features and the cell."""
     rows = np.repeat(t.observations[-1:], 2, axis=0)
     last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
     columns: dict[str, Sequence[Any]] = {n: v.tolist() for n, v in _quantities(last, task, reader).items()}
@@ -175,7 +175,7 @@ def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDAr
 
 
 def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
-    """What was read at each step, each text in one line between quotes."""
+    """Return the observed texts of each step, each text in one line between quotes."""
     first, shown = len(task.observations), {}
     for text in task.texts:
         said = [" ".join(decoded(row).split()) for row in t.observations[:-1, first : first + text.columns]]
@@ -213,7 +213,7 @@ def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, bes
 
 
 def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[str, float]:
-    """How far each observation may move and still count as unchanged, by its range here and by its limits."""
+    """Return the largest change of each observation that still counts as none, by its range here and by its limits."""
     return {
         o.name: max(
             STILL * float(np.ptp(arrays[o.name])),
@@ -242,7 +242,7 @@ def first_and_last(names: Sequence[str], most: int) -> list[str]:
 
 
 def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Reader:
-    """What computes what is worth seeing: all features of a linear policy, or the cells of a table."""
+    """Return the reader that computes a trace's columns: all features of a linear policy, or the cells of a table."""
     if isinstance(policy, TablePolicy):
         return policy.reader
     if grid is not None:

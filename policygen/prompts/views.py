@@ -15,9 +15,9 @@ from policygen.tasks.task import Optimum, Task
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """What templates may know of a task; the fields are those of `Task`.
+    """The part of a task that templates may read; the fields are those of `Task`.
 
-    `observed` has the observations with neighbours of one meaning as one, by all their names.
+    In `observed`, neighbouring observations with the same description and unit are one entry, named by all their names.
     """
 
     name: str
@@ -81,7 +81,7 @@ def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RandomView:
-    """What random actions score, in words and as a number; empty and None where none were played."""
+    """The score of random actions, in words and as a number; empty and None where none were played."""
 
     score: str
     mean: float | None

@@ -1,4 +1,4 @@
-"""How often each cell was met and each action taken in it, and what came of it, as a template sees it."""
+"""Counts of visited cells and of the actions taken there, with their returns to go, as a template sees them."""
 
 from __future__ import annotations
 

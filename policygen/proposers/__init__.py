@@ -1,3 +1,3 @@
-"""What a model may be to a policy."""
+"""The proposers of policies: language models, the builtin search, and teams of models."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who proposes in a run: the one place that asks whether a provider is a language model."""
+"""The choice of a run's proposer: the one place that asks whether a provider is a language model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `builtin` remembers where it is asked to (`--memory`): the phase of a clock, and an integral of each input.
+"""The memory of `builtin` policies with `--memory`: the phase of a clock, and an integral of each input.
 
 They are features like any other, for the equations to weigh: sine and cosine of the phase, and of twice the phase, give
 every output a rhythm of its own amplitude and shift; the integrals of standardised inputs give integral action.

@@ -1,4 +1,4 @@
-"""Who proposes policies: what the loop knows of it, and the language model that is asked, read and asked to repair."""
+"""Proposers of policies: the interface to the loop, and the language model that is asked for policies and repairs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CUT_OFF = Problem(
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What was proposed for an attempt: a policy or problems, and the exchanges it took.
+    """A proposal for an attempt: a policy or problems, and the exchanges it took.
 
     `stopped` is the reason if a budget ended before the reply could be repaired. `standardised` says that the policy's
     constants weigh standardised quantities, so that all have the same natural size. `model` is who was asked.
@@ -41,7 +41,7 @@ class Proposal:
 
     @property
     def turns(self) -> tuple[Message, ...]:
-        """What a continued conversation remembers: the request and the last reply."""
+        """The messages that a continued conversation keeps: the request and the last reply."""
         return turns(self.exchanges)
 
     @property
@@ -51,7 +51,7 @@ class Proposal:
 
 
 class Proposer(Protocol):
-    """Who proposes policies in a run.
+    """A source of policies in a run.
 
     `provider` answers; `introduction` names it, as a run's first line does.
     """
@@ -78,7 +78,7 @@ class Proposer(Protocol):
         ...
 
     def model_calls(self, ledger: Ledger) -> int:
-        """How many of the requests went to a language model."""
+        """Return the number of requests that went to a language model."""
         ...
 
 

@@ -52,7 +52,7 @@ def goes_on_with(attempts: Sequence[Attempt]) -> Policy | None:
 
 
 def with_labels_exchanged(attempts: Sequence[Attempt], best: Policy | None, rng: np.random.Generator) -> Policy | None:
-    """What is tried before another search begins from nothing: the best policy with two labels of a choice exchanged.
+    """Return the best policy with two labels of a choice exchanged, to try before a new search begins from nothing.
 
     Returns:
         None while fewer than `FIRST` searches have begun, where `EXCHANGES` in a row failed, and where all have been
@@ -80,7 +80,7 @@ def _failed(search: Search, exchanges: Set[bytes]) -> bool:
 
 
 def _exchanges_of_bests(attempts: Sequence[Attempt]) -> set[bytes]:
-    """What tells the policies that are a best of the run with two labels exchanged."""
+    """Return the text digests of all policies that are a best of the run with two labels exchanged."""
     bests = [one.policy for one in attempts if one.accepted and isinstance(one.policy, LinearPolicy)]
     return {text_digest(exchanged) for best in bests for exchanged in _exchanges(best)}
 

@@ -1,3 +1,3 @@
-"""What a run is told, may spend, has and leaves."""
+"""The settings, budget, state and records of a run."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run has spent and what it may spend; checked before spending, charged for failures too."""
+"""The spending of a run and its limits: checked before each expense, charged for failures too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is told: one frozen record, from the task file, a config file, `--set` and options, in this order."""
+"""The settings of a run: one frozen record, from the task file, a config file, `--set` and options, in this order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOR_TABLES = ("coordinate", "q", "sarsa", "policy-iteration")  # methods that ch
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """How every proposal is tuned, `METHOD[:EPISODES]` of `--refine`; `method` None leaves it as it is.
+    """The tuning of every proposal, `METHOD[:EPISODES]` of `--refine`; with `method` None nothing is tuned.
 
     `episodes` None divides what `max_episodes` leaves over the proposals to come, and is 500 without such a limit.
     """

@@ -21,7 +21,7 @@ ABOUT_CHARACTERS = 600
 
 @dataclass(frozen=True, slots=True)
 class ExampleQuantity:
-    """What a name in the policy stands for: an observation, or a feature of its task with its `formula`."""
+    """The meaning of a name in the policy: an observation, or a feature of its task with its `formula`."""
 
     name: str
     unit: str = ""
@@ -31,7 +31,7 @@ class ExampleQuantity:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What the policy scored on its own task.
+    """The score of the policy on its own task.
 
     `episodes` is 0 where the score is exact. `fresh` says that its search never saw these episodes; else the policy was
     chosen by them. `ci95` is the 95% interval of the mean.
@@ -69,7 +69,7 @@ class Example:
 
 
 def example_of(policy: Policy, worth: Worth | None = None) -> Example:
-    """What a prompt may say of `policy`."""
+    """Return `policy` as an example that a prompt may show."""
     task, read = policy.task, _read(policy)
     quantities = [ExampleQuantity(o.name, o.unit, o.about) for o in task.observations if o.name in read]
     quantities += [ExampleQuantity(n, formula=to_text(node)) for n, node in task.parsed_features if n in read]
@@ -108,7 +108,7 @@ _ADAPTER = TypeAdapter(Example)
 
 
 def example_from_record(record: Any) -> Example:
-    """What `example_to_record` wrote.
+    """Read an example that `example_to_record` wrote.
 
     Raises:
         PolicyError: it is damaged; the message says where.

@@ -1,4 +1,4 @@
-"""Who is told what happens in a run: the terminal, pictures, trackers."""
+"""The listeners of a run, which are told its events: the terminal, pictures, trackers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policygen.runs.state import Attempt, Search
 
 @dataclass(frozen=True, slots=True)
 class TuningProgress:
-    """How far tuning the proposal of attempt `number` is.
+    """The progress of tuning the proposal of attempt `number`.
 
     Attributes:
         played, episodes: episodes played, of as many as it may play; a search that has settled ends before.
@@ -35,7 +35,7 @@ class TuningProgress:
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """What comes of the user's having a say, in a sentence: the run is paused, or goes on."""
+    """A message about the user's commands, in a sentence: the run is paused, or continues."""
 
     sentence: str
 
@@ -44,15 +44,15 @@ class Steered:
 
 
 Activity = Wait | TuningProgress | Steered
-"""What a run takes long for."""
+"""A long-running activity, shown as progress: tuning, waiting for a reply, waiting to retry."""
 
 
 def tell_nobody(activity: Activity | None) -> None:
-    """Where nobody wants to know what a run is doing."""
+    """Ignore an activity; for runs that report no progress."""
 
 
 class Watched(Protocol):
-    """What a listener may look at, and must not change: a run's settings, its folder, what it has so far and spent."""
+    """A read-only view of a run for listeners: its settings, its folder, its state and its spending."""
 
     config: RunConfig
     search: Search
@@ -60,7 +60,7 @@ class Watched(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where the run's files are."""
+        """The folder of the run's files."""
         ...
 
 

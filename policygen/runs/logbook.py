@@ -306,7 +306,7 @@ class Logbook:
             raise _as_damaged(path, error, remedy) from None
 
     def summary(self) -> Summary | None:
-        """What a finished run reported, or None while it is unfinished.
+        """Return the summary of a finished run, or None while it is unfinished.
 
         Raises:
             LogbookError: it is damaged.

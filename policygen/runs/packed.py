@@ -1,4 +1,4 @@
-"""What is long in an old attempt, compressed in memory and read again where somebody asks for it."""
+"""Long fields of old attempts, compressed in memory and unpacked when they are read."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ class Unpacking:
         self._slot.__set__(record, value)
 
     def packed(self, record: Any) -> Packed | None:
-        """What the slot holds where it is packed."""
+        """Return the packed fields that the slot holds; None if its value is not packed."""
         value = self._slot.__get__(record)
         return value if type(value) is Packed else None

@@ -44,7 +44,7 @@ def read_example(path: Path) -> Example:
 
 
 def _worth(folder: Path) -> Worth | None:
-    """What the best policy of a run scored: on fresh seeds once the run is finished, until then on its search's own."""
+    """Return the score of a run's best policy: on fresh seeds if the run is finished, else on its search's own."""
     logbook = Logbook(folder)
     summary = logbook.summary()
     if summary is not None:

@@ -65,7 +65,7 @@ _ATTEMPT = create_model(
 
 
 def attempt_from_record(record: dict[str, Any], task: Task, read: Callable[[str, Any], Any] | None = None) -> Attempt:
-    """What `attempt_to_record` wrote; its policies are read when somebody asks for them.
+    """Read an attempt that `attempt_to_record` wrote; its policies are parsed on first access.
 
     Args:
         task: what the policies are bound to.
@@ -112,7 +112,7 @@ class FinalScore:
 
 
 def final_score(score: Score) -> FinalScore:
-    """What a summary says of a score."""
+    """Return a score in the form that a summary stores."""
     return FinalScore(score.mean, score.std, score.ci95, score.episodes, score.exact, score.engine, score.seeds)
 
 
@@ -123,7 +123,7 @@ def score_record(score: Score) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run reports when it ends; `summary.json` is its saved form.
+    """The report of a run when it ends; `summary.json` is its saved form.
 
     Attributes:
         iterations: rounds of asking that were carried out, of those that its settings ask for; `attempts` are what they
@@ -188,7 +188,7 @@ def summary_to_record(summary: Summary) -> dict[str, Any]:
 
 
 def summary_from_record(record: Any) -> Summary:
-    """What `summary_to_record` wrote, by this version or an earlier one.
+    """Read a summary that `summary_to_record` wrote, in this version or an earlier one.
 
     Raises:
         LogbookError: it is damaged; the message says where.

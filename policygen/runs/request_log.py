@@ -1,4 +1,4 @@
-"""What is asked and answered: charged and recorded as it happens, replayed when a run goes on."""
+"""Requests and replies: charged and recorded as they happen, replayed when a run is resumed."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class RequestLog:
 
 
 def turns(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
-    """What a continued conversation remembers of an attempt: the request and the last reply."""
+    """Return the messages of an attempt that a continued conversation keeps: the request and the last reply."""
     return exchanges[0].prompt.messages[-1], Message("assistant", exchanges[-1].reply.text or "(empty)")
 
 
@@ -230,7 +230,7 @@ def seeded(prompt: Prompt, config: RunConfig, attempt: int, request: int) -> Pro
 
 
 def llm_options(config: RunConfig) -> LLMOptions:
-    """What a run's settings say about reaching the model."""
+    """Return those settings of a run that configure its requests to the model."""
     return LLMOptions(
         base_url=config.base_url,
         base_url_from=config.address_from,

@@ -9,7 +9,7 @@ from policygen.tasks.task import PolicyKind
 
 
 class Settings(TypedDict, total=False):
-    """What `policygen.run` takes by name; `policygen run --help` says what each is. None leaves a default."""
+    """The keyword arguments of `policygen.run`; `policygen run --help` explains each. None keeps the default."""
 
     choose: Literal["ucb", "round"]
     policy: PolicyKind | None

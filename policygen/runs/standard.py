@@ -1,4 +1,4 @@
-"""What a proposal must show to become the best: the judge applies it, and prompts say it."""
+"""The standard that a proposal must meet to become the best: the judge applies it, and prompts state it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run has so far: its attempts, the best of them, the replay buffer."""
+"""The state of a run: its attempts, the best of them, the replay buffer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class TuningState:
-    """Where a numerical search stopped, for it to go on from there with the policy that it left.
+    """The state in which a numerical search stopped; a later search can continue from it and from the tuned policy.
 
     Attributes:
         deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
@@ -150,9 +150,9 @@ class Attempt:
 
     @property
     def digests(self) -> tuple[bytes | None, bytes | None]:
-        """What tells the text of the policy as proposed, and as it is, from others; None without one.
+        """Digests of the policy's text, as proposed and as it is now; None without a policy.
 
-        A policy that is to be tuned on an objective is not proposed as one that is not.
+        The first also covers the objective that the policy is to be tuned on, if there is one.
         """
         kept = _packed_in(self)
         if kept is not None:
@@ -233,7 +233,7 @@ def read_packed(task: Task, name: str, value: Any) -> Any:
 
 
 def text_digest(policy: Policy) -> bytes:
-    """What tells a policy's text from others, however it is written."""
+    """Return a digest of a policy's plain text, which does not depend on how the policy was written."""
     return _digest(policy.to_text(plain=True))
 
 
@@ -253,11 +253,11 @@ class Assessment:
 
 @dataclass
 class Search:
-    """What the loop has so far; the only record that changes as a run goes on.
+    """The state of the loop; the only record that changes during a run.
 
-    `best_score` is what the best policy was chosen by; it may rest on more episodes than the best attempt's own score:
-    close comparisons are prolonged. `validation` is its score on episodes that did not choose it, None where the score
-    is exact, or no episodes were left.
+    `best_score` is the score that the best policy was chosen by. It may rest on more episodes than the best attempt's
+    own score, because close comparisons are prolonged. `validation` is the best policy's score on
+    episodes that did not choose it; None where the score is exact, or no episodes were left.
     `example` is a policy of another task to show. `turns` are the requests and last replies of a continued
     conversation. `stopped` says why the loop ended. `demonstrations` are episodes of others to show among the best.
     """
@@ -282,7 +282,7 @@ class Search:
 
     @property
     def reported_score(self) -> Score | None:
-        """What is shown as the best score: the unbiased one, or what the search has where there is none."""
+        """The score shown as the best: the unbiased one, or `best_score` where there is none."""
         return self.unbiased_score or self.best_score
 
     def keep(self, assessment: Assessment) -> Attempt:
@@ -315,7 +315,7 @@ class Search:
         self.attempts[-1] = last
 
     def next_round(self, config: RunConfig) -> list[Context]:
-        """What the prompts of the next round are rendered from, one for each candidate; none after the last round.
+        """Return the contexts of the next round's prompts, one for each candidate; none after the last round.
 
         Raises:
             BudgetExhausted: an attempt used up a budget. The attempts know, so that a resumed run ends there too.
@@ -355,7 +355,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a prompt is rendered from, and what the `builtin` provider searches with.
+    """The input that a prompt is rendered from, and that the `builtin` provider searches with.
 
     `best_score` is the one to be shown: exact, or on episodes that did not choose the best policy. The buffer is the
     run's own: read it at once, do not keep it. `tuning` says what the numerical search that tunes the proposal may do.

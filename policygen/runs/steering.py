@@ -1,7 +1,7 @@
-"""What a user says to a run while it goes on: comments for the model, pause and go on.
+"""The user's messages to a run in progress: comments for the model, pause and continue.
 
-It stands in an append-only file of the run's folder, which the user's commands and the run itself write to. The run
-writes down which prompt carried which comments, so that a resumed run renders the same prompt to the same reply.
+They are stored in an append-only file of the run's folder. The user's commands and the run itself write to it. The run
+records which prompt carried which comments, so that a resumed run renders the same prompt to the same reply.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _fitting(numbers: Sequence[int], comments: Sequence[Comment]) -> tuple[int, 
 
 
 class Steering:
-    """What is said to the run in a folder."""
+    """The user's messages to the run in a folder, read and written."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
@@ -191,7 +191,7 @@ class Steering:
         return UserComment(found, carried, paused)
 
     def standing(self, number: int) -> tuple[Comment, ...]:
-        """What the prompt of attempt `number` carries, if it is rendered now: the newest that fit, in order.
+        """Return the comments for the prompt of attempt `number`, if rendered now: the newest that fit, in order.
 
         Raises:
             LogbookError: the file is damaged.

@@ -1,4 +1,4 @@
-"""Which template texts a run used: whole, with a digest to compare them by, and every change on the way."""
+"""The template texts that a run used: the full texts, a digest to compare them by, and every change during the run."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ def digest_of(texts: Mapping[str, str]) -> str:
 
 
 def templates_identity(versions: Sequence[TemplateTexts]) -> str:
-    """What runs with the same templates, and no others, have in common: a digest; for a run whose templates changed
-    half way all its digests, each with the attempt it holds from; empty for a run that recorded none."""
+    """Return a text that identifies the templates of a run, to compare runs by.
+
+    It is a digest of the templates. For a run whose templates changed half way it lists all
+    digests, each with the first attempt that it holds for. It is empty for a run that recorded none.
+    """
     if not versions:
         return ""
     if not mixed(versions):
@@ -55,7 +58,7 @@ def texts_to_record(versions: Sequence[TemplateTexts]) -> list[dict[str, Any]]:
 
 
 def texts_from_record(record: Any) -> tuple[TemplateTexts, ...]:
-    """What `texts_to_record` wrote.
+    """Read the template texts that `texts_to_record` wrote.
 
     Raises:
         KeyError, TypeError, ValueError: it is damaged.

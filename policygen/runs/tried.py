@@ -1,4 +1,4 @@
-"""Which policies a run has tried: followed from prompt to prompt, each attempt looked at once."""
+"""The policies that a run has tried: updated from prompt to prompt, each attempt looked at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TRIED: weakref.WeakKeyDictionary[ReplayBuffer, Tried] = weakref.WeakKeyDictiona
 
 
 def tried(context: Context) -> Tried:
-    """What the attempts of a run have tried."""
+    """Return the policies that the attempts of a run have tried."""
     found = _TRIED.setdefault(context.buffer, Tried())
     found.follow(context.attempts)
     return found

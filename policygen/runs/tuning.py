@@ -1,6 +1,6 @@
-"""What tuning a proposal may do: with which method, for how many episodes, and how many constants these carry.
+"""The limits of tuning a proposal: its method, its episodes, and about how many constants these suffice for.
 
-The search for the numbers keeps to it, and prompts say it.
+The search for the numbers keeps to them, and prompts state them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCORES_OF_PROPOSAL = 4  # before and after tuning, a close comparison, and what 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What the search for a proposal's numbers may do.
+    """The limits of the search for a proposal's numbers.
 
     Attributes:
         method: `cma`, `ars`, or for the entries of a table one of `FOR_TABLES`; `cma` may turn out as `ars` for
@@ -57,7 +57,7 @@ class Tuning:
 def tuning_of(
     number: int, task: Task, kind: PolicyKind, config: RunConfig, played: int, *, exact: bool = False
 ) -> Tuning | None:
-    """What tuning attempt `number` may do after so many episodes of the run; None where nothing is tuned.
+    """Return the limits of tuning attempt `number`, after `played` episodes of the run; None where nothing is tuned.
 
     Args:
         exact: the MDP of the task is known.
@@ -86,7 +86,7 @@ def tuning_of(
 
 
 def method_for(method: RefineMethod, *, choices: bool, exact: bool = False, constants: int = 0) -> Method:
-    """What `auto` stands for.
+    """Return `method`, or the method that `auto` stands for.
 
     Args:
         choices: the entries of a table are to be tuned, and are choices.
@@ -118,7 +118,7 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
 
 
 def rest_of_round(number: int, config: RunConfig) -> int:
-    """How many proposals of its round come after attempt `number`."""
+    """Return the number of proposals that come after attempt `number` in its round."""
     return -number % config.candidates
 
 

@@ -1,4 +1,4 @@
-"""Whose turn it is where several models propose: by recorded attempts alone, so that a resumed run agrees."""
+"""The choice among several proposing models: from recorded attempts alone, so that a resumed run chooses the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from policygen.runs.state import Attempt
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one of several models contributed.
+    """The contribution of one of several models.
 
     Attributes:
         proposals: how many attempts it was asked for; `accepted`: how many of them became the best.
@@ -30,7 +30,7 @@ class Share:
 
 
 def shares(attempts: Sequence[Attempt], models: Sequence[str]) -> tuple[Share, ...]:
-    """What each model contributed."""
+    """Return the contribution of each model."""
     found = []
     for model in models:
         own = [attempt for attempt in _asked(attempts) if attempt.model == model]
@@ -41,7 +41,7 @@ def shares(attempts: Sequence[Attempt], models: Sequence[str]) -> tuple[Share, .
 
 
 def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], config: RunConfig) -> str:
-    """Which of the models proposes attempt `number`.
+    """Return the model that proposes attempt `number`.
 
     Args:
         attempts: those before it; what its own round has brought by now is left out.
