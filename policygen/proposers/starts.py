@@ -55,8 +55,8 @@ def with_labels_exchanged(attempts: Sequence[Attempt], best: Policy | None, rng:
     """Return the best policy with two labels of a choice exchanged, to try before a new search begins from nothing.
 
     Returns:
-        None while fewer than `FIRST` searches have begun, where `EXCHANGES` in a row failed, and where all have been
-        tried. A choice between two labels has none: that would only turn the policy round.
+        None while fewer than `FIRST` searches have begun, after `EXCHANGES` failures in a row, and once all exchanges
+        have been tried. A choice between two labels has no exchange: it would only reverse the policy.
     """
     tuned = _tuned(attempts)
     searches = _searches(tuned)

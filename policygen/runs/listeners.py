@@ -21,8 +21,8 @@ class TuningProgress:
     """The progress of tuning the proposal of attempt `number`.
 
     Attributes:
-        played, episodes: episodes played, of as many as it may play; a search that has settled ends before.
-        mean: return of the candidates that it played last; None before the first.
+        played, episodes: episodes played so far, and the most that it may play; a settled search ends earlier.
+        mean: mean return of the candidates played last; None before the first.
         since: when it began, in seconds since the epoch.
     """
 

@@ -17,8 +17,8 @@ class Share:
 
     Attributes:
         proposals: how many attempts it was asked for; `accepted`: how many of them became the best.
-        gain: by how much these were better than the best before them, added up. The first policy of a run had none
-            before it, and counts for nobody.
+        gain: sum of their improvements on the best before them. The first policy of a run improves on none, and
+            counts for no model.
         usd: charged for them; None where the price is unknown.
     """
 
@@ -44,7 +44,7 @@ def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], 
     """Return the model that proposes attempt `number`.
 
     Args:
-        attempts: those before it; what its own round has brought by now is left out.
+        attempts: those before it; those of its own round are ignored.
     """
     if config.choose == "round":
         return models[(number - 1) % len(models)]
