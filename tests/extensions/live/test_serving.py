@@ -317,7 +317,7 @@ def test_a_browser_sees_a_run_go_on_and_can_say_something_to_it(server: Server, 
         browser.value("document.querySelector('.standing button').click()")
         browser.until("!document.querySelector('.standing')")
         browser.value("document.querySelector('#steering button').click()")
-        browser.until("document.querySelector('#steering button').textContent === 'Go on'")
+        browser.until("document.querySelector('#steering button').textContent === 'Continue'")
         assert Steering(going).read().paused
         assert browser.value("document.title") == "frozenlake: 0.740"
         assert browser.value("document.documentElement.scrollWidth") <= 390
