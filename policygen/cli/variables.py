@@ -24,7 +24,7 @@ from policygen.runs.request_log import RequestLog
 from policygen.search.loop import new_search, optimize
 from policygen.tasks.load import load_task
 
-Given = Mapping[str, Any]
+TemplateVariables = Mapping[str, Any]
 TASK = "cartpole"
 LONGEST = 60  # characters of an example
 _LINEAR = "Push where the pole falls.\n```\n{}\nleft = 0\nright = {}\n```"
@@ -84,9 +84,9 @@ def variables_of(name: str) -> tuple[list[tuple[str, str, str]], list[str]]:
 
 
 @functools.cache
-def given_variables() -> dict[str, Given]:
+def given_variables() -> dict[str, TemplateVariables]:
     """Return the variables that a small search gives each shipped template, by the template's name."""
-    found: dict[str, Given] = {}
+    found: dict[str, TemplateVariables] = {}
     with watching() as of_table:
         best = _search("table")
     with watching() as of_linear:
@@ -101,7 +101,7 @@ def given_variables() -> dict[str, Given]:
     return found
 
 
-def _gather(found: dict[str, Given], watched: Mapping[str, Given], kind: str) -> None:
+def _gather(found: dict[str, TemplateVariables], watched: Mapping[str, TemplateVariables], kind: str) -> None:
     for name, variables in watched.items():
         for part in used_templates([name], {"kind": kind}):
             found.setdefault(part, variables)

@@ -74,7 +74,7 @@ def read_refinement(value: Any) -> Refinement:
     return Refinement(name, int(budget) if budget else None)  # type: ignore[arg-type]
 
 
-# Beyond these a setting asks for more memory or processes than machines have, in a stranger's file or by a slip.
+# Beyond these a setting asks for more memory or processes than machines have, in an untrusted file or by a slip.
 MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
 _LONGEST = 1e7  # seconds

@@ -130,7 +130,7 @@ COMMANDS = (
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    """What a module that is imported for something else could have registered."""
+    """Registrations that a module imported for another purpose could have made."""
     wrapper = gym.envs.registration.WrapperSpec("Shell", "os:system", {"command": "touch marker"})
     gym.register("Registered-v0", "os:system", kwargs={"command": "touch marker"})
     gym.register("Wrapped-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", additional_wrappers=(wrapper,))

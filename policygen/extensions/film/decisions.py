@@ -47,7 +47,6 @@ class Decision:
     reasons: tuple[Reason, ...]
 
 
-Explain = Callable[[npt.NDArray[Any], Any], Decision]
 # Explains the action for one row of quantities, with at most so many reasons.
 _Explainer = tuple[Callable[[list[float], Any], Decision], int]
 

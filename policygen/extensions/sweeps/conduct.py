@@ -17,7 +17,7 @@ from policygen.extensions.sweeps.plan import (
     Limits,
     SweepPlan,
     cells_of,
-    check_vouched,
+    check_trusted,
     extended,
     is_sweep,
     read_plan,
@@ -123,7 +123,7 @@ def open_sweep(
         hidden = [one.model_copy(update={"llms": tuple(map(redacted, one.llms))}) for one in products]
         asked = asked.model_copy(update={"products": tuple(hidden)})
     if asked is not None and not trust:
-        check_vouched(asked, asked, folder)
+        check_trusted(asked, asked, folder)
     if asked is not None and not is_sweep(folder):
         _check(asked, tuple(again), trust, typed)
         try:
@@ -142,7 +142,7 @@ def open_sweep(
         if others := typed.keys() - {llm for product in plan.products for llm in product.llms}:
             raise UsageError(f"--llm {min(others)}: none of the sweep's models; resume it without, or name one of them")
         if not trust:
-            check_vouched(plan, asked, folder)
+            check_trusted(plan, asked, folder)
         if limits is not None:
             plan = plan.model_copy(update={"limits": plan.limits.more(limits)})
         cells = cells_of(plan)

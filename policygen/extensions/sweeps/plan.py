@@ -218,7 +218,7 @@ def _key(task: str, llm: str, template: str, seed: int) -> str:
     return "-".join([*filter(None, plain), f"s{seed}"])
 
 
-def check_vouched(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> None:
+def check_trusted(plan: SweepPlan, typed: SweepPlan | None, folder: Path) -> None:
     """Refuse modules to import and folders to write into that only a suite file or the manifest in `folder` names.
 
     Args:
