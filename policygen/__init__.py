@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policygen.policies.linear import LinearPolicy
     from policygen.policies.policy import Policy
     from policygen.policies.table import TablePolicy
-    from policygen.runs.state import Attempt
+    from policygen.runs.attempt import Attempt
     from policygen.tasks.load import load_task
     from policygen.tasks.task import Task
 

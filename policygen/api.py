@@ -16,12 +16,12 @@ from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import read_policy
 from policygen.runs.records import Summary
 from policygen.runs.settings import Settings
-from policygen.runs.state import Attempt
 from policygen.search.resume import resume as resume_run
 from policygen.search.run import Run, carry_out, start
 from policygen.tasks import environments

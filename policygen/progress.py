@@ -16,8 +16,8 @@ from rich.text import Text
 from policygen.llm import Several
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
+from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
-from policygen.runs.state import Attempt
 from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
 
@@ -83,8 +83,8 @@ def _instability(attempt: Attempt) -> str:
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}/{_planned(run)}" if attempt.kind != "tuning" else f"{attempt.number:>3}  tuned on:"
-    if isinstance(run.provider, Several) and attempt.model:
-        number += f"  {attempt.model}:"
+    if isinstance(run.provider, Several) and attempt.requests.model:
+        number += f"  {attempt.requests.model}:"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
     if attempt.kind == "resignation":
@@ -93,10 +93,12 @@ def _attempt_line(run: Run, attempt: Attempt) -> str:
         return f"{number}  {': '.join(map(str, (attempt.verdict, *attempt.problems[:1])))}"
     if attempt.score is None:
         return f"{number}  {attempt.verdict}"
-    before = f"{attempt.proposed_score.mean:.4g} before tuning" if attempt.proposed_score is not None else ""
+    untuned = attempt.tuned.proposed_score
+    before = f"{untuned.mean:.4g} before tuning" if untuned is not None else ""
     score, details = str(attempt.score), [before]
-    if attempt.accepted and attempt.validated_mean is not None:
-        score = f"{attempt.validated_mean:.4g} on {attempt.validated_episodes} held-out episodes"
+    standing = attempt.standing
+    if attempt.accepted and standing.validated_mean is not None:
+        score = f"{standing.validated_mean:.4g} on {standing.validated_episodes} held-out episodes"
         details = [f"search score {attempt.score.mean:.4g}", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){_spending(run)}"

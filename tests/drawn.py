@@ -15,10 +15,10 @@ from policygen.episodes.score import Score
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
+from policygen.runs.attempt import Attempt, Requests, Standing, Tuned, saved
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
-from policygen.runs.state import Attempt
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
@@ -46,26 +46,24 @@ def a_run(
     """
     before = proposed or {}
     logbook = Logbook.create(out, task, RunConfig(task=task.name, **settings))
-    logbook.record_attempt(Attempt(0, None, None if random is None else a_score(random), episodes=20), ReplayBuffer())
+    logbook.record_attempt(
+        Attempt(0, None, None if random is None else a_score(random), standing=Standing(episodes=20)), ReplayBuffer()
+    )
     best: float | None = None
     for number, score in enumerate(scores, start=1):
         accepted = score is not None and (best is None or score > best)
         best = score if accepted else best
         attempt = Attempt(
             number,
-            a_policy(task) if score is not None else None,
+            saved(a_policy(task)) if score is not None else None,
             a_score(score) if score is not None else None,
             accepted=accepted,
-            proposed=a_policy(task) if number in before else None,
-            proposed_score=a_score(before[number]) if number in before else None,
             problems=() if score is not None else (Problem(1, "nonsense", "a table"),),
-            calls=2,
-            tokens_in=100,
-            tokens_out=10,
-            episodes=20 + 20 * number,
-            env_steps=1000 * number,
-            best_mean=best,
-            wall_seconds=1.5 * number,
+            requests=Requests(calls=2, tokens_in=100, tokens_out=10),
+            tuned=Tuned("", saved(a_policy(task)), a_score(before[number])) if number in before else Tuned(),
+            standing=Standing(
+                best_mean=best, episodes=20 + 20 * number, env_steps=1000 * number, wall_seconds=1.5 * number
+            ),
         )
         logbook.record_attempt(attempt, ReplayBuffer())
     if final is not None:

@@ -24,10 +24,10 @@ from policygen.errors import LogbookError, UsageError
 from policygen.files import read_plain, write_atomically
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
+from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Listener, Watched
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
-from policygen.runs.state import Attempt
 
 _PROJECT = "policygen"
 _STATE = 2**16  # bytes
@@ -116,7 +116,7 @@ class Tracker(Listener, ABC):
         texts = {
             "policy": attempt.policy.to_text(whole=True) if attempt.policy is not None else "",
             "prompt": self._prompts.pop(attempt.number, ""),
-            "verdict": " ".join(filter(None, (attempt.model, attempt.idea, f"({attempt.verdict})"))),
+            "verdict": " ".join(filter(None, (attempt.requests.model, attempt.idea, f"({attempt.verdict})"))),
         }
         kept = {name: redacted(text) for name, text in texts.items() if text}
         self._sink.write(LoggedAttempt(attempt.number, numbers, kept))
@@ -141,20 +141,20 @@ class _Totals:
         self._usd: float | None = 0.0
 
     def after(self, attempt: Attempt) -> dict[str, float]:
-        self._calls += attempt.llm_calls
-        self._tokens += attempt.tokens_in + attempt.tokens_out
-        self._usd = None if self._usd is None or attempt.usd is None else self._usd + attempt.usd
+        self._calls += attempt.requests.llm_calls
+        self._tokens += attempt.requests.tokens_in + attempt.requests.tokens_out
+        self._usd = None if self._usd is None or attempt.requests.usd is None else self._usd + attempt.requests.usd
         numbers = {
             "score/attempt": attempt.score.mean if attempt.score is not None else None,
-            "score/proposed": attempt.proposed_score.mean if attempt.proposed_score is not None else None,
-            "score/best": attempt.reported_best,
+            "score/proposed": attempt.tuned.proposed_score.mean if attempt.tuned.proposed_score is not None else None,
+            "score/best": attempt.standing.reported_best,
             "score/accepted": float(attempt.accepted),
             "cost/usd": self._usd,
             "cost/calls": float(self._calls),
             "cost/tokens": float(self._tokens),
-            "cost/episodes": float(attempt.episodes),
-            "cost/steps": float(attempt.env_steps),
-            "cost/seconds": attempt.wall_seconds,
+            "cost/episodes": float(attempt.standing.episodes),
+            "cost/steps": float(attempt.standing.env_steps),
+            "cost/seconds": attempt.standing.wall_seconds,
         }
         return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
 

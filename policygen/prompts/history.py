@@ -18,10 +18,10 @@ from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
 from policygen.prompts.refused import RefusedView, moved, refused_view
 from policygen.quantities.text import format_number
-from policygen.runs.state import RECENT, Attempt, Context
-from policygen.runs.tried import tried
+from policygen.runs.attempt import Attempt
+from policygen.runs.state import Context
 
-MOST_ATTEMPTS = RECENT  # that templates get
+MOST_ATTEMPTS = 40  # that templates get, the last ones
 MOST_REFUSED = 3  # of them, the last refused ones, that are told in full
 DIFFERENCES = 3  # cells named per attempt
 REFUSED_DIFFERENCES = 12  # of those that are told in full
@@ -95,23 +95,23 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
     What this costs does not grow with the number of attempts before them.
     """
     attempts, best = context.attempts, context.best
-    same_as = tried(context).same_as
+    same_as = context.tried.same_as
     start = max(0, len(attempts) - MOST_ATTEMPTS)
     parent = next((attempts[i] for i in range(start - 1, -1, -1) if attempts[i].accepted), None)
-    refused = [a.number for a in attempts[start:] if a.policy and a.score and not a.accepted][-MOST_REFUSED:]
+    refused = [a.number for a in attempts[start:] if a.saved and a.score and not a.accepted][-MOST_REFUSED:]
     views: list[AttemptView] = []
     for attempt in attempts[start:]:
         if attempt.number == 0:
             continue
-        policy, score, proposed = attempt.policy, attempt.score, attempt.proposed or attempt.policy
+        policy, score, proposed = attempt.policy, attempt.score, attempt.proposed
         changed = ""
         if isinstance(proposed, LinearPolicy):
             changed = _line_changes(proposed, parent.policy if parent is not None else None)
         elif policy is not None and best is not None and best.policy is not None and attempt is not best:
             most = REFUSED_DIFFERENCES if attempt.number in refused else DIFFERENCES
             changed = _difference(policy, best.policy, visits, most)
-        returns = [played.episode_return for played in attempt.played]
-        before = attempt.proposed_score
+        returns = attempt.played.returns.tolist()
+        before, comparison = attempt.tuned.proposed_score, attempt.comparison
         views.append(
             AttemptView(
                 number=attempt.number,
@@ -122,16 +122,16 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 highest=max(returns, default=None),
                 accepted=attempt.accepted,
                 verdict=attempt.verdict,
-                gain=attempt.gain,
-                paired=attempt.paired_episodes,
-                p=attempt.p,
+                gain=comparison.gain,
+                paired=comparison.paired_episodes,
+                p=comparison.p,
                 idea=attempt.idea,
                 is_best=attempt is best,
                 parent=parent.number if parent is not None else None,
                 same_as=same_as.get(attempt.number) if isinstance(proposed, LinearPolicy) else None,
                 changed=changed,
                 problem=str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
-                refinement=attempt.refinement,
+                refinement=attempt.tuned.refinement,
                 undefined=dict(attempt.undefined),
                 unstable=attempt.unstable,
                 refused=_refused(attempt, parent, context)
@@ -198,21 +198,19 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
     """The best policy as a template sees it; `score` may rest on more episodes than its own."""
     if best is None or best.policy is None or score is None:
         return None
-    alike = Counter((p.episode_return, p.length, p.ending, p.terms) for p in best.played)
-    names = tuple(dict.fromkeys(name for p in best.played for name, _ in p.terms))
-    nothing = dict.fromkeys(names, 0.0)
+    alike = Counter((*row[:3], tuple(row[3].items())) for row in best.played.rows)
     played = tuple(
-        {"episode_return": value, "length": length, "ending": ending, "count": count, **nothing, **dict(terms)}
+        {"episode_return": value, "length": length, "ending": ending, "count": count, **dict(terms)}
         for (value, length, ending, terms), count in sorted(alike.items())
     )
     spread: dict[str, list[float]] = {}
-    widths = [value for _, value in best.spread]
+    widths = [value for _, value in best.tuned.spread]
     if widths and max(widths) > TOLD_APART * min(widths):
-        for place, value in best.spread:
+        for place, value in best.tuned.spread:
             spread.setdefault(place, []).append(100 * value)
     text = _squeezed(best.policy.to_text())
     tuned = moved(best.proposed, best.policy)
-    proposed = best.proposed.to_text() if best.proposed is not None and not tuned else ""
+    proposed = best.tuned.proposed.policy.to_text() if best.tuned.proposed is not None and not tuned else ""
     return BestView(
         best.number,
         text,
@@ -222,12 +220,12 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
         score.exact,
         best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
         best.score.mean if best.score is not None else None,
-        best.refinement,
+        best.tuned.refinement,
         proposed,
         tuned,
         spread,
         played,
-        names,
+        tuple(name for name, _ in best.played.terms),
     )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.shaping import Measure
-from policygen.runs.state import Attempt, Context
+from policygen.runs.attempt import Attempt
+from policygen.runs.state import Context
 
 MOST_TOLD = 3  # objectives, the last ones; and that of the best policy
 EXTREME = 4  # the best and the worst of so many episodes are told apart
@@ -39,7 +40,7 @@ class ObjectiveView:
 
 def objective_views(context: Context) -> list[ObjectiveView]:
     """The last objectives, the oldest first, and the best policy's own wherever it is among the attempts."""
-    shaped = [attempt for attempt in context.attempts if attempt.shaping is not None and attempt.has_policy]
+    shaped = [attempt for attempt in context.attempts if attempt.shaping is not None and attempt.saved is not None]
     told = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_TOLD:]]
     best = context.best.number if context.best is not None else 0
     return [
@@ -52,7 +53,7 @@ def _view(attempt: Attempt, context: Context) -> ObjectiveView:
     assert attempt.shaping is not None
     is_best = attempt is context.best
     groups = _groups(attempt, context)
-    view = ObjectiveView(attempt.number, is_best, attempt.shaping.lines, attempt.refinement)
+    view = ObjectiveView(attempt.number, is_best, attempt.shaping.lines, attempt.tuned.refinement)
     if not attempt.shaping.objective or not groups:
         return view
     measure = Measure(context.task, attempt.shaping)

@@ -18,7 +18,7 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.account import PARTS, reached_its_goal
 from policygen.prompts.traces import episode_view, first_and_last, reader_for
 from policygen.quantities.tree import signed_constants
-from policygen.runs.state import Attempt
+from policygen.runs.attempt import Attempt
 from policygen.tasks.task import Task
 
 STANDARD_ERRORS = 2.0  # that a loss must be from zero to be told
@@ -60,8 +60,8 @@ class RefusedView:
 
 def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: Task) -> RefusedView | None:
     """Return the view of an attempt that lost to `rival`, the best at its time; None for a failed attempt."""
-    proposed = attempt.proposed or attempt.policy
-    if proposed is None or attempt.policy is None:
+    proposed, policy = attempt.proposed, attempt.policy
+    if proposed is None or policy is None:
         return None
     theirs = set(_lines_of(rival.policy)) if rival.policy is not None else set()
     own = [line for line in _lines_of(proposed) if line not in theirs and "| --" not in line]
@@ -71,7 +71,7 @@ def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: T
     return RefusedView(
         tuple(own[:MOST_LINES]),
         max(0, len(own) - MOST_LINES),
-        moved(attempt.proposed, attempt.policy),
+        moved(proposed, policy),
         _loss(attempt, mine, best, task),
     )
 

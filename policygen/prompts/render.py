@@ -100,7 +100,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     own.sort(key=lambda e: e.trajectory.episode_return)
     worst = _unlike([e for e in own if e not in highest and not _as_good(e, task)])[: _FULL.worst]
     if config.ablate == "knowledge":  # the names of the reward's terms are knowledge too
-        best = replace(best, played=tuple(replace(p, terms=()) for p in best.played)) if best is not None else None
+        best = replace(best, played=replace(best.played, terms=())) if best is not None else None
         highest, own, worst = (
             [replace(e, trajectory=replace(e.trajectory, terms=())) for e in some] for some in (highest, own, worst)
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from policygen.quantities.grid import Grid
-from policygen.runs.state import Attempt
+from policygen.runs.attempt import Attempt
 from policygen.tasks.spaces import Actuator, Observation, ObservedText
 from policygen.tasks.task import Optimum, Task
 

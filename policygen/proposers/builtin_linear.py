@@ -22,7 +22,8 @@ from policygen.proposers import memory
 from policygen.proposers.starts import goes_on_with, with_labels_exchanged
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
 from policygen.quantities.tree import Name
-from policygen.runs.state import Attempt, Context
+from policygen.runs.attempt import Attempt
+from policygen.runs.state import Context
 from policygen.tasks.task import Task, output_names
 
 OWN = ("", NO_MODEL)  # no model proposed policies that are only tuned further
@@ -92,14 +93,14 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 def _to_tune_on(context: Context) -> Policy | None:
     """Return the policy to tune further: the best one if not proposed here, else an own one; None to restart."""
     best = context.best.policy if context.best is not None else None
-    if context.best is not None and context.best.model not in OWN and isinstance(best, LinearPolicy):
+    if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
         return best
     return goes_on_with(_own(context))
 
 
 def _first_proposed(context: Context) -> Policy | None:
     """Return the plain structure as first proposed: the buffer may have evicted the episodes that scaled it."""
-    proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
+    proposed = (one.proposed for one in _own(context) if one.number > 0)
     return next(
         (one for one in proposed if isinstance(one, LinearPolicy) and not one.weights.any() and not one.bias.any()),
         None,
@@ -107,7 +108,7 @@ def _first_proposed(context: Context) -> Policy | None:
 
 
 def _own(context: Context) -> list[Attempt]:
-    return [one for one in context.attempts if one.model in OWN]
+    return [one for one in context.attempts if one.requests.model in OWN]
 
 
 def _free_outputs(context: Context) -> npt.NDArray[np.bool_]:

@@ -17,8 +17,8 @@ from policygen.errors import ProviderError
 from policygen.policies.features import CellReader, Lets, cell_reader
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
-from policygen.runs.state import Context, text_digest
-from policygen.runs.tried import tried
+from policygen.runs.attempt import text_digest
+from policygen.runs.state import Context
 
 # Weight of the prior, in trials: how slowly evidence replaces optimism or pessimism.
 IMAGINED_VISITS = 0.3
@@ -40,7 +40,7 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         )
     if context.number % 2 == 0:
         table = _planned_table(context, grid, lets, rng, explore=False)
-        if text_digest(table) not in tried(context):  # a repeated table gives no new information
+        if text_digest(table) not in context.tried:  # a repeated table gives no new information
             return f"Planned from {len(context.buffer)} episodes, on the mean of what they show.", table.to_text()
     table = _planned_table(context, grid, lets, rng, explore=True)
     note = f"Planned from {len(context.buffer)} episodes, on one model that they allow, to explore."

@@ -19,7 +19,7 @@ import numpy as np
 
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
-from policygen.runs.state import Attempt, text_digest
+from policygen.runs.attempt import Attempt, text_digest
 
 Search = list[Attempt]
 
@@ -101,7 +101,7 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 
 def begins(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
     """Whether a search begins with a proposal: its proposer's first once more, or a best one with labels exchanged."""
-    own = [one for one in attempts if one.number > 0 and one.model == attempt.model]
+    own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
     first = own[0] if own else attempt
     return attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
 

@@ -10,10 +10,11 @@ from typing import Protocol
 
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.retry import Wait
+from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary
-from policygen.runs.state import Attempt, Search
+from policygen.runs.state import Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import json
 import platform
@@ -39,6 +38,7 @@ from policygen.files import (
 from policygen.llm import prompt_folders, read_spec, specs_of
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.transcript import Transcript
+from policygen.runs.attempt import DELETE_AND_SCORE, Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example, example_from_record, example_to_record
 from policygen.runs.lock import RunLock
@@ -50,7 +50,6 @@ from policygen.runs.records import (
     summary_from_record,
     summary_to_record,
 )
-from policygen.runs.state import Attempt, read_packed
 from policygen.runs.texts import TemplateTexts, texts_from_record, texts_to_record
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
@@ -328,16 +327,14 @@ class Logbook:
             LogbookError: a line is damaged.
         """
         path = self.folder / "attempts.jsonl"
-        remedy = "delete its further lines, and score them again with: policygen resume"
-        task = self.task()
-        read = functools.partial(_read_packed, path, remedy, task)
+        remedy, task = DELETE_AND_SCORE, self.task()
         found: list[Attempt] = []
         self._records = 0
         for record in read_lines(path):
             self._records += 1
             check_mark(record, path, "attempt", remedy)
             try:
-                attempt = attempt_from_record(record, task, read)
+                attempt = attempt_from_record(record, task, path)
             except _DAMAGE as error:
                 raise damaged(path, f"after attempt {len(found) - 1}, {error}", f"{remedy} {self.folder}") from None
             if attempt.number == len(found):
@@ -404,18 +401,6 @@ def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:
 
 # What reading a policy makes of a damaged record.
 _DAMAGE = (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-
-
-def _read_packed(path: Path, remedy: str, task: Task, name: str, value: Any) -> Any:
-    """A field of an attempt that somebody asks for.
-
-    Raises:
-        LogbookError: it is damaged.
-    """
-    try:
-        return read_packed(task, name, value)
-    except _DAMAGE as error:
-        raise damaged(path, error, f"{remedy} {path.parent}") from None
 
 
 def _attempt_record(attempt: Attempt) -> dict[str, Any]:

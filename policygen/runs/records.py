@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
@@ -17,7 +17,7 @@ from policygen.episodes.score import Score
 from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
-from policygen.runs.state import Attempt, Ending, played_record, policy_record, read_packed
+from policygen.runs.attempt import Attempt, Comparison, Ending, Played, Requests, SavedPolicy, Standing, Tuned
 from policygen.runs.turns import Share
 from policygen.tasks.task import Task
 
@@ -27,49 +27,49 @@ def _shallow(record: Any) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
+_PARTS = {"requests": Requests, "tuned": Tuned, "comparison": Comparison, "standing": Standing}
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+_PlayedRow = tuple[float, _Count, Ending] | tuple[float, _Count, Ending, dict[str, float]]
+
+
 def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
-    """An attempt as a line of the log."""
+    """An attempt as a line of the log: flat, the fields of its parts beside its own."""
     record = _shallow(attempt)
-    for name in ("policy", "proposed"):
-        record[name] = policy_record(record[name])  # the task lies beside the log
-    for name in ("score", "proposed_score"):
+    for name in _PARTS:
+        record |= _shallow(record.pop(name))
+    for name, policy in (("policy", record.pop("saved")), ("proposed", record["proposed"])):
+        record[name] = policy.record if policy is not None else None  # the task lies beside the log
+    for name in ("score", "proposed_score", "tuning", "shaping"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
-    for name in ("tuning", "shaping"):
-        record[name] = _shallow(record[name]) if record[name] is not None else None
-    record["played"] = played_record(attempt.played)
+    record["played"] = attempt.played.rows
     record["problems"] = [asdict(problem) for problem in attempt.problems]
     return record
 
 
-_Count = Annotated[int, Field(ge=0, le=2**53)]
-_PlayedRecord = tuple[float, _Count, Ending] | tuple[float, _Count, Ending, dict[str, float]]
-_OTHERWISE: dict[str, Any] = {
-    "policy": (dict[str, Any] | None, ...),
-    "proposed": (dict[str, Any] | None, None),
-    "played": (tuple[_PlayedRecord, ...], ...),
-}
+def _types_of_record() -> dict[str, Any]:
+    """The types and defaults of a record's fields; `...` where a field must be there."""
+    types: dict[str, Any] = {}
+    for kind in (Attempt, *_PARTS.values()):
+        hints = get_type_hints(kind)
+        for one in fields(kind):
+            default = ... if one.name in ("number", "score", "problems") else one.default
+            types[one.name] = (_Count if hints[one.name] is int else hints[one.name], default)
+    for name in (*_PARTS, "saved"):
+        del types[name]
+    policy = dict[str, Any] | None
+    return {**types, "policy": (policy, ...), "proposed": (policy, None), "played": (tuple[_PlayedRow, ...], ...)}
+
+
 # Checked by pydantic's compiled core: a long run has millions of these numbers.
-_ATTEMPT = create_model(
-    "_ATTEMPT",
-    **{
-        name: _OTHERWISE.get(
-            name,
-            (
-                _Count if hint is int else hint,
-                ... if name in ("number", "score", "problems") else Attempt.__dataclass_fields__[name].default,
-            ),
-        )
-        for name, hint in get_type_hints(Attempt).items()
-    },
-)
+_ATTEMPT = create_model("_ATTEMPT", **_types_of_record())
 
 
-def attempt_from_record(record: dict[str, Any], task: Task, read: Callable[[str, Any], Any] | None = None) -> Attempt:
+def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = None) -> Attempt:
     """Read an attempt that `attempt_to_record` wrote; its policies are parsed on first access.
 
     Args:
         task: what the policies are bound to.
-        read: reads a policy or the episodes in short in the place of `read_packed`.
+        log: the file that the record comes from, for the message about a damaged policy.
 
     Raises:
         PolicyError: it is damaged; the message says where.
@@ -78,20 +78,19 @@ def attempt_from_record(record: dict[str, Any], task: Task, read: Callable[[str,
         values = vars(_ATTEMPT.model_validate(record))
     except ValidationError as error:
         raise PolicyError(explain(error)) from None
-    policies = {name: values[name] for name in ("policy", "proposed")}
-    for policy in policies.values():
+    policies: dict[str, SavedPolicy | None] = {}
+    for name in ("policy", "proposed"):
+        policy = values.pop(name)
         if policy is not None:
             check_head(policy)
+        policies[name] = SavedPolicy.of_record(policy, task, log) if policy is not None else None
     if values["score"] is not None and len(values["score"].returns) != len(values["score"].seeds):
         raise PolicyError("its score has not one seed for each return")
     if values["shaping"] is not None:
         Measure(task, values["shaping"])
-    read, played = read or functools.partial(read_packed, task), values["played"]
-    if policies["policy"] is None:
-        return Attempt(**{**values, "proposed": None, "played": read("played", played)})
-    attempt = Attempt(**{**values, "policy": None, "proposed": None, "played": ()})
-    attempt.pack_as(policies, played, read)
-    return attempt
+    values |= {"proposed": policies["proposed"], "played": Played.of_rows(values["played"])}
+    parts = {part: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for part, kind in _PARTS.items()}
+    return Attempt(**values, saved=policies["policy"], **parts)
 
 
 # JSON has no word for what is no number.
@@ -231,28 +230,29 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
     calls = tokens_in = tokens_out = 0
     usd: float | None = 0.0
     for attempt in attempts:
-        calls += attempt.llm_calls
-        tokens_in += attempt.tokens_in
-        tokens_out += attempt.tokens_out
-        usd = None if usd is None or attempt.usd is None else usd + attempt.usd
-        score = attempt.score
+        calls += attempt.requests.llm_calls
+        tokens_in += attempt.requests.tokens_in
+        tokens_out += attempt.requests.tokens_out
+        cost, standing = attempt.requests.usd, attempt.standing
+        score, before = attempt.score, attempt.tuned.proposed_score
+        usd = None if usd is None or cost is None else usd + cost
         writer.writerow(
             [
                 attempt.number,
-                _cell(attempt.proposed_score.mean if attempt.proposed_score else None),
+                _cell(before.mean if before else None),
                 _cell(score.mean if score else None),
                 _cell(score.std if score else None),
-                _cell(attempt.reported_best),
-                _cell(attempt.best_mean),
+                _cell(standing.reported_best),
+                _cell(standing.best_mean),
                 int(attempt.accepted),
                 int(attempt.failed),
                 calls,
                 tokens_in,
                 tokens_out,
                 _cell(usd),
-                attempt.episodes,
-                attempt.env_steps,
-                f"{attempt.wall_seconds:.3f}",
+                standing.episodes,
+                standing.env_steps,
+                f"{standing.wall_seconds:.3f}",
             ]
         )
     return text.getvalue()

@@ -35,7 +35,7 @@ class RequestLog:
     that a server asks for, nobody sends anything until it is over.
 
     Args:
-        recorded: exchanges that an interrupted run had paid for but not yet used, in order.
+        recorded: exchanges that an interrupted run had paid for but not yet used.
         tell: told what is waited for, and everything else that takes long in the run.
         steering: what the user says to the run meanwhile.
         cache: where answers of language models are looked up before they are asked, and kept.
@@ -57,7 +57,9 @@ class RequestLog:
     sleep: Callable[[float], None] = time.sleep
 
     def __post_init__(self) -> None:
-        self._recorded = list(self.recorded)
+        self._recorded: dict[tuple[int, int], list[Exchange | FailedExchange]] = {}
+        for exchange in self.recorded:
+            self._recorded.setdefault((exchange.attempt, exchange.request), []).append(exchange)
         self._free = threading.Condition()  # guards the ledger, the records and what follows
         self._not_before = 0.0  # seconds since the epoch
 
@@ -69,7 +71,7 @@ class RequestLog:
     @property
     def answered(self) -> bool:
         """Whether an interrupted run was left with a reply to what is asked next."""
-        return any(isinstance(earlier, Exchange) for earlier in self._recorded)
+        return any(isinstance(earlier, Exchange) for some in self._recorded.values() for earlier in some)
 
     def ask(
         self, provider: Provider, number: int, request: int, prompt: Prompt, options: LLMOptions | None = None
@@ -87,8 +89,7 @@ class RequestLog:
         options, attempt = options or llm_options(config), number if self.by_attempt else 0
         prompt = seeded(prompt, config, attempt, request)
         unanswered = 0
-        while self._recorded:
-            earlier = self._recorded.pop(0)
+        for earlier in self._recorded.pop((number, request), ()):
             unanswered += earlier.requests
             for _ in range(earlier.requests):
                 self.ledger.charge_call()

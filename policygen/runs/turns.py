@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
-from policygen.runs.state import Attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ def shares(attempts: Sequence[Attempt], models: Sequence[str]) -> tuple[Share, .
     """Return the contribution of each model."""
     found = []
     for model in models:
-        own = [attempt for attempt in _asked(attempts) if attempt.model == model]
-        costs = [attempt.usd for attempt in own]
+        own = [attempt for attempt in _asked(attempts) if attempt.requests.model == model]
+        costs = [attempt.requests.usd for attempt in own]
         usd = None if None in costs else sum(cost for cost in costs if cost is not None)
         found.append(Share(model, len(own), sum(a.accepted for a in own), math.fsum(map(_gain, own)), usd))
     return tuple(found)
@@ -66,8 +66,8 @@ def _best_bet(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seque
     """
     asked = _asked(attempts)
     counted = [attempt for attempt in asked if not _is_first_policy(attempt)]
-    tried = Counter(waiting) + Counter(attempt.model for attempt in counted)
-    turns = Counter(waiting) + Counter(attempt.model for attempt in asked)
+    tried = Counter(waiting) + Counter(attempt.requests.model for attempt in counted)
+    turns = Counter(waiting) + Counter(attempt.requests.model for attempt in asked)
     untried = [model for model in models if not tried[model]]
     if untried:
         return min(untried, key=lambda model: turns[model])
@@ -81,11 +81,12 @@ def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, flo
     gains, dollars, replies = dict.fromkeys(models, 0.0), dict.fromkeys(models, 0.0), dict.fromkeys(models, 0)
     priced = True
     for attempt in attempts:
-        if attempt.model in gains:
-            gains[attempt.model] += _gain(attempt)
-            dollars[attempt.model] += attempt.price or 0.0
-            replies[attempt.model] += attempt.repairs + 1
-            priced = priced and attempt.price is not None
+        asked = attempt.requests
+        if asked.model in gains:
+            gains[asked.model] += _gain(attempt)
+            dollars[asked.model] += asked.price or 0.0
+            replies[asked.model] += asked.repairs + 1
+            priced = priced and asked.price is not None
     priced = priced and all(dollars[model] > 0 for model in models if replies[model])
     costs = dollars if priced else replies
     values = {model: gains[model] / costs[model] if costs[model] else 0.0 for model in models}
@@ -98,8 +99,8 @@ def _asked(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _is_first_policy(attempt: Attempt) -> bool:
-    return attempt.accepted and attempt.gain is None
+    return attempt.accepted and attempt.comparison.gain is None
 
 
 def _gain(attempt: Attempt) -> float:
-    return max(0.0, attempt.gain or 0.0) if attempt.accepted else 0.0
+    return max(0.0, attempt.comparison.gain or 0.0) if attempt.accepted else 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score, first_episodes
@@ -14,9 +13,10 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import begins
+from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.standard import PROLONGATIONS, most_compared
-from policygen.runs.state import Assessment, Attempt, Played, Search, TuningState, text_digest
+from policygen.runs.state import Assessment, Search
 from policygen.search.judge import FIRST, Verdict, decided, flattered, judge, reaches, stop_score, undecided
 from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
@@ -35,7 +35,7 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
         0,
         None,
         warm_up.score,
-        tuple(map(Played.of, warm_up.trajectories)),
+        Played.of(warm_up.trajectories),
         verdict="random actions",
         unstable=sum(t.unstable for t in warm_up.trajectories),
     )
@@ -56,14 +56,15 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     """
     started = time.perf_counter()
     runner.reserve_for_round(proposal.number if trials is None else 0)
-    attempt, unchanged = _proposed(proposal), (search.best_score, search.validation)
+    attempt, policy = _proposed(proposal), proposal.parsed.policy
+    unchanged = (search.best_score, search.validation)
     if trials is not None:
         attempt = replace(attempt, kind="tuning")
-    if attempt.policy is None:
+    if policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
         return Assessment(runner.stamped(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
-        assessed = _assessed(attempt, proposal, search, runner, trials)
+        assessed = _assessed(attempt, policy, proposal, search, runner, trials)
         assessed = replace(assessed, attempt=runner.stamped(assessed.attempt, started))
         runner.faults = 0
     except BudgetExhausted:
@@ -72,7 +73,7 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
         if isinstance(error, EnvironmentFault):
             runner.note_fault(error)
         problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
-        failed = replace(attempt, policy=None, verdict="not scored", problems=(problem,))
+        failed = replace(attempt, verdict="not scored", problems=(problem,))
         return Assessment(runner.stamped(failed, started), (), *unchanged)
     return assessed
 
@@ -84,37 +85,40 @@ def in_a_sentence(error: Exception) -> str:
 
 
 def _assessed(
-    attempt: Attempt, proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None
+    attempt: Attempt,
+    policy: Policy,
+    proposal: Proposal,
+    search: Search,
+    runner: EpisodeRunner,
+    trials: Trials | None,
 ) -> Assessment:
-    """Score, tune and compare an attempt with a policy."""
-    assert attempt.policy is not None
+    """Score, tune and compare the policy of an attempt."""
     try:
-        performance = runner.perform(proposal.number, attempt.policy)
+        performance = runner.perform(proposal.number, policy)
     except BudgetExhausted as error:
-        unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
+        unscored = replace(
+            attempt, saved=saved(policy), verdict="not scored: the episodes are used up", stopped=str(error)
+        )
         return Assessment(unscored, (), search.best_score, search.validation)
-    performance = _comparable(attempt.policy, performance, search, runner)
+    performance = _comparable(policy, performance, search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
-    attempt, performance = _tuned(attempt, performance, search, runner, trials=trials, floor=floor)
-    policy = attempt.policy
-    assert policy is not None
+    attempt = replace(attempt, saved=saved(policy))
+    policy, tuned, performance = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
     assert performance.score is not None
     contest = _contest(policy, performance.score, search, runner)
-    untuned = runner.config.refine.method is not None and not attempt.refinement
+    verdict = contest.verdict
+    untuned = runner.config.refine.method is not None and not tuned.refinement
     attempt = replace(
         attempt,
-        # Drop compiled functions: thousands of policies are kept, and few play again.
-        policy=copy(attempt.policy),
+        saved=attempt.saved if tuned.proposed is None else saved(policy),
+        tuned=tuned,
         score=performance.score,
-        played=tuple(map(Played.of, performance.trajectories)),
+        played=Played.of(performance.trajectories),
         undefined=policy.undefined([(t.observations[:-1], t.actions) for t in performance.trajectories]),
         unstable=sum(t.unstable for t in performance.trajectories),
-        accepted=contest.verdict.accepted,
-        verdict=contest.verdict.words
-        + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),
-        gain=contest.verdict.gain,
-        paired_episodes=contest.verdict.episodes,
-        p=contest.verdict.p if contest.verdict.gain is not None else None,
+        accepted=verdict.accepted,
+        verdict=verdict.words + ("; not tuned: no constant moves, or the episodes do not suffice" if untuned else ""),
+        comparison=Comparison(verdict.gain, verdict.episodes, verdict.p if verdict.gain is not None else None),
     )
     validation = search.validation
     if attempt.accepted:
@@ -157,24 +161,27 @@ def _proposed(proposal: Proposal) -> Attempt:
     replies = [exchange.reply for exchange in proposal.exchanges]
     costs = [0.0 if reply.cached else reply.usd for reply in replies]
     prices = [reply.usd for reply in replies]
-    return Attempt(
-        proposal.number,
-        proposal.parsed.policy,
-        None,
-        idea=proposal.idea,
-        kind="resignation" if proposal.parsed.resigned else "proposal",
-        problems=proposal.parsed.problems,
-        coverage=proposal.parsed.coverage,
-        shaping=proposal.parsed.shaping,
+    requests = Requests(
+        model=proposal.model,
         calls=sum(exchange.requests for exchange in proposal.exchanges),
         repairs=max(0, len(proposal.exchanges) - 1),
         tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
         tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
-        model=proposal.model,
         usd=_total(costs),
         price=_total(prices),
         llm_seconds=sum(reply.seconds for reply in replies),
+    )
+    return Attempt(
+        proposal.number,
+        None,
+        None,
+        kind="resignation" if proposal.parsed.resigned else "proposal",
+        idea=proposal.idea,
+        problems=proposal.parsed.problems,
+        coverage=proposal.parsed.coverage,
+        shaping=proposal.parsed.shaping,
         stopped=proposal.stopped,
+        requests=requests,
     )
 
 
@@ -184,20 +191,20 @@ def _total(costs: Sequence[float | None]) -> float | None:
 
 def _tuned(
     attempt: Attempt,
+    policy: Policy,
     performance: Performance,
     search: Search,
     runner: EpisodeRunner,
     *,
     trials: Trials | None,
     floor: float,
-) -> tuple[Attempt, Performance]:
-    """Tune an attempt's policy as settings and budget allow; return the attempt and its performance."""
-    policy, score, method = attempt.policy, performance.score, runner.config.refine.method
+) -> tuple[Policy, Tuned, Performance]:
+    """Tune an attempt's policy as settings and budget allow; return the better policy and its performance."""
+    score, method = performance.score, runner.config.refine.method
     trials = trials or runner.trials(attempt.number, attempt.shaping)
-    assert policy is not None
     assert score is not None
     if method is None or trials.episodes <= 0:
-        return attempt, performance
+        return policy, Tuned(), performance
     try:
         refined = refine(
             policy,
@@ -209,25 +216,22 @@ def _tuned(
             state=None if floor and begins(attempt, search.attempts) else _left_off(policy, attempt.shaping, search),
         )
         if refined is None:
-            return attempt, performance
+            return policy, Tuned(), performance
         # A policy that cannot be read back could not be resumed.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise
     except Exception as error:  # the untuned proposal has a score
-        return replace(attempt, refinement=f"{method}, given up: {in_a_sentence(error)}"), performance
+        return policy, Tuned(f"{method}, given up: {in_a_sentence(error)}"), performance
     finally:
         runner.tell(None)
     assert tuned.score is not None
     before, after = _on_common_episodes(score, tuned.score)
-    attempt = replace(
-        attempt, refinement=_refinement_in_words(refined, before, after, attempt.shaping), tuning=refined.state
-    )
+    words = _refinement_in_words(refined, before, after, attempt.shaping)
     if after.mean <= before.mean:
-        return attempt, performance
-    attempt = replace(attempt, proposed=policy, proposed_score=score, policy=refined.policy, spread=refined.spread)
-    return attempt, tuned
+        return policy, Tuned(words, tuning=refined.state), performance
+    return refined.policy, Tuned(words, attempt.saved, score, refined.spread, refined.state), tuned
 
 
 def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
@@ -243,14 +247,14 @@ def _left_off(policy: Policy, shaping: Shaping | None, search: Search) -> Tuning
     """
     digest, objective = text_digest(policy), _objective(shaping)
     for attempt in reversed(search.attempts):
-        if attempt.tuning is not None and attempt.digests[1] == digest:
-            return attempt.tuning if not objective or objective == _objective(attempt.shaping) else None
+        if attempt.tuned.tuning is not None and attempt.digests[1] == digest:
+            return attempt.tuned.tuning if not objective or objective == _objective(attempt.shaping) else None
     best = search.best
-    if best is None or best.policy is None or best.tuning is None:
+    if best is None or best.policy is None or best.tuned.tuning is None:
         return None
     if objective and objective != _objective(best.shaping):
         return None
-    return carried(policy, best.policy, best.tuning)
+    return carried(policy, best.policy, best.tuned.tuning)
 
 
 def _objective(shaping: Shaping | None) -> tuple[str, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from policygen.errors import UsageError
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import PROLONGATIONS
-from policygen.runs.state import Attempt
 
 
 def check_extension(before: RunConfig, now: RunConfig) -> None:
@@ -35,7 +35,7 @@ def unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunConfig) ->
     proposals = [attempt for attempt in attempts if attempt.kind != "tuning"]
     kept = len(proposals)
     for number, attempt in enumerate(proposals):
-        if attempt.stopped or (number and _was_short(proposals[number - 1].episodes, before, now)):
+        if attempt.stopped or (number and _was_short(proposals[number - 1].standing.episodes, before, now)):
             kept = number
             break
     return kept - max(0, kept - 1) % now.candidates

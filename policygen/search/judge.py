@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score, first_episodes, paired_gain, t_quantile
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
-from policygen.runs.state import Attempt
 from policygen.tasks.task import Task
 
 CONFIDENCE = 0.95  # one-sided, that a target is reached, for a run to stop
@@ -151,7 +151,7 @@ def still_rising(attempts: Sequence[Attempt]) -> Attempt | None:
 
     Policies that differ from the best only in their numbers do not count: tuning continues from the best.
     """
-    asked = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.has_policy]
+    asked = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
     best = next((attempt for attempt in reversed(asked) if attempt.accepted), None)
     if best is None:
         return None
@@ -159,8 +159,8 @@ def still_rising(attempts: Sequence[Attempt]) -> Attempt | None:
         (attempt.score.mean, -attempt.number, attempt)
         for attempt in asked
         if attempt.score is not None
-        and attempt.tuning is not None
-        and attempt.tuning.climbing
+        and attempt.tuned.tuning is not None
+        and attempt.tuned.tuning.climbing
         and _structure(attempt) != _structure(best)
     ]
     return max(waiting)[-1] if waiting else None

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from policygen.errors import BudgetExhausted
 from policygen.policies.parse import Parsed
 from policygen.proposers.proposer import Proposal
-from policygen.runs.state import Attempt, Search
+from policygen.runs.attempt import Attempt
+from policygen.runs.state import Search
 from policygen.search.assess import assess
 from policygen.search.judge import nothing_left_to_gain, still_rising
 from policygen.search.refine.tunable import Trials

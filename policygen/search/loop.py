@@ -9,10 +9,11 @@ from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
 from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import Proposer, propose_round
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
 from policygen.runs.request_log import RequestLog
-from policygen.runs.state import Attempt, Search
+from policygen.runs.state import Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import given_up, nothing_left_to_gain
 from policygen.search.leftover import tune_leftover

@@ -17,8 +17,9 @@ from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.proposers.builtin import Builtin, PlainSearch
 from policygen.proposers.proposer import read
+from policygen.runs.attempt import Attempt, Comparison, Requests, Tuned, saved
 from policygen.runs.config import RunConfig
-from policygen.runs.state import Attempt, Context, Search
+from policygen.runs.state import Context, Search
 from policygen.search.origin import own_templates
 from policygen.tasks.task import Task, output_names
 
@@ -43,7 +44,7 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
     """Yield contexts of prompts: no result, a failure, a first policy, a tuned one, and the user's comments."""
     now = search.context(len(search.attempts), config)
     yield now
-    failed = Attempt(2, None, None, problems=_PROBLEMS, repairs=1)
+    failed = Attempt(2, None, None, problems=_PROBLEMS, requests=Requests(repairs=1))
     resigned = Attempt(4, None, None, kind="resignation")
     comments = ("A stand-in for a comment.",)
     yield replace(now, number=5, attempts=(*search.attempts, failed, resigned), comments=comments)
@@ -53,12 +54,10 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
     first, proposed, other = policies[0], policies[-2:][0], policies[-1]
     score, buffer, first_attempt = _score(search), _buffer(search, config), search.attempts[0]
     played = first_attempt.played
-    best = Attempt(1, first, score, played, accepted=True, idea="A stand-in.", coverage=1.0)
+    best = Attempt(1, saved(first), score, played, accepted=True, idea="A stand-in.", coverage=1.0)
     refused = Attempt(
-        *(3, other, score, played),
-        gain=-1.0,
-        paired_episodes=0 if score.exact else 2,
-        p=0.5,
+        *(3, saved(other), score, played),
+        comparison=Comparison(-1.0, 0 if score.exact else 2, 0.5),
         idea="A stand-in.",
         unstable=1,
         undefined=(("stand_in", 0.5),),
@@ -66,8 +65,9 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
     attempts = (first_attempt, best, failed, refused, resigned)
     found = replace(now, best=best, best_score=score, attempts=attempts, buffer=buffer, comments=comments)
     yield replace(found, number=5)
-    tuned = replace(refused, number=5, accepted=True, gain=1.0, refinement="a stand-in")
-    for after in (tuned, replace(tuned, proposed=proposed, proposed_score=score)):
+    better = replace(refused, number=5, accepted=True, comparison=replace(refused.comparison, gain=1.0))
+    for tuned in (Tuned("a stand-in"), Tuned("a stand-in", saved(proposed), score)):
+        after = replace(better, tuned=tuned)
         planned = config.iterations * config.candidates
         yield replace(found, number=planned, best=after, attempts=(*attempts, after), comments=())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,12 +21,13 @@ from policygen.llm.messages import Exchange, FailedExchange, Message
 from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.make import make_proposer
+from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import llm_options, turns
 from policygen.runs.standard import most_compared
-from policygen.runs.state import Attempt, Search
+from policygen.runs.state import Search
 from policygen.runs.steering import Steering
 from policygen.search.extend import check_extension, unchanged
 from policygen.search.loop import new_search
@@ -80,28 +80,28 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     check_extension(before, config)
     # Before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
-    loaded = _loaded(logbook, trust, config if more else None, env)
-    loaded.config = loaded.ledger.config = config
-    loaded.proposer = make_proposer(provider, config)
+    attempts = logbook.attempts()
+    kept = unchanged(attempts, before, config) if more else _whole_rounds(attempts, logbook, config)
+    run = _read(logbook, config, provider, attempts[:kept], trust=trust, env=env)
     if assignments:
         logbook.write_settings(config)
     if more and not provider.is_language_model:
-        loaded.unused = ()  # `builtin` costs nothing, and may answer differently with more episodes before
-        logbook.forget_exchanges(len(loaded.search.attempts))
+        run.answers = ()  # `builtin` costs nothing, and may answer differently with more episodes before
+        logbook.forget_exchanges(kept)
     if isinstance(provider, Ordered):
-        provider.skip(loaded.replies + sum(isinstance(exchange, Exchange) for exchange in loaded.unused))
-    logbook.clear_up(loaded.search.attempts)
-    if loaded.search.best is not None:
-        logbook.save_best(loaded.search.best)
+        provider.skip(sum(isinstance(exchange, Exchange) for exchange in logbook.exchanges()))
+    logbook.clear_up(run.search.attempts)
+    if run.search.best is not None:
+        logbook.save_best(run.search.best)
     Steering(folder).pause(False)  # resuming ends a pause
-    return loaded
+    return run
 
 
 def load_run(folder: Path, *, trust: bool = False) -> Run:
     """Load a run as of its last whole round, with `builtin` in place of its provider; changes no file.
 
-    Attempts of an unfinished round are dropped and assessed again from their recorded replies (`unused`).
-    Episodes missing in the saved buffer are replayed from their seeds.
+    Attempts of an unfinished round are dropped; their replies remain as `answers`. Episodes missing in the saved buffer
+    are replayed from their seeds.
 
     Args:
         trust: the task may name modules to import and paths to read.
@@ -110,101 +110,97 @@ def load_run(folder: Path, *, trust: bool = False) -> Run:
         LogbookError: it is not a run folder, or it is damaged.
         TaskError: the untrusted task names a module or a path.
     """
-    return _loaded(Logbook(folder), trust)
+    logbook = Logbook(folder)
+    config, attempts = logbook.config(), logbook.attempts()
+    return _read(logbook, config, Builtin(), attempts[: _whole_rounds(attempts, logbook, config)], trust=trust)
 
 
-def _loaded(logbook: Logbook, trust: bool, extended: RunConfig | None = None, env: Any = None) -> Run:
-    """Load the run as of its last whole round, or as it would be with the larger budget of `extended`."""
-    # Garbage collection finds nothing among hundreds of thousands of new objects, and takes a third of the time.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return _read(logbook, trust, extended, env)
-    finally:
-        if collecting:
-            gc.enable()
+def _whole_rounds(attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> int:
+    """Count the first attempts up to the last whole round; those that only tune follow the last proposal."""
+    proposals = sum(attempt.kind != "tuning" for attempt in attempts[1:])
+    left_over = proposals % config.candidates
+    return 1 + proposals - left_over if left_over and logbook.summary() is None else len(attempts)
 
 
-def _read(logbook: Logbook, trust: bool, extended: RunConfig | None, env: Any) -> Run:
-    config = logbook.config()
+def _read(
+    logbook: Logbook,
+    config: RunConfig,
+    provider: Provider,
+    attempts: Sequence[Attempt],
+    *,
+    trust: bool,
+    env: Any = None,
+) -> Run:
+    """Read a run as it was after these attempts."""
     task = trusted(logbook.task()) if trust else logbook.task()
     task = task if env is None else handed_over(task, env)
-    search = new_search(task, config, logbook.example(), logbook.demonstrations())
-    recorded = logbook.attempts()
-    proposals = sum(attempt.kind != "tuning" for attempt in recorded[1:])
-    left_over = proposals % config.candidates if recorded and logbook.summary() is None else 0
-    # Attempts that only tune follow the last proposal; they are dropped with an unfinished round.
-    attempts = recorded[: 1 + proposals - left_over] if left_over else recorded
-    if extended is not None:
-        attempts = recorded[: unchanged(recorded, config, extended)]
-    ledger = Ledger(config)
-    replies = 0
+    search, ledger = new_search(task, config, logbook.example(), logbook.demonstrations()), Ledger(config)
     used: list[Exchange | FailedExchange] = []
-    unused: list[Exchange | FailedExchange] = []
+    answers: list[Exchange | FailedExchange] = []
     for exchange in logbook.exchanges():
         if exchange.attempt >= max(1, len(attempts)):
-            unused.append(exchange)
+            answers.append(exchange)
             continue
         ledger.calls += exchange.requests
         if isinstance(exchange, Exchange):
-            replies += 1
             ledger.charge_reply(exchange.prompt, exchange.reply)
         if config.conversation == "continued":  # otherwise never read again, and many
             used.append(exchange)
-    if ledger.calls < (known := sum(attempt.calls for attempt in attempts)):
+    if ledger.calls < (known := sum(attempt.requests.calls for attempt in attempts)):
         raise LogbookError(
             f"{logbook.folder / 'transcript.jsonl'} is missing or damaged: it has {ledger.calls} of the {known} "
             f"requests of {len(attempts) - 1} attempts; {REMEDY}"
         )
-    if attempts:
-        ledger.episodes, ledger.env_steps = attempts[-1].episodes, attempts[-1].env_steps
-        _restore(search, attempts, logbook, config)
     search.turns = _turns(used, config)
-    return Run(config, make_proposer(Builtin(), config), logbook, search, ledger, tuple(unused), replies)
+    for attempt in attempts:
+        search.add(attempt)
+    if attempts:
+        ledger.episodes, ledger.env_steps = attempts[-1].standing.episodes, attempts[-1].standing.env_steps
+        _play_again(search, logbook, config)
+    return Run(config, make_proposer(provider, config), logbook, search, ledger, tuple(answers))
 
 
-def _restore(search: Search, attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> None:
+def _play_again(search: Search, logbook: Logbook, config: RunConfig) -> None:
     """Restore the buffer and the best score; episodes missing on the disk are replayed from their seeds."""
-    search.attempts = list(attempts)
-    most = max(attempts[-1].best_episodes, attempts[-1].validated_episodes)
+    attempts, best, standing = search.attempts, search.best, search.attempts[-1].standing
+    most = max(standing.best_episodes, standing.validated_episodes)
     if most > most_compared(config.episodes):
         raise damaged(
             logbook.folder / "attempts.jsonl",
             f"the best score at attempt {attempts[-1].number} has {most:,} episodes, too many",
             "restore it from a copy, or begin a new run",
         )
-    saved = logbook.buffer(config.buffer_steps)
-    if any(e.trajectory.observations.shape[1:] != (search.task.width,) for e in saved):
+    buffer = logbook.buffer(config.buffer_steps)
+    if any(e.trajectory.observations.shape[1:] != (search.task.width,) for e in buffer):
         raise LogbookError(
             f"{logbook.folder / 'episodes.npz'} holds episodes of another task; delete it: this run's episodes are "
             "replayed"
         )
-    last_saved = max((episode.attempt for episode in saved), default=-1)
+    last_saved = max((episode.attempt for episode in buffer), default=-1)
     if last_saved >= len(attempts):
         # It holds episodes of a round that will be assessed again, and may have evicted others.
-        saved, last_saved = ReplayBuffer(config.buffer_steps), -1
-    search.buffer = saved
+        buffer, last_saved = ReplayBuffer(config.buffer_steps), -1
+    search.buffer = buffer
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         for attempt in attempts[last_saved + 1 :]:
             with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
                 if attempt.number == 0 and config.warmup_episodes:
-                    search.buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
+                    buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
                 elif attempt.policy is not None and attempt.score is not None:
                     seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)
-                    search.buffer.add(attempt.number, players.play(attempt.policy, seeds))
-        search.best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
-        if search.best is not None and search.best.policy is not None:
-            if search.mdp is not None:
-                search.best_score = exact_score(search.best.policy, search.mdp)
-            if search.best_score is None:
-                seeds = episode_seeds(config.seed, "search", attempts[-1].best_episodes)
-                validated = episode_seeds(config.seed, "validation", attempts[-1].validated_episodes)
-                try:
-                    search.best_score = sampled_score(players.play(search.best.policy, seeds), players.engine)
-                    if validated:
-                        search.validation = sampled_score(players.play(search.best.policy, validated), players.engine)
-                except EnvironmentFault:
-                    search.best_score = search.best_score or search.best.score
+                    buffer.add(attempt.number, players.play(attempt.policy, seeds))
+        if best is None or best.policy is None:
+            return
+        search.best_score = exact_score(best.policy, search.mdp) if search.mdp is not None else None
+        if search.best_score is not None:
+            return
+        try:
+            seeds = episode_seeds(config.seed, "search", standing.best_episodes)
+            search.best_score = sampled_score(players.play(best.policy, seeds), players.engine)
+            if seeds := episode_seeds(config.seed, "validation", standing.validated_episodes):
+                search.validation = sampled_score(players.play(best.policy, seeds), players.engine)
+        except EnvironmentFault:
+            search.best_score = search.best_score or best.score
 
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:

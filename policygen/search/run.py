@@ -19,6 +19,7 @@ from policygen.outgoing import redacted
 from policygen.prompts.render import check_templates
 from policygen.proposers.make import make_proposer
 from policygen.proposers.proposer import Proposer
+from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Audience, Listener, tell_nobody
@@ -26,7 +27,7 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, final_score
 from policygen.runs.request_log import RequestLog, llm_options
-from policygen.runs.state import Attempt, Search
+from policygen.runs.state import Search
 from policygen.runs.steering import Steering
 from policygen.runs.turns import shares
 from policygen.search.judge import NEGLIGIBLE, reaches
@@ -48,8 +49,7 @@ class Run:
     logbook: Logbook
     search: Search
     ledger: Ledger
-    unused: tuple[Exchange | FailedExchange, ...] = ()
-    replies: int = 0  # number that an interrupted run had used
+    answers: tuple[Exchange | FailedExchange, ...] = ()  # on record, and used by no attempt on record
     final: Score | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = tell_nobody
@@ -82,7 +82,7 @@ class Run:
         templates.note(max(1, len(self.search.attempts)))
         request_log = RequestLog(
             self.ledger,
-            recorded=self.unused,
+            recorded=self.answers,
             on_exchange=record,
             on_sent=self.logbook.record_sent,
             tell=self.tell,
@@ -175,7 +175,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         requests=ledger.calls,
         shares=shares(search.attempts, [one.spec for one in several.providers]) if several is not None else (),
         cached=ledger.cached,
-        repairs=sum(attempt.repairs for attempt in asked),
+        repairs=sum(attempt.requests.repairs for attempt in asked),
         failed_attempts=sum(attempt.failed for attempt in asked),
         tokens_in=ledger.tokens_in,
         tokens_out=ledger.tokens_out,
@@ -191,7 +191,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,
         stopped=search.stopped,
         assumed=tuple(search.task.assumed),
-        wall_seconds=round((search.attempts[-1].wall_seconds if search.attempts else 0.0) + seconds, 3),
+        wall_seconds=round((search.attempts[-1].standing.wall_seconds if search.attempts else 0.0) + seconds, 3),
         llm_seconds=round(ledger.llm_seconds, 3),
     )
 

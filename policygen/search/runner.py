@@ -18,11 +18,12 @@ from policygen.episodes.trajectory import Actor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
+from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress, tell_nobody
 from policygen.runs.standard import PROLONGATIONS
-from policygen.runs.state import Attempt, Search
+from policygen.runs.state import Search
 from policygen.runs.tuning import LEAST_SHARE, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
 
@@ -57,7 +58,7 @@ class EpisodeRunner:
         self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
         self.faults = 0  # consecutive proposals for which the environment failed
         self._reserved = 0
-        self._started = time.perf_counter() - (search.attempts[-1].wall_seconds if search.attempts else 0.0)
+        self._started = time.perf_counter() - (search.attempts[-1].standing.wall_seconds if search.attempts else 0.0)
 
     def __enter__(self) -> EpisodeRunner:
         self.players.__enter__()
@@ -243,19 +244,18 @@ class EpisodeRunner:
     def stamped(self, attempt: Attempt, started: float) -> Attempt:
         """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
         now = time.perf_counter()
-        return replace(
-            attempt,
-            episodes=self.ledger.episodes,
-            env_steps=self.ledger.env_steps,
-            seconds=now - started + attempt.llm_seconds,
-            wall_seconds=now - self._started,
+        standing = Standing(
+            episodes=self.ledger.episodes, env_steps=self.ledger.env_steps, wall_seconds=now - self._started
         )
+        return replace(attempt, seconds=now - started + attempt.requests.llm_seconds, standing=standing)
 
     def settled(self, last: Attempt) -> Attempt:
         """Update the last attempt's count of episodes: confirming a best score plays some after it is recorded."""
-        if last.episodes == self.ledger.episodes:
+        if last.standing.episodes == self.ledger.episodes:
             return last
-        return replace(self.stamped(last, 0.0), seconds=last.seconds)
+        now = self.stamped(last, 0.0).standing
+        standing = replace(last.standing, episodes=now.episodes, env_steps=now.env_steps, wall_seconds=now.wall_seconds)
+        return replace(last, standing=standing)
 
 
 def warm_up_seeds(config: RunConfig) -> tuple[int, ...]:

@@ -155,7 +155,7 @@ def _tuned(case: Tuned, objective: str, seed: int) -> tuple[float, float]:
         )
         attempts = list(begun.attempts())
         summary = begun.finish()
-    first = attempts[1].proposed_score or attempts[1].score
+    first = attempts[1].tuned.proposed_score or attempts[1].score
     assert first is not None
     assert summary.final is not None
     return first.mean, summary.final.mean

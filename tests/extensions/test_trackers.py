@@ -137,13 +137,13 @@ def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, m
         assert values["score/accepted"] == [attempt.accepted]
         assert values["cost/calls"] == [attempt.number]
         assert values["cost/tokens"] == [2100 * attempt.number]
-        assert values["cost/episodes"] == [attempt.episodes]
+        assert values["cost/episodes"] == [attempt.standing.episodes]
         assert "cost/usd" not in values or attempt.number == 0  # not known
         assert attempt.verdict in values["verdict"][0]
         if attempt.score is not None:
             assert values["score/attempt"] == [pytest.approx(attempt.score.mean)]
         if attempt.policy is not None:
-            assert values["score/best"] == [pytest.approx(attempt.reported_best)]
+            assert values["score/best"] == [pytest.approx(attempt.standing.reported_best)]
             assert values["policy"][0].strip() == attempt.policy.to_text(whole=True).strip()
         if attempt.number:
             assert "## Task" in values["prompt"][0]

@@ -14,7 +14,7 @@ from support import fenced
 from policygen.policies.lines import MAX_CHARACTERS
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy, from_record
-from policygen.runs.state import text_digest
+from policygen.runs.attempt import text_digest
 from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task
 

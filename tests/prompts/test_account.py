@@ -116,9 +116,7 @@ def test_the_account_of_the_points_is_in_the_prompt() -> None:
     reply = "torque1 = 0.1*rate1\ntorque2 = -0.1*pull2"
     context, config = searched("reacher", "linear", Written([reply]), iterations=1)
     assert context.best is not None
-    means = {}
-    for name in ("dist", "ctrl"):
-        means[name] = np.mean([dict(played.terms)[name] for played in context.best.played])
+    means = {name: np.mean(sums) for name, sums in context.best.played.terms}
     _, request = texts(render_prompt(context, config))
     account = request.split("## Where the points are\n")[1].split("\n\n")[0]
     assert f"dist {means['dist']:.3g}" in account

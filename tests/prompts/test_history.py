@@ -18,9 +18,10 @@ from policygen.policies.parse import parse
 from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, shortened
 from policygen.prompts.render import render_prompt, template_variables
 from policygen.quantities.tree import constants
+from policygen.runs.attempt import Attempt, saved
 from policygen.runs.config import effective_config
 from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS
-from policygen.runs.state import Attempt, Context
+from policygen.runs.state import Context
 from policygen.search.loop import new_search
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -55,17 +56,17 @@ def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_m
         refine="cma:240",
     )
     attempt = context.attempts[1]
-    assert attempt.refinement.startswith("cma over ")
+    assert attempt.tuned.refinement.startswith("cma over ")
     _, request = texts(render_prompt(context, config))
     assert "Before a proposal is judged, a numerical search (cma) tunes its constants" in request
-    if attempt.proposed is not None:
+    if attempt.tuned.proposed is not None:
         moved = request.split("It moved, in order of appearance: ")[1].split("\n")[0]
         old, new = (dict(policy.equations)["right"] for policy in (attempt.proposed, attempt.policy))  # type: ignore[union-attr]
         pair = next((a, b) for a, b in zip(constants(old), constants(new), strict=True) if a != b)
         assert f"right {pair[0]:.3g} to {pair[1]:.3g}" in moved
-        assert [place for place, _ in attempt.spread].count("right") == 3
+        assert [place for place, _ in attempt.tuned.spread].count("right") == 3
         told = "How far the search could still move each constant" in request
-        widths = [width for _, width in attempt.spread]
+        widths = [width for _, width in attempt.tuned.spread]
         assert told == (max(widths) > 2 * min(widths))
     unrefined, plain = searched("mountaincar", "linear", iterations=1)
     assert "tuned" not in render_prompt(unrefined, plain).messages[1].content
@@ -87,12 +88,12 @@ def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() 
     first, second = context.attempts[1:]
     assert first.score is not None
     assert second.score is not None
-    assert (first.gain, first.p, first.accepted) == (None, None, True)
-    assert second.gain == pytest.approx(second.score.mean - first.score.mean)
-    assert (second.paired_episodes, second.accepted, second.idea) == (4, False, "Idea: lean less.")
+    assert (first.comparison.gain, first.comparison.p, first.accepted) == (None, None, True)
+    assert second.comparison.gain == pytest.approx(second.score.mean - first.score.mean)
+    assert (second.comparison.paired_episodes, second.accepted, second.idea) == (4, False, "Idea: lean less.")
     _, request = texts(render_prompt(context, config))
     history = request.split("## Attempts so far\n")[1].split("\n## ")[0]
-    assert f"refused: {second.gain:.3g} against 1 on 4 paired episodes" in history
+    assert f"refused: {second.comparison.gain:.3g} against 1 on 4 paired episodes" in history
     assert "; idea: Idea: lean less." in history
     assert f"over the same {config.episodes} episodes" in " ".join(history.split())
     assert f"up to {PROLONGATIONS[-1]} times the episodes, where p <= {LAST_SIGNIFICANCE} is enough" in " ".join(
@@ -142,9 +143,7 @@ def long_run(kind: str, attempts: int) -> Context:
         else:
             policies.append(policygen.TablePolicy.from_actions(task, cells))
         score = Score(float(rng.normal()), 1.0, None, False, "test", (1.0,), (1,))
-        attempt = Attempt(number, policies[-1], score, accepted=number in (1, 30, attempts // 2))
-        search.attempts.append(attempt)
-        search.best = attempt if attempt.accepted else search.best
+        search.add(Attempt(number, saved(policies[-1]), score, accepted=number in (1, 30, attempts // 2)))
     return search.context(attempts + 1, config)
 
 
@@ -195,7 +194,7 @@ def test_a_table_is_compared_with_the_best_the_most_visited_cells_first() -> Non
 
 def view_of(policy: policygen.Policy) -> Any:
     score = Score(1.0, 1.0, None, False, "test", (1.0,), (1,))
-    return best_view(Attempt(1, policy, score), score)
+    return best_view(Attempt(1, saved(policy), score), score)
 
 
 def test_a_long_policy_keeps_its_first_and_last_lines_and_says_how_many_are_left_out() -> None:

@@ -15,7 +15,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
 from policygen.prompts.refused import Loss, refused_view
 from policygen.prompts.render import render_prompt
-from policygen.runs.state import Attempt
+from policygen.runs.attempt import Attempt, saved
 
 
 def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, ended: bool = False) -> Loss | None:
@@ -24,7 +24,7 @@ def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, en
     buffer = ReplayBuffer()
     attempts = []
     for number, some, reply in ((1, best, ALWAYS_LEFT), (2, mine, LEANING)):
-        attempts.append(Attempt(number, parse(reply, task, "table").policy, None))
+        attempts.append(Attempt(number, saved(parse(reply, task, "table").policy), None))
         for seed, rewards in enumerate(some, start=first_seed * (number - 1)):
             n, over = len(rewards), ended and number == 2
             observations = np.linspace(0, 1, 4 * (n + 1), dtype=np.float32).reshape(n + 1, 4)

@@ -142,7 +142,7 @@ def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_b
     tuned = (first if first.score.mean >= second.score.mean else second).digests[1]
     for attempt in repeated:
         assert attempt.kind == "proposal"
-        assert attempt.refinement
+        assert attempt.tuned.refinement
         assert attempt.digests[0] == tuned
         tuned = attempt.digests[1]
 
@@ -155,7 +155,7 @@ def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_
     best = next(one for one in reversed(whole.attempts) if one.accepted and one.number < exchanged[0].number).policy
     assert isinstance(best, policygen.LinearPolicy)
     for attempt in exchanged:
-        proposed = attempt.proposed or attempt.policy
+        proposed = attempt.proposed
         assert isinstance(proposed, policygen.LinearPolicy)
         theirs, ours = ([str(node) for _, node in one.equations] for one in (proposed, best))
         assert theirs != ours

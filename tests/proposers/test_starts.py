@@ -10,7 +10,7 @@ import pytest
 import policygen
 from policygen.episodes.score import Score
 from policygen.proposers.starts import EXCHANGES, begins, goes_on_with, with_labels_exchanged
-from policygen.runs.state import Attempt
+from policygen.runs.attempt import Attempt, Tuned, saved
 
 RANDOM = -10.0
 
@@ -25,9 +25,9 @@ def tuned(*steps: tuple[float, float | None, float]) -> list[Attempt]:
     for number, (before, after, mean) in enumerate(steps, start=1):
         score, proposed = Score(mean, 0.0, (mean, mean), False, "copies"), policy(before)
         if after is None:
-            attempts.append(Attempt(number, proposed, score))
+            attempts.append(Attempt(number, saved(proposed), score))
         else:
-            attempts.append(Attempt(number, policy(after), score, proposed=proposed))
+            attempts.append(Attempt(number, saved(policy(after)), score, tuned=Tuned(proposed=saved(proposed))))
     return attempts
 
 
@@ -84,7 +84,8 @@ def chosen(*steps: tuple[str, str, float]) -> list[Attempt]:
         proposed, tuned = (policygen.parse(text, "mountaincar") for text in (before, after))
         best = mean > max((one.score.mean for one in attempts if one.score is not None), default=-np.inf)
         score = Score(mean, 0.0, (mean, mean), False, "copies")
-        attempts.append(Attempt(number, tuned, score, proposed=proposed, accepted=best))
+        changed = Tuned(proposed=saved(proposed))
+        attempts.append(Attempt(number, saved(tuned), score, tuned=changed, accepted=best))
     return attempts
 
 
@@ -157,9 +158,8 @@ def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text
 def test_of_many_labels_only_a_few_are_exchanged_before_a_search_begins_from_nothing() -> None:
     def attempt(number: int, proposed: str, mean: float, accepted: bool = False) -> Attempt:
         before, after = (policygen.parse(text, "lunarlander") for text in (proposed, proposed.replace("= 0", "= x")))
-        return Attempt(
-            number, after, Score(mean, 0.0, (mean, mean), False, "copies"), proposed=before, accepted=accepted
-        )
+        score = Score(mean, 0.0, (mean, mean), False, "copies")
+        return Attempt(number, saved(after), score, tuned=Tuned(proposed=saved(before)), accepted=accepted)
 
     lines = "none = {}\nleft = {}\nmain = {}\nright = {}"
     attempts = [Attempt(0, None, Score(-200.0, 0.0, (-200.0, -200.0), False, "copies"))]

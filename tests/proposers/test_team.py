@@ -57,12 +57,14 @@ def team() -> Several:
 def test_every_attempt_records_its_model_and_shares_are_told() -> None:
     result = policygen.run("frozenlake", llm=team(), iterations=12, repairs=0, **QUICK)
     assert result.summary.llm == "own:good + own:bad"
-    models = [attempt.model for attempt in result.attempts]
+    models = [attempt.requests.model for attempt in result.attempts]
     assert models[:4] == ["", "own:good", "own:bad", "own:good"]
     good, bad = result.summary.shares
     assert (good.model, bad.model) == ("own:good", "own:bad")
     assert good.proposals == models.count("own:good") > bad.proposals == models.count("own:bad")
-    assert good.gain == pytest.approx(sum(a.gain for a in result.attempts if a.accepted and a.gain))
+    assert good.gain == pytest.approx(
+        sum(a.comparison.gain for a in result.attempts if a.accepted and a.comparison.gain)
+    )
     assert good.gain > 0 == bad.gain
     assert good.usd == pytest.approx(0.01 * good.proposals)
     assert [record["model"] for record in attempts_of(result.folder)] == models
@@ -93,7 +95,7 @@ def test_a_resumed_run_goes_on_with_the_same_turns(candidates: int) -> None:
         speaker.asked = sum(a["calls"] for a in own)
     begun = resume(folder, again)
     for speaker in again.providers:
-        left = [e for e in begun.unused if e.attempt > 5]
+        left = [e for e in begun.answers if e.attempt > 5]
         speaker.asked += sum(e.requests for e in left if e.reply.model == speaker.model)
     carry_out(begun)
     assert outcome(folder) == outcome(whole.folder)
@@ -103,7 +105,7 @@ def test_the_same_team_again_with_a_cache_takes_the_same_turns_at_no_cost() -> N
     first = policygen.run("frozenlake", llm=team(), iterations=8, repairs=1, cache="answers", **QUICK)
     silent = Several([Speaker("good"), Speaker("bad")])
     again = policygen.run("frozenlake", llm=silent, iterations=8, repairs=1, cache="answers", **QUICK)
-    assert [a.model for a in again.attempts] == [a.model for a in first.attempts]
+    assert [a.requests.model for a in again.attempts] == [a.requests.model for a in first.attempts]
     assert (again.summary.llm_calls, again.summary.usd) == (0, 0)
     assert again.final == first.final
 

@@ -10,9 +10,9 @@ from support import ALWAYS_LEFT, LEANING, Written, summary_of
 
 import policygen
 from policygen.errors import PolicygenError
+from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Listener, Watched
 from policygen.runs.records import Summary, summary_to_record
-from policygen.runs.state import Attempt
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

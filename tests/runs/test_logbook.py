@@ -110,7 +110,9 @@ def test_the_curve_has_running_totals_and_an_empty_cell_for_what_there_is_not() 
     assert rows[2]["score"] == ""
     assert rows[2]["best_search"] == rows[1]["best_search"] == rows[1]["score"]
     assert (
-        float(rows[2]["best"]) == float(rows[1]["best"]) == pytest.approx(result.attempts[1].validated_mean, rel=1e-5)
+        float(rows[2]["best"])
+        == float(rows[1]["best"])
+        == pytest.approx(result.attempts[1].standing.validated_mean, rel=1e-5)
     )
     assert float(rows[3]["score"]) == pytest.approx(result.attempts[3].score.mean, rel=1e-5)
     assert int(rows[3]["episodes"]) == result.summary.episodes

@@ -10,6 +10,7 @@ import pytest
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import LogbookError
 from policygen.policies.parse import parse
+from policygen.runs.attempt import Attempt, Played, Requests, Standing, Tuned, TuningState, saved
 from policygen.runs.records import (
     FinalScore,
     Summary,
@@ -20,7 +21,6 @@ from policygen.runs.records import (
     summary_from_record,
     summary_to_record,
 )
-from policygen.runs.state import Attempt, Played, TuningState
 from policygen.tasks.load import load_task
 
 SAMPLED = score_of_returns(np.array([1.0, 2.0, 4.0]), (5, 6, 7), "copies")
@@ -53,22 +53,23 @@ def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
     policy = parse("| row | column | action |\n| * | * | down |", task).policy
     attempt = Attempt(
         2,
-        policy,
+        saved(policy),
         SAMPLED,
-        (Played(1.0, 3, "terminated", (("goal", 1.0),)), Played(0.0, 9, "cut")),
-        proposed=policy,
-        proposed_score=EXACT,
-        spread=(("levels", 0.1),),
-        tuning=TuningState((0.1, 2.5), (-0.5,), 2.5, climbing=True),
+        Played.of_rows([(1.0, 3, "terminated", {"goal": 1.0}), (0.0, 9, "cut")]),
         kind="tuning",
-        validated_mean=0.25,
-        validated_episodes=4,
         undefined=(("x", 0.5),),
-        usd=None,
+        requests=Requests(usd=None),
+        tuned=Tuned(
+            "cma", saved(policy), EXACT, (("levels", 0.1),), TuningState((0.1, 2.5), (-0.5,), 2.5, climbing=True)
+        ),
+        standing=Standing(validated_mean=0.25, validated_episodes=4),
     )
     written = json.loads(json.dumps(attempt_to_record(attempt)))
     assert "task" not in written["policy"]
-    assert attempt_from_record(written, task) == attempt
+    back = attempt_from_record(written, task)
+    assert back.played.rows == [(1.0, 3, "terminated", {"goal": 1.0}), (0.0, 9, "cut", {"goal": 0.0})]
+    assert back == attempt
+    assert (back.policy, back.proposed) == (policy, policy)
 
 
 def test_what_is_no_number_is_null_in_a_summary() -> None:

@@ -57,4 +57,4 @@ def test_the_prompt_says_what_tuning_may_do_and_that_is_what_it_does() -> None:
     assert "in generations of 12 or more candidates, each on as few episodes, 1 to 4, as tell them apart" in words
     assert f"about {100 * FIRST_STEP:.0f}% of a constant's size" in words
     assert f"about {constants_for(96)} constants" in words
-    assert "96 episodes" in context.attempts[1].refinement
+    assert "96 episodes" in context.attempts[1].tuned.refinement

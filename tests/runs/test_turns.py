@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from policygen.runs.attempt import Attempt, Comparison, Requests
 from policygen.runs.config import RunConfig
-from policygen.runs.state import Attempt
 from policygen.runs.turns import Share, shares, whose_turn
 
 MODELS = ("x:a", "x:b", "x:c")
@@ -28,25 +28,27 @@ def played(count: int, gains: dict[str, float], prices: dict[str, float | None],
         gain = gains[model] if number > 1 else None
         attempts.append(
             Attempt(
-                number, None, None, accepted=gain is None or gain > 0, gain=gain, model=model,
-                price=prices.get(model, 0.01), usd=prices.get(model, 0.01),
+                *(number, None, None),
+                accepted=gain is None or gain > 0,
+                comparison=Comparison(gain),
+                requests=Requests(model, price=prices.get(model, 0.01), usd=prices.get(model, 0.01)),
             )
-        )  # fmt: skip
+        )
     return attempts
 
 
 def count_of(attempts: list[Attempt]) -> dict[str, int]:
-    return {model: sum(a.model == model for a in attempts) for model in MODELS}
+    return {model: sum(a.requests.model == model for a in attempts) for model in MODELS}
 
 
 def test_one_after_the_other() -> None:
     attempts = played(7, dict.fromkeys(MODELS, 1.0), {}, choose="round")
-    assert [a.model for a in attempts[1:]] == [*MODELS, *MODELS, "x:a"]
+    assert [a.requests.model for a in attempts[1:]] == [*MODELS, *MODELS, "x:a"]
 
 
 def test_everybody_once_and_whoever_made_the_first_policy_again_as_that_improved_on_nothing() -> None:
     attempts = played(4, {"x:a": 0.0, "x:b": 0.0, "x:c": 0.0}, {})
-    assert [a.model for a in attempts[1:]] == ["x:a", "x:b", "x:c", "x:a"]
+    assert [a.requests.model for a in attempts[1:]] == ["x:a", "x:b", "x:c", "x:a"]
 
 
 def test_what_gains_most_is_asked_most_and_nobody_is_forgotten() -> None:
@@ -75,22 +77,23 @@ def test_a_round_is_decided_by_what_was_before_it(candidates: int) -> None:
     for attempt in attempts[1:]:
         first = attempt.number - (attempt.number - 1) % candidates
         for known in (attempts[:first], attempts[: attempt.number], attempts):
-            assert whose_turn(attempt.number, known, MODELS, settings) == attempt.model
+            assert whose_turn(attempt.number, known, MODELS, settings) == attempt.requests.model
 
 
 def test_tuning_and_strangers_count_for_nobody() -> None:
     attempts = played(9, {"x:a": 0.1, "x:b": 1.0, "x:c": 0.0}, {})
     expected = whose_turn(10, attempts, MODELS, config())
-    others = [replace(attempts[2], model="x:gone", gain=1e9), replace(attempts[2], kind="tuning", gain=1e9)]
+    better = replace(attempts[2], comparison=Comparison(1e9))
+    others = [replace(better, requests=Requests("x:gone")), replace(better, kind="tuning")]
     assert whose_turn(10, [*attempts, *others], MODELS, config()) == expected
 
 
 def test_shares_say_what_each_contributed() -> None:
     attempts = [
         RANDOM,
-        Attempt(1, None, None, accepted=True, model="x:a", usd=0.5),
-        Attempt(2, None, None, accepted=True, gain=2.0, model="x:b", usd=None),
-        Attempt(3, None, None, accepted=False, gain=-1.0, model="x:a", usd=0.25),
-        Attempt(4, None, None, accepted=True, gain=1.0, kind="tuning"),
+        Attempt(1, None, None, accepted=True, requests=Requests("x:a", usd=0.5)),
+        Attempt(2, None, None, accepted=True, comparison=Comparison(2.0), requests=Requests("x:b", usd=None)),
+        Attempt(3, None, None, accepted=False, comparison=Comparison(-1.0), requests=Requests("x:a", usd=0.25)),
+        Attempt(4, None, None, accepted=True, comparison=Comparison(1.0), kind="tuning"),
     ]
     assert shares(attempts, ("x:a", "x:b")) == (Share("x:a", 2, 1, 0.0, 0.75), Share("x:b", 1, 1, 2.0, None))

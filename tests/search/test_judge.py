@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from policygen.episodes.score import Score, score_of_returns
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
-from policygen.runs.state import Attempt
 from policygen.search.judge import flattered, given_up, judge, nothing_left_to_gain, stop_score, undecided
 from policygen.tasks.load import load_task
 

@@ -14,8 +14,8 @@ from support import Written, fenced, lines_of, timeless
 import policygen
 from policygen.episodes.score import score_of_returns
 from policygen.policies.parse import parse
+from policygen.runs.attempt import Attempt, Tuned, TuningState, saved
 from policygen.runs.config import RunConfig
-from policygen.runs.state import Attempt, TuningState
 from policygen.search.judge import given_up, still_rising
 from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
@@ -45,8 +45,10 @@ def test_the_rest_of_the_episodes_tunes_the_best_and_asks_nobody(whole: policyge
     assert [a.kind for a in result.attempts[1:3]] == ["proposal", "proposal"]
     more = result.attempts[3:]
     assert 1 <= len(more) <= 2
-    assert all((a.kind, a.calls, a.repairs, a.tokens_in) == ("tuning", 0, 0, 0) for a in more)
-    assert all(a.refinement for a in more)
+    assert all(
+        (a.kind, a.requests.calls, a.requests.repairs, a.requests.tokens_in) == ("tuning", 0, 0, 0) for a in more
+    )
+    assert all(a.tuned.refinement for a in more)
     assert result.summary.episodes <= 1_200
     assert result.summary.iterations == 2
     assert result.summary.stopped == "all 2 iterations are done"
@@ -59,7 +61,9 @@ def test_without_a_limit_or_without_tuning_nothing_is_left() -> None:
 
 def test_without_a_number_the_limit_is_divided_over_the_proposals_and_the_end() -> None:
     result = run([WEAK, BENT], max_episodes=1_500)
-    spent = [b.episodes - a.episodes for a, b in zip(result.attempts, result.attempts[1:], strict=False)]
+    spent = [
+        b.standing.episodes - a.standing.episodes for a, b in zip(result.attempts, result.attempts[1:], strict=False)
+    ]
     assert len(spent) >= 3
     assert all(300 <= episodes <= 700 for episodes in spent[:2])
     assert result.summary.episodes <= 1_500
@@ -67,7 +71,7 @@ def test_without_a_number_the_limit_is_divided_over_the_proposals_and_the_end() 
 
 def test_where_a_share_would_be_too_small_it_is_kept_for_later() -> None:
     result = run([WEAK, BENT, WEAK, BENT], max_episodes=700)
-    assert [bool(a.refinement) for a in result.attempts[1:]] == [False, False, True, True, True]
+    assert [bool(a.tuned.refinement) for a in result.attempts[1:]] == [False, False, True, True, True]
 
 
 def test_the_rest_is_spent_after_patience_ended_too() -> None:
@@ -96,7 +100,8 @@ def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:
     def attempt(number: int, text: str, mean: float, *, climbing: bool = True, accepted: bool = False) -> Attempt:
         policy = parse(text, policygen.load_task("cartpole")).policy
         score = score_of_returns(np.array([mean, mean]), (1, 2), "x")
-        return Attempt(number, policy, score, accepted=accepted, tuning=TuningState((1.0,), climbing=climbing))
+        tuned = Tuned(tuning=TuningState((1.0,), climbing=climbing))
+        return Attempt(number, saved(policy), score, accepted=accepted, tuned=tuned)
 
     best = attempt(1, "left = 0\nright = 2*angle", 90, accepted=True)
     alike = attempt(2, "left = 0\nright = -3.5e-3*angle", 80)
@@ -120,6 +125,6 @@ def test_a_revision_of_the_best_is_tuned_with_the_steps_that_tuning_left_it(monk
     (_, none), (revised, state) = begun
     assert none is None
     assert first.policy is not None
-    assert first.tuning is not None
+    assert first.tuned.tuning is not None
     assert state is not None
-    assert state == carried(revised, first.policy, first.tuning)
+    assert state == carried(revised, first.policy, first.tuned.tuning)

@@ -45,7 +45,7 @@ def run(texts: list[str], task: str = "cartpole", **settings: Any) -> policygen.
 
 
 def search_seeds(result: policygen.RunResult) -> set[int]:
-    longest = max((a.best_episodes for a in result.attempts), default=0)
+    longest = max((a.standing.best_episodes for a in result.attempts), default=0)
     played = {seed for a in result.attempts if a.score for seed in a.score.seeds}
     return played | set(episode_seeds(load_run(result.folder).config.seed, "search", longest))
 
@@ -78,11 +78,11 @@ def test_every_best_is_validated_on_episodes_that_chose_nothing() -> None:
         for attempt in result.attempts[1:]:
             if attempt.accepted:
                 returns = [t.episode_return for t in simulator.play(attempt.policy, seeds)]
-                validated = attempt.validated_mean
+                validated = attempt.standing.validated_mean
                 assert validated == pytest.approx(np.mean(returns))
-            assert (attempt.validated_mean, attempt.validated_episodes) == (validated, 10)
-    assert result.summary.best_score == result.attempts[-1].validated_mean
-    assert result.summary.search_score == result.attempts[-1].best_mean != result.summary.best_score
+            assert (attempt.standing.validated_mean, attempt.standing.validated_episodes) == (validated, 10)
+    assert result.summary.best_score == result.attempts[-1].standing.validated_mean
+    assert result.summary.search_score == result.attempts[-1].standing.best_mean != result.summary.best_score
     loaded = load_run(result.folder).search
     assert loaded.reported_score == loaded.validation
     assert loaded.validation.mean == result.summary.best_score
@@ -90,15 +90,15 @@ def test_every_best_is_validated_on_episodes_that_chose_nothing() -> None:
 
 def test_validation_is_within_the_limit_and_exact_scores_need_none() -> None:
     result = run([ALWAYS_LEFT, LEANING], warmup_episodes=0, max_episodes=26)
-    assert [a.validated_episodes for a in result.attempts[1:]] == [10]
+    assert [a.standing.validated_episodes for a in result.attempts[1:]] == [10]
     assert result.summary.episodes <= 26
     short = run([ALWAYS_LEFT], warmup_episodes=0, max_episodes=13).attempts[1]
-    assert (short.validated_episodes, short.episodes) == (3, 13)
+    assert (short.standing.validated_episodes, short.standing.episodes) == (3, 13)
     none = run([ALWAYS_LEFT], warmup_episodes=0, max_episodes=11).attempts[1]
-    assert none.validated_mean is None
-    assert none.reported_best == none.best_mean
+    assert none.standing.validated_mean is None
+    assert none.standing.reported_best == none.standing.best_mean
     lake = run([ALWAYS_DOWN], task="frozenlake").attempts[1]
-    assert (lake.validated_mean, lake.validated_episodes) == (None, 0)
+    assert (lake.standing.validated_mean, lake.standing.validated_episodes) == (None, 0)
 
 
 def test_another_run_seed_plays_other_episodes() -> None:
@@ -124,10 +124,15 @@ def test_an_equal_policy_does_not_replace_the_best() -> None:
 def test_a_clear_gain_plays_no_further_episodes_and_a_close_one_does() -> None:
     # The first policy does worse on the episodes that validate it than on those that chose it.
     clear = run([ALWAYS_LEFT, LEANING], episodes=20, warmup_episodes=0).attempts[2]
-    assert (clear.accepted, clear.paired_episodes, clear.score.episodes, clear.episodes) == (True, 20, 20, 80)
-    assert clear.p < 1e-10
+    assert (clear.accepted, clear.comparison.paired_episodes, clear.score.episodes, clear.standing.episodes) == (
+        True,
+        20,
+        20,
+        80,
+    )
+    assert clear.comparison.p < 1e-10
     close = run([ALWAYS_LEFT, POLE_RIGHT], episodes=20, warmup_episodes=0).attempts[2]
-    assert (close.accepted, close.paired_episodes) == (False, 80)
+    assert (close.accepted, close.comparison.paired_episodes) == (False, 80)
 
 
 @pytest.mark.parametrize("texts", [[ALWAYS_LEFT, POLE_RIGHT], [POLE_RIGHT, ALWAYS_LEFT]], ids=["left", "right"])
@@ -139,11 +144,11 @@ def test_luck_does_not_make_a_new_best(texts: list[str]) -> None:
 
 def test_of_two_mirror_images_one_was_ahead_and_was_given_more_episodes() -> None:
     verdicts = [run(texts).attempts[2] for texts in ([ALWAYS_LEFT, POLE_RIGHT], [POLE_RIGHT, ALWAYS_LEFT])]
-    ahead = [attempt for attempt in verdicts if attempt.best_episodes > 10]
+    ahead = [attempt for attempt in verdicts if attempt.standing.best_episodes > 10]
     assert ahead
     for attempt in ahead:
-        assert attempt.best_episodes in (20, 40)
-        assert attempt.episodes > 20 + 2 * 10
+        assert attempt.standing.best_episodes in (20, 40)
+        assert attempt.standing.episodes > 20 + 2 * 10
 
 
 def test_every_acceptance_is_a_won_paired_test_on_common_seeds() -> None:
@@ -157,10 +162,10 @@ def test_every_acceptance_is_a_won_paired_test_on_common_seeds() -> None:
             else:
                 common = min(attempt.score.episodes, best.episodes)
                 gain, p = paired_gain(first_episodes(attempt.score, common), first_episodes(best, common))
-                if attempt.paired_episodes > common:  # a close call, or the best did worse on other episodes
-                    assert attempt.paired_episodes in (10, 20, 300)
-                    assert attempt.gain is not None
-                    gain, p = attempt.gain, 0.0
+                if attempt.comparison.paired_episodes > common:  # a close call, or the best did worse on other episodes
+                    assert attempt.comparison.paired_episodes in (10, 20, 300)
+                    assert attempt.comparison.gain is not None
+                    gain, p = attempt.comparison.gain, 0.0
                 assert attempt.accepted <= (gain > 0 and p <= SIGNIFICANCE)
             if attempt.accepted:
                 best = attempt.score
@@ -236,8 +241,8 @@ def test_a_failed_attempt_is_recorded_and_the_loop_goes_on() -> None:
     assert failed.problems
     assert failed.score is None
     assert failed.verdict == "no policy"
-    assert (failed.calls, failed.tokens_in, failed.tokens_out) == (1, 2000, 100)
-    assert result.attempts[3].best_mean == result.attempts[2].best_mean
+    assert (failed.requests.calls, failed.requests.tokens_in, failed.requests.tokens_out) == (1, 2000, 100)
+    assert result.attempts[3].standing.best_mean == result.attempts[2].standing.best_mean
     assert result.summary.failed_attempts == 2
 
 
@@ -276,14 +281,14 @@ def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
     assert result.summary.stopped == "the score to stop at, 30, was reached"
     unbiased = load_run(result.folder).search.unbiased_score
     assert unbiased is not None
-    assert unbiased.mean == result.attempts[-1].validated_mean >= 30
+    assert unbiased.mean == result.attempts[-1].standing.validated_mean >= 30
 
 
 def test_a_score_that_luck_explains_is_played_longer_and_ends_no_run() -> None:
     result = run([LEANING, LEANING], seed=3, stop_at=41.5)
-    assert result.attempts[1].validated_mean == pytest.approx(41.7)
+    assert result.attempts[1].standing.validated_mean == pytest.approx(41.7)
     assert result.summary.stopped == "all 2 iterations are done"
-    assert result.attempts[2].validated_episodes == 40
+    assert result.attempts[2].standing.validated_episodes == 40
 
 
 def follow(tolerance: int) -> str:
@@ -296,8 +301,8 @@ def test_forty_episodes_at_a_cap_end_no_run_and_whoever_fails_seldom_is_replaced
     result = run([follow(38), follow(39), follow(5), follow(4)], task="pong", policy="linear", seed=5)
     first, second, third = result.attempts[1:]
     assert (first.score.mean, first.accepted) == (3, True)
-    assert second.validated_episodes == 300
-    assert 2.9 < second.validated_mean < 3
+    assert second.standing.validated_episodes == 300
+    assert 2.9 < second.standing.validated_mean < 3
     assert (third.score.episodes, third.accepted) == (300, True)
     assert result.summary.stopped == "the best known score, 3, was reached"
     assert load_run(result.folder).search.attempts == list(result.attempts)
@@ -354,7 +359,7 @@ def test_tuning_the_first_candidate_leaves_the_others_the_episodes_of_their_scor
         pushes, policy="linear", candidates=2, episodes=5, warmup_episodes=2, refine="ars:2000", max_episodes=160
     )
     assert [a.score is not None for a in result.attempts[1:]] == [True, True]
-    assert result.attempts[1].refinement.startswith("ars")
+    assert result.attempts[1].tuned.refinement.startswith("ars")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +371,7 @@ def test_tuning_the_first_candidate_leaves_the_others_the_episodes_of_their_scor
 )
 def test_a_proposal_that_was_not_tuned_says_so(text: str, settings: dict[str, Any]) -> None:
     (attempt,) = run([text], **settings).attempts[1:]
-    assert attempt.refinement == ""
+    assert attempt.tuned.refinement == ""
     assert attempt.verdict.endswith("not tuned: no constant moves, or the episodes do not suffice")
 
 
@@ -397,6 +402,6 @@ def test_constants_however_large_or_tiny_are_tuned_or_left_alone(kind: str, text
     context, _ = searched("cartpole", kind, Written([fenced(*text.splitlines())]), **settings)
     attempt = context.attempts[1]
     assert attempt.score is not None
-    assert "given up" not in attempt.refinement
+    assert "given up" not in attempt.tuned.refinement
     assert attempt.policy is not None
     assert parse(attempt.policy.to_text(), context.task, context.kind).policy == attempt.policy

@@ -29,7 +29,10 @@ pytestmark = pytest.mark.usefixtures("workplace")
         ("improve_table", "{% if features %}{{ features | nosuch }}{% endif %}"),
         ("improve_table", "{% if number > 3 %}{{ nosuch }}{% endif %}"),
         ("improve_table", "{% for a in attempts if a.mean is none %}{{ a.nosuch + 1 }}{% endfor %}"),
-        ("improve_table", "{% for a in attempts if a.gain is not none %}{{ a.gain + 'x' }}{% endfor %}"),
+        (
+            "improve_table",
+            "{% for a in attempts if a.comparison.gain is not none %}{{ a.comparison.gain + 'x' }}{% endfor %}",
+        ),
         ("improve_table", "{% for comment in comments %}{{ comment + 1 }}{% endfor %}"),
         ("improve_table", "{% for e in worst_episodes if e.failed and best %}{{ nosuch }}{% endfor %}"),
         ("_best", "{% if best and best.proposed %}{{ nosuch }}{% endif %}"),

@@ -12,8 +12,8 @@ from pathlib import Path
 from policygen.errors import LogbookError
 from policygen.extensions.compare.words import number
 from policygen.extensions.page.content import proposals_words
+from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import Logbook
-from policygen.runs.state import Attempt
 from policygen.runs.steering import FILE, Steering
 
 DEPTH = 2  # levels below the served folder; runs of a sweep are one level deeper
@@ -99,7 +99,7 @@ def listed(key: str, folder: Path) -> Listed:
         return Listed(key, "?", "", f"damaged: {error}"[:200], 0, 0, "", "", clock)
     score = summary.final.mean if summary is not None and summary.final is not None else None
     if score is None and attempts:
-        score = attempts[-1].reported_best
+        score = attempts[-1].standing.reported_best
     return Listed(
         key,
         task.name,
@@ -115,7 +115,7 @@ def listed(key: str, folder: Path) -> Listed:
 
 def _points(attempts: list[Attempt]) -> str:
     start = attempts[0].score.mean if attempts and attempts[0].score is not None else None
-    values = [a.reported_best if a.reported_best is not None else start for a in attempts]
+    values = [start if (best := a.standing.reported_best) is None else best for a in attempts]
     levels = [value for value in values if value is not None and math.isfinite(value)]
     if len(levels) < 2:
         return ""

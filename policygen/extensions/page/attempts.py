@@ -14,7 +14,7 @@ from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.progress import duration
-from policygen.runs.state import Attempt
+from policygen.runs.attempt import Attempt
 
 MOST_ATTEMPTS = 400  # a longer run shows only some
 NO_REPLY = "the reply has not arrived yet, or the run was killed while waiting"
@@ -97,11 +97,11 @@ def attempt_views(
 
 
 def _view(attempt: Attempt, parent: Attempt | None, is_best: bool, turns: tuple[Turn, ...]) -> AttemptView:
-    before = attempt.proposed_score
-    proposed = attempt.proposed or attempt.policy
+    before = attempt.tuned.proposed_score
+    proposed = attempt.proposed
     fresh = ""
-    if attempt.accepted and attempt.validated_mean is not None:
-        fresh = f"{number(attempt.validated_mean)} on {attempt.validated_episodes} held-out episodes"
+    if attempt.accepted and attempt.standing.validated_mean is not None:
+        fresh = f"{number(attempt.standing.validated_mean)} on {attempt.standing.validated_episodes} held-out episodes"
     return AttemptView(
         attempt.number,
         _state(attempt, is_best),
@@ -109,7 +109,7 @@ def _view(attempt: Attempt, parent: Attempt | None, is_best: bool, turns: tuple[
         attempt.verdict or ("no policy" if attempt.failed else ""),
         idea=attempt.idea,
         before=score_words(before) if before is not None else "",
-        tuning=attempt.refinement,
+        tuning=attempt.tuned.refinement,
         fresh=fresh,
         problems=attempt.problems,
         parent=parent.number if parent is not None else None,
@@ -163,7 +163,7 @@ def _cells(before: Policy | None, after: Policy | None) -> str:
 
 def _attempt_cost(attempt: Attempt) -> str:
     parts = [duration(attempt.seconds)]
-    if attempt.tokens_in + attempt.tokens_out:
-        parts.append(f"{attempt.tokens_in + attempt.tokens_out:,} tokens")
-        parts.append("cost unknown" if attempt.usd is None else f"${attempt.usd:.4f}")
+    if attempt.requests.tokens_in + attempt.requests.tokens_out:
+        parts.append(f"{attempt.requests.tokens_in + attempt.requests.tokens_out:,} tokens")
+        parts.append("cost unknown" if attempt.requests.usd is None else f"${attempt.requests.usd:.4f}")
     return ", ".join(parts)

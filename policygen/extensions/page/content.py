@@ -16,10 +16,10 @@ from policygen.extensions.plots.groups import proposals_label
 from policygen.llm import reads_prompts
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
-from policygen.runs.state import Attempt
 from policygen.runs.steering import Steering, UserComment
 from policygen.tasks.task import Task, environment_words
 
@@ -80,7 +80,7 @@ class RunContent:
     @property
     def tuned(self) -> bool:
         """Whether the numbers of any attempt were tuned."""
-        return any(attempt.proposed_score is not None for attempt in self.attempts)
+        return any(attempt.tuned.proposed_score is not None for attempt in self.attempts)
 
     @property
     def policy(self) -> Policy | None:
@@ -178,9 +178,9 @@ def _headline(
         return "no policy", "", "no reply contained a policy" if finished else "no policy has been found yet"
     last = attempts[-1]
     exact = best.score is not None and best.score.exact
-    value = last.reported_best
-    count = last.validated_episodes or last.best_episodes
-    which = "held-out episodes" if last.validated_mean is not None else "the search's own seeds"
+    value = last.standing.reported_best
+    count = last.standing.validated_episodes or last.standing.best_episodes
+    which = "held-out episodes" if last.standing.validated_mean is not None else "the search's own seeds"
     basis = "exact" if exact else f"mean return over {count} episodes, {which}"
     return number(value) if value is not None else "not scored", "", f"best so far, {basis}; the run is not finished"
 
@@ -211,19 +211,21 @@ def _scores(task: Task, attempts: Sequence[Attempt], best: Attempt | None, final
     if attempts and attempts[0].score is not None:
         facts.append(Fact("random actions", score_words(attempts[0].score)))
     if best is not None and best.score is not None:
-        if best.proposed_score is not None:
-            facts.append(Fact("best policy before tuning", score_words(best.proposed_score)))
-            gain = best.score.mean - best.proposed_score.mean
-            facts.append(Fact("gain of tuning", f"{number(gain)} on the search's own seeds ({best.refinement})"))
-        chosen = attempts[-1].best_mean
+        if best.tuned.proposed_score is not None:
+            facts.append(Fact("best policy before tuning", score_words(best.tuned.proposed_score)))
+            gain = best.score.mean - best.tuned.proposed_score.mean
+            facts.append(Fact("gain of tuning", f"{number(gain)} on the search's own seeds ({best.tuned.refinement})"))
+        chosen = attempts[-1].standing.best_mean
         if not best.score.exact and chosen is not None:
-            count = attempts[-1].best_episodes
+            count = attempts[-1].standing.best_episodes
             facts.append(Fact("search score", f"{number(chosen)} over {count} episodes; selection biases it upwards"))
-        fresh = attempts[-1].validated_mean
+        fresh = attempts[-1].standing.validated_mean
         if fresh is not None:
-            count = attempts[-1].validated_episodes
+            count = attempts[-1].standing.validated_episodes
             facts.append(Fact("held-out score", f"{number(fresh)} over {count} episodes not used for the selection"))
-    gains = [a.score.mean - a.proposed_score.mean for a in attempts if a.score is not None and a.proposed_score]
+    gains = [
+        a.score.mean - a.tuned.proposed_score.mean for a in attempts if a.score is not None and a.tuned.proposed_score
+    ]
     if len(gains) > 1:
         facts.append(Fact("gain of tuning, per attempt", f"{number(sum(gains) / len(gains))} on average"))
     if final is not None and not final.exact:

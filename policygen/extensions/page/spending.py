@@ -14,9 +14,9 @@ from policygen.errors import LogbookError, PolicygenError
 from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, specs_of
 from policygen.progress import duration
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.records import Summary
-from policygen.runs.state import Attempt
 from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
 from policygen.tasks.user_env import NAMESPACE
@@ -38,26 +38,32 @@ class Fact:
 
 def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> list[Fact]:
     """List the costs of a run: requests, tokens, episodes, time."""
-    calls, tokens_in, tokens_out = (sum(getattr(a, n) for a in attempts) for n in ("calls", "tokens_in", "tokens_out"))
+    calls, tokens_in, tokens_out = (
+        sum(getattr(a.requests, n) for a in attempts) for n in ("calls", "tokens_in", "tokens_out")
+    )
     last = attempts[-1] if attempts else None
-    known = [attempt.usd for attempt in attempts if attempt.usd is not None]
+    known = [attempt.requests.usd for attempt in attempts if attempt.requests.usd is not None]
     usd: float | None = sum(known) if len(known) == len(attempts) else None
-    waited = sum(attempt.llm_seconds for attempt in attempts)
+    waited = sum(attempt.requests.llm_seconds for attempt in attempts)
     if summary is not None:
         calls, tokens_in, tokens_out, usd = summary.requests, summary.tokens_in, summary.tokens_out, summary.usd
-    wall = summary.wall_seconds if summary is not None else last.wall_seconds if last is not None else 0.0
+    wall = summary.wall_seconds if summary is not None else last.standing.wall_seconds if last is not None else 0.0
     model = tokens_in + tokens_out > 0
     failed = sum(attempt.failed for attempt in attempts)
     facts = [
         Fact("attempts", f"{max(0, len(attempts) - 1)}{f', {failed} of them failed' if failed else ''}"),
         Fact(
-            "requests", f"{calls:,}, {sum(a.repairs for a in attempts)} of them repairs" if model else "none to a model"
+            "requests",
+            f"{calls:,}, {sum(a.requests.repairs for a in attempts)} of them repairs" if model else "none to a model",
         ),
         Fact("tokens", f"{tokens_in:,} in, {tokens_out:,} out"),
         Fact("cost", "unknown" if usd is None else f"${usd:.4f}" if model else "nothing"),
         Fact("time waiting for the model", duration(summary.llm_seconds if summary is not None else waited)),
         Fact("total time", duration(wall)),
-        Fact("episodes while searching", f"{last.episodes:,} ({last.env_steps:,} steps)" if last is not None else "0"),
+        Fact(
+            "episodes while searching",
+            f"{last.standing.episodes:,} ({last.standing.env_steps:,} steps)" if last is not None else "0",
+        ),
     ]
     return [fact for fact in facts if model or fact.name not in ("tokens", "time waiting for the model")]
 

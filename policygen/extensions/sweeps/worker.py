@@ -27,12 +27,12 @@ from policygen.llm import read_spec, specs_of
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
 from policygen.proposers.make import make_proposer
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.lock import InUse, RunLock
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
-from policygen.runs.state import Attempt
 from policygen.search.resume import resume
 from policygen.search.run import Run, carry_out, start
 from policygen.tasks.load import load_task

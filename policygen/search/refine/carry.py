@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from policygen.policies.policy import Policy
-from policygen.runs.state import TuningState
+from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP
 from policygen.search.refine.tunable import Tunable
 

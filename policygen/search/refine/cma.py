@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from policygen.policies.policy import Policy
-from policygen.runs.state import TuningState
+from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 

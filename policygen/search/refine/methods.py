@@ -14,8 +14,8 @@ from policygen.episodes.exact import FiniteMDP
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
+from policygen.runs.attempt import TuningState
 from policygen.runs.config import RefineMethod
-from policygen.runs.state import TuningState
 from policygen.runs.tuning import method_for
 from policygen.search.refine.ars import ars
 from policygen.search.refine.cma import cma_es

@@ -19,7 +19,7 @@ from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.tree import Node, constants, with_constants, with_plain_signs
-from policygen.runs.state import TuningState
+from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import Method
 
 Vector = npt.NDArray[np.float64]

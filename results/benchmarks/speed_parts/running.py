@@ -49,8 +49,8 @@ def long_prompt_characters() -> int:
     """
     from policygen.episodes.score import sampled_score
     from policygen.prompts.render import render_prompt
+    from policygen.runs.attempt import Attempt, Played, saved
     from policygen.runs.config import effective_config
-    from policygen.runs.state import Attempt, Played
     from policygen.search.loop import new_search
 
     task = load_task("cartpole")
@@ -64,7 +64,7 @@ def long_prompt_characters() -> int:
     with Simulator(task) as simulator:
         for number in range(1, 21):
             if number == 10:
-                search.attempts.append(Attempt(number, None, None, problems=parse("go left", task).problems))
+                search.add(Attempt(number, None, None, problems=parse("go left", task).problems))
                 continue
             actions = best.actions.copy()
             changed = rng.integers(task.grid.size, size=12)
@@ -72,9 +72,9 @@ def long_prompt_characters() -> int:
             policy = best if number == 15 else TablePolicy.from_actions(task, actions)
             trajectories = simulator.play(policy, seeds)
             search.buffer.add(number, trajectories)
-            short = tuple(map(Played.of, trajectories))
+            short = Played.of(trajectories)
             score = sampled_score(trajectories, simulator.engine)
-            search.attempts.append(Attempt(number, policy, score, short, accepted=number in (1, 15)))
+            search.add(Attempt(number, saved(policy), score, short, accepted=number in (1, 15)))
         search.best = search.attempts[14]
         search.best_score = search.best.score
     return render_prompt(search.context(21, config), config).characters

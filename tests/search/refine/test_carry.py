@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from refining import policy_of, seeds
 
-from policygen.runs.state import TuningState
+from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP
 from policygen.search.refine.carry import WIDER, carried
 from policygen.search.refine.methods import refine

@@ -12,7 +12,7 @@ from refining import WEAK, Player, policy_of, seeds
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import constants
-from policygen.runs.state import TuningState
+from policygen.runs.attempt import TuningState
 from policygen.search.refine.cma import settled
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Tunable

@@ -122,16 +122,16 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
 def test_a_run_tunes_on_the_objective_and_scores_the_return(taught: policygen.RunResult) -> None:
     _, first, second, third, *_ = taught.attempts
     assert first.shaping == Shaping((("still", "exp(-abs(velocity))"),), "10*still", "1")
-    assert " for its objective (" in first.refinement
-    assert first.refinement.endswith("; its potential was not used, which is for q and sarsa")
+    assert " for its objective (" in first.tuned.refinement
+    assert first.tuned.refinement.endswith("; its potential was not used, which is for q and sarsa")
     assert second.shaping == Shaping((), "reward - abs(position)")
     assert third.shaping is None
-    assert "objective" not in third.refinement
+    assert "objective" not in third.tuned.refinement
     assert second.proposed == first.policy or second.policy == first.policy
     assert len({attempt.digests[0] for attempt in (first, second, third)}) == 3
     assert first.score is not None
     assert taught.policy is not None
-    assert first.score.returns == pytest.approx([p.episode_return for p in first.played])
+    assert first.score.returns == pytest.approx(first.played.returns.tolist())
     assert max(first.score.returns) <= 500  # each step pays 1, and its objective up to 10
     again = policygen.Policy.load(taught.folder)
     assert again == taught.policy
@@ -167,4 +167,4 @@ def test_a_learner_in_a_run_is_told_the_potential(tmp_path: Path) -> None:
     mdp = finite_mdp(LAKE)
     assert mdp is not None
     assert told.score == exact_score(told.policy, mdp)
-    assert told.episodes == untold.episodes == 2 + 2 + 120 + 2
+    assert told.standing.episodes == untold.standing.episodes == 2 + 2 + 120 + 2

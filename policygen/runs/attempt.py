@@ -1,0 +1,349 @@
+"""One attempt of a run: a proposal, its cost, its score, and whether it became the best."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic_core import from_json, to_json
+
+from policygen.episodes.score import Score
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import PolicygenError
+from policygen.files import damaged
+from policygen.llm import read_spec
+from policygen.policies.lines import Problem
+from policygen.policies.policy import Policy, from_record
+from policygen.policies.shaping import Shaping
+from policygen.tasks.task import Task
+
+MOST_READ = 256  # policies kept as objects: more than one prompt looks at
+Ending = Literal["terminated", "cut"]
+AttemptKind = Literal["proposal", "resignation", "tuning"]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPolicy:
+    """A policy of an attempt in its saved form, compressed: a long run has tens of thousands.
+
+    Attributes:
+        content: the JSON of `Policy.to_record`, by zlib.
+        digest: of its plain text, which does not depend on how it was written (`text_digest`).
+        log: the file that it comes from, if any.
+    """
+
+    task: Task = field(repr=False, compare=False)
+    content: bytes = field(repr=False)
+    digest: bytes
+    log: Path | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, policy: Policy) -> SavedPolicy:
+        """Save a policy, and keep it at hand."""
+        saved = cls.of_record(policy.to_record(task=False), policy.task)
+        _keep_at_hand(saved, copy(policy))  # the copy has no compiled functions
+        return saved
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
+        """Take a policy's saved form; it is read, and may prove damaged, when `policy` is asked for."""
+        text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
+        return cls(task, zlib.compress(to_json(record, inf_nan_mode="constants"), level=1), _digest(text), log)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The saved form, as JSON values."""
+        found: dict[str, Any] = from_json(zlib.decompress(self.content))
+        return found
+
+    @property
+    def policy(self) -> Policy:
+        """The policy.
+
+        Raises:
+            LogbookError: it is damaged in the file that it comes from.
+            PolicyError: it is damaged.
+        """
+        policy = _AT_HAND.get((id(self.task), self.content))
+        if policy is None:
+            try:
+                policy = from_record(self.record, self.task)
+            except (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                if self.log is None:
+                    raise
+                raise damaged(self.log, error, f"{DELETE_AND_SCORE} {self.log.parent}") from None
+        _keep_at_hand(self, policy)
+        return policy
+
+
+DELETE_AND_SCORE = "delete its further lines, and score them again with: policygen resume"
+# By task, which lives as long as its policies, and saved form; the last ones asked for.
+_AT_HAND: OrderedDict[tuple[int, bytes], Policy] = OrderedDict()
+_TURN = threading.Lock()  # live pages read attempts in threads of their own
+
+
+def _keep_at_hand(saved: SavedPolicy, policy: Policy) -> None:
+    with _TURN:
+        _AT_HAND[id(saved.task), saved.content] = policy
+        _AT_HAND.move_to_end((id(saved.task), saved.content))
+        if len(_AT_HAND) > MOST_READ:
+            _AT_HAND.popitem(last=False)
+
+
+def saved(policy: Policy | None) -> SavedPolicy | None:
+    """Save a policy, if there is one."""
+    return SavedPolicy.of(policy) if policy is not None else None
+
+
+def text_digest(policy: Policy) -> bytes:
+    """Return a digest of a policy's plain text, which does not depend on how the policy was written."""
+    return _digest(policy.to_text(plain=True))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """The episodes behind a score, in short, one entry each.
+
+    Attributes:
+        returns: undiscounted returns, shape (episodes,).
+        lengths: steps, shape (episodes,).
+        terminated: shape (episodes,): whether the environment ended the episode; else the step limit cut it.
+        terms: sums of the terms of the reward by name, each of shape (episodes,); 0 where one was not reported.
+    """
+
+    returns: Floats
+    lengths: npt.NDArray[np.int64]
+    terminated: npt.NDArray[np.bool_]
+    terms: tuple[tuple[str, Floats], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.returns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Played) and self.rows == other.rows
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.rows[0][:3]) if len(self) else ())
+
+    @classmethod
+    def of(cls, trajectories: Sequence[Trajectory]) -> Played:
+        """Shorten episodes."""
+        return cls.of_rows([(t.episode_return, t.length, _ENDINGS[t.terminated], dict(t.terms)) for t in trajectories])
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Sequence[Any]]) -> Played:
+        """Read the saved form: return, length, "terminated" or "cut" and, where there are any, the terms by name."""
+        terms = [row[3] if len(row) > 3 else {} for row in rows]
+        names = dict.fromkeys(name for some in terms for name in some)
+        return cls(
+            np.array([row[0] for row in rows], np.float64),
+            np.array([row[1] for row in rows], np.int64),
+            np.array([row[2] == _ENDINGS[True] for row in rows], np.bool_),
+            tuple((name, np.array([some.get(name, 0.0) for some in terms], np.float64)) for name in names),
+        )
+
+    @property
+    def rows(self) -> list[tuple[float, int, str, dict[str, float]]]:
+        """The saved form, see `of_rows`."""
+        endings = [_ENDINGS[ended] for ended in self.terminated.tolist()]
+        terms = [dict(zip((name for name, _ in self.terms), values, strict=True)) for values in self._values_of_terms()]
+        return list(zip(self.returns.tolist(), self.lengths.tolist(), endings, terms, strict=True))
+
+    def _values_of_terms(self) -> list[tuple[float, ...]]:
+        if not self.terms:
+            return [()] * len(self)
+        return list(zip(*(values.tolist() for _, values in self.terms), strict=True))
+
+
+_ENDINGS: dict[bool, Ending] = {True: "terminated", False: "cut"}
+NOTHING_PLAYED = Played.of_rows([])
+
+
+@dataclass(frozen=True, slots=True)
+class TuningState:
+    """The state in which a numerical search stopped; a later search can continue from it and from the tuned policy.
+
+    Attributes:
+        deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
+            units; NaN and infinity do not occur.
+        correlations: the strict lower triangle of its correlations, row by row; empty where only the scales are kept.
+        floor: least size of a constant's first changes (see `refine.methods.refine`).
+        climbing: whether the returns were still rising when the episodes ended.
+    """
+
+    deviations: tuple[float, ...]
+    correlations: tuple[float, ...] = ()
+    floor: float = 0.0
+    climbing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The requests of an attempt and their cost.
+
+    Attributes:
+        model: who proposed, as `provider:model`; empty where nobody was asked.
+        calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
+        usd: None where the price is unknown. `price`: the same, with answers from a cache at what they cost when they
+            were asked for, so that whose turn is next does not depend on it.
+        llm_seconds: time spent waiting for the model.
+    """
+
+    model: str = ""
+    calls: int = 0
+    repairs: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = 0.0
+    price: float | None = 0.0
+    llm_seconds: float = 0.0
+
+    @property
+    def llm_calls(self) -> int:
+        """The requests that went to a language model: none of those to `builtin`."""
+        entry = read_spec(self.model).entry
+        return self.calls if entry is None or entry.is_language_model else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The numerical search around a proposal; empty where there was none.
+
+    Attributes:
+        refinement: method, cost and result, in words.
+        proposed, proposed_score: the policy as proposed; None where tuning did not change it.
+        spread: how far each constant could still move (see `refine.Refined`).
+        tuning: the state from which another search could go on.
+    """
+
+    refinement: str = ""
+    proposed: SavedPolicy | None = None
+    proposed_score: Score | None = None
+    spread: tuple[tuple[str, float], ...] = ()
+    tuning: TuningState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The paired comparison of an attempt with the best before it.
+
+    Attributes:
+        gain: mean difference of the returns; None without a comparison.
+        paired_episodes: how many episodes of the same seeds it rests on; 0 when exact.
+        p: one-sided p-value of the paired test; None without a comparison.
+    """
+
+    gain: float | None = None
+    paired_episodes: int = 0
+    p: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The state of a run after an attempt.
+
+    Attributes:
+        best_mean, best_episodes: the score by which the best policy was chosen, and the episodes that it rests on (0
+            when exact).
+        validated_mean, validated_episodes: the same policy on episodes that did not choose it; None and 0 where the
+            score is exact, or no episodes were left for it.
+        episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
+        wall_seconds: the run's time up to the attempt's end.
+    """
+
+    best_mean: float | None = None
+    best_episodes: int = 0
+    validated_mean: float | None = None
+    validated_episodes: int = 0
+    episodes: int = 0
+    env_steps: int = 0
+    wall_seconds: float = 0.0
+
+    @property
+    def reported_best(self) -> float | None:
+        """The best score without the luck of having been chosen, as far as that is known."""
+        return self.validated_mean if self.validated_mean is not None else self.best_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One proposal and what became of it; a failed one has problems instead of a policy.
+
+    Attributes:
+        number: 1 for the first; 0 is random actions, before any proposal.
+        saved: the policy as it was scored; `policy` reads it.
+        score: on the seeds that all attempts share. None for a failed attempt.
+        played: the episodes behind the score.
+        kind: a "resignation" is a reply that says that it cannot improve on the best policy; a "tuning" goes on with
+            the numbers of an earlier attempt after the last reply, and asks nobody.
+        accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
+        idea: the first sentence that the model wrote beside the policy, cut to a line.
+        coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
+        shaping: the objective and potential of its tuning, in the place of the return; None for most.
+        undefined: features and outputs that were no finite number, and in which share of the steps.
+        unstable: in how many of the episodes played for its score the simulation diverged, as far as that is told.
+        stopped: the budget that this attempt, unrepaired or unscored, used up; the run ends with its round.
+        seconds: time spent on this attempt, the model's share included.
+    """
+
+    number: int
+    saved: SavedPolicy | None
+    score: Score | None
+    played: Played = NOTHING_PLAYED
+    kind: AttemptKind = "proposal"
+    accepted: bool = False
+    verdict: str = ""
+    idea: str = ""
+    problems: tuple[Problem, ...] = ()
+    coverage: float = 0.0
+    shaping: Shaping | None = None
+    undefined: tuple[tuple[str, float], ...] = ()
+    unstable: int = 0
+    stopped: str = ""
+    seconds: float = 0.0
+    requests: Requests = Requests()
+    tuned: Tuned = Tuned()
+    comparison: Comparison = Comparison()
+    standing: Standing = Standing()
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy as it was scored; see `SavedPolicy.policy` for what it raises."""
+        return self.saved.policy if self.saved is not None else None
+
+    @property
+    def proposed(self) -> Policy | None:
+        """The policy as it was proposed, before tuning."""
+        return self.tuned.proposed.policy if self.tuned.proposed is not None else self.policy
+
+    @property
+    def digests(self) -> tuple[bytes | None, bytes | None]:
+        """Digests of the policy's text, as proposed and as it is now; None without a policy.
+
+        The first also covers the objective that the policy is to be tuned on, if there is one.
+        """
+        if self.saved is None:
+            return None, None
+        proposed = (self.tuned.proposed or self.saved).digest
+        if self.shaping is not None:
+            proposed = _digest(f"{proposed.hex()}\n{self.shaping.to_text()}")
+        return proposed, self.saved.digest
+
+    @property
+    def failed(self) -> bool:
+        """Whether a policy was asked for and none came."""
+        return self.number > 0 and self.saved is None and self.kind != "resignation"

@@ -1,0 +1,117 @@
+"""Attempts: what each keeps of its policy and episodes, and what is read of a long run that goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support import LEANING, Written, attempts_of, fenced
+
+import policygen
+from policygen.errors import LogbookError
+from policygen.policies.parse import parse
+from policygen.runs.attempt import MOST_READ, Attempt, Played, SavedPolicy, saved
+from policygen.runs.logbook import Logbook
+from policygen.runs.records import attempt_from_record, attempt_to_record
+from policygen.search.resume import load_run, resume
+
+LINES = "left = 0\nright = {}*angle + 0.25*spin"
+
+
+def saved_policy(number: float) -> SavedPolicy:
+    found = saved(parse(LINES.format(number), policygen.load_task("cartpole"), "linear").policy)
+    assert found is not None
+    return found
+
+
+def test_a_policy_of_an_attempt_keeps_a_few_hundred_bytes_and_reads_the_same() -> None:
+    first = saved_policy(0.5)
+    policy = first.policy
+    assert policy is first.policy  # at hand
+    for number in range(MOST_READ):
+        saved_policy(1 + number)
+    assert policy is not first.policy  # read anew
+    assert policy == first.policy
+    assert len(first.content) < 400
+    assert first == saved_policy(0.5)
+    assert first.digest != saved_policy(0.25).digest
+
+
+def test_the_same_text_of_two_tasks_is_two_policies() -> None:
+    one, other = (policygen.parse("| action |\n| 1 |", name) for name in ("frozenlake", "cliffwalking"))
+    saved_ones = [saved(policy) for policy in (one, other)]
+    assert [one_saved.policy.task.name for one_saved in saved_ones if one_saved] == ["frozenlake", "cliffwalking"]
+
+
+def test_episodes_in_short_are_arrays_and_read_back() -> None:
+    rows = [(1.5, 7, "terminated", {"forward": 0.5}), (float("inf"), 9, "cut", {"forward": 0.0})]
+    played = Played.of_rows(rows)
+    assert (played.returns.shape, played.lengths.tolist(), played.terminated.tolist()) == ((2,), [7, 9], [True, False])
+    assert played.rows == rows
+    assert Played.of_rows([row[:3] for row in rows]).rows == [(*row[:3], {}) for row in rows]
+
+
+def written_run(attempts: int) -> Path:
+    """A run that goes on, of so many attempts."""
+    return policygen.run(
+        "cartpole",
+        llm=Written([fenced(LINES.format(2 + n)) for n in range(attempts)]),
+        policy="linear",
+        iterations=attempts,
+        episodes=2,
+        warmup_episodes=2,
+        final_episodes=2,
+        stop_at=1e9,
+    ).folder
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("workplace"))
+        folder = written_run(8).resolve()
+    (folder / "summary.json").unlink()
+    return folder
+
+
+def test_a_run_that_goes_on_reads_the_policy_of_its_best_alone(run_folder: Path) -> None:
+    assert len(Logbook(run_folder).attempts()) == 9
+    # What cannot be read as a policy is no obstacle as long as nobody asks for it, and one sentence then.
+    lines = (run_folder / "attempts.jsonl").read_text().splitlines()
+    best = max(record["number"] for record in attempts_of(run_folder) if record["accepted"])
+    for number in set(range(1, 9)) - {best}:
+        record = json.loads(lines[number])
+        record["policy"]["equations"] = {"left": "no such name", "right": "0"}
+        lines[number] = json.dumps(record)
+    whole = (run_folder / "attempts.jsonl").read_bytes()
+    try:
+        (run_folder / "attempts.jsonl").write_text("\n".join(lines) + "\n")
+        loaded = load_run(run_folder)
+        assert loaded.search.best is not None
+        assert loaded.search.best.number == best
+        other = next(one for one in loaded.search.attempts[1:] if one.number != best)
+        with pytest.raises(LogbookError, match=r"attempts\.jsonl is damaged: .* policygen resume|resume") as failure:
+            _ = other.policy
+        assert "\n" not in str(failure.value)
+        assert other.saved is not None
+        assert not other.failed
+    finally:
+        (run_folder / "attempts.jsonl").write_bytes(whole)
+
+
+def test_lines_of_an_unfinished_round_go_without_a_policy_being_read(run_folder: Path) -> None:
+    log = run_folder / "attempts.jsonl"
+    whole = log.read_text()
+    log.write_text(whole + '{"torn')
+    run = resume(run_folder, Written([]))
+    run.logbook.release()
+    assert log.read_text() == whole
+
+
+def test_an_attempt_without_a_text_of_its_policy_is_read() -> None:
+    task = policygen.load_task("cartpole")
+    policy = parse(LEANING, task).policy
+    record = attempt_to_record(Attempt(3, saved(policy), None))
+    del record["policy"]["text"]
+    assert attempt_from_record(record, task).policy == policy
