@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policygen.extensions.export.formats import FORMATS, exported
-from policygen.extensions.export.words import Identifiers, in_columns, plain_ascii, remark, wrapped
+from policygen.extensions.export.words import Identifiers, in_columns, plain_ascii, remark
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,7 @@ def test_identifiers_are_given_once() -> None:
     ]
 
 
-def test_long_statements_are_broken_at_spaces() -> None:
-    lines = list(wrapped("x = " + " + ".join(["abcdefgh"] * 30) + ";", "    "))
-    assert len(lines) > 2
-    assert all(len(line) <= 120 for line in lines)
-    assert "".join(lines).replace(" ", "") == "x=" + "+".join(["abcdefgh"] * 30) + ";"
+def test_columns_are_aligned() -> None:
     assert in_columns([("a", "b"), ("ccc", "d")]) == ["a    b", "ccc  d"]
 
 
