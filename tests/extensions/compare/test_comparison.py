@@ -19,9 +19,10 @@ from support import Line, sentences
 
 import policygen
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.compare.comparison import Pair, pairs_of, rows_of, scale_of
-from policygen.extensions.compare.contenders import Field, Result, read_field
+from policygen.extensions.compare.comparison import Pair, pairs_of, points_of, rows_of
+from policygen.extensions.compare.contenders import Field, read_field
 from policygen.extensions.compare.figure import comparison_figure
+from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.tables import as_markdown, report_of, write_report
 from policygen.extensions.compare.words import number, verdict
 from policygen.extensions.plots.curves import runs_figure
@@ -138,7 +139,7 @@ def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
     together = [pair for pair in pairs_of(field) if pair.tasks == 2]
     assert [pair.gain for pair in together] == [20.0]
     assert "20.00 [20.00, 20.00] (normalised) on these 2 tasks" in verdict(field, pairs_of(field))
-    assert scale_of(field, "one").points(50.0) == 50.0
+    assert points_of(field, "two", "A").tolist() == [50.0] * 4
 
 
 def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None:
