@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from exporting import EVIL, written
+from exporting import EVIL, hostile_task, random_table, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,3 +54,11 @@ def test_an_authors_comments_are_in_every_language_and_end_none_of_its_own(to: s
         assert word in program
     for broken in ("\u202e", "*/ twice"):
         assert broken not in program or (to == "json" and broken == "*/ twice")
+
+
+def test_json_keeps_names_as_they_are() -> None:
+    task = hostile_task()
+    assert task.grid is not None
+    text = exported(random_table(task, task.grid), "json")
+    assert json.loads(text)["task"]["name"] == task.name
+    assert text.isascii()
