@@ -261,7 +261,8 @@ def _as_latex(report: Report) -> str:
 
 
 def _latex(text: str) -> str:
-    return escaped(" ".join(text.split())).replace("±", "$\\pm$")
+    plain = escaped(" ".join(text.split())).replace("±", "$\\pm$")
+    return f"{{}}{plain}" if plain.startswith(("[", "*")) else plain  # which would be arguments of the `\\` before
 
 
 def _as_html(report: Report) -> str:

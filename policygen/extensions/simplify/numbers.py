@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from policygen.errors import PolicygenError
 from policygen.extensions.simplify.contest import Contest
+from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
@@ -28,7 +30,7 @@ from policygen.quantities.tree import (
 )
 
 MOST_DIGITS, FEWEST_DIGITS = 4, 2  # 1.5 is as readable as 2
-Named = tuple[tuple[str, Node], ...]
+P = TypeVar("P", bound=Policy)
 
 
 def simplify_numbers(contest: Contest) -> None:
@@ -42,7 +44,7 @@ def simplify_numbers(contest: Contest) -> None:
     _drop_digits(contest)
 
 
-def named_nodes(policy: Policy) -> Named:
+def named_nodes(policy: Policy) -> Lets:
     """Return the expressions of a policy: its features, and its equations if it has any."""
     return policy.lets + (policy.equations if isinstance(policy, LinearPolicy) else ())
 
@@ -51,15 +53,17 @@ def with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
     """Return the policy with other expressions in the same places, without features that are no longer used."""
     count = len(policy.lets)
     lets = tuple((name, node) for (name, _), node in zip(policy.lets, nodes[:count], strict=True))
-    changed: Policy
+    changed: Policy = replace(policy, lets=lets)
     if isinstance(policy, LinearPolicy):
         equations = tuple((name, node) for (name, _), node in zip(policy.equations, nodes[count:], strict=True))
-        changed = LinearPolicy(policy.task, lets, equations, written=policy.written)
-    else:
-        assert isinstance(policy, TablePolicy)
-        changed = TablePolicy(policy.task, lets, policy.grid, policy.rules, written=policy.written)
-    needed = {name for name, _ in changed.reader.needed}
-    return replace(changed, lets=tuple((name, node) for name, node in lets if name in needed))
+        changed = replace(policy, lets=lets, equations=equations)
+    return without_idle_lets(changed)
+
+
+def without_idle_lets(policy: P) -> P:
+    """Return the policy without features that it does not need."""
+    needed = {name for name, _ in policy.reader.needed}
+    return replace(policy, lets=tuple((name, node) for name, node in policy.lets if name in needed))
 
 
 def size(node: Node) -> int:
@@ -148,11 +152,10 @@ def smaller(node: Node) -> Iterator[Node]:
             yield inner
         case Previous(name, start) if start != NOTHING:
             yield Previous(name, NOTHING)
-    if (isinstance(node, Call | Previous) and not (isinstance(node, Call) and node.function == "fixed")) or isinstance(
-        node, Name
-    ):
+    fixed = isinstance(node, Call) and node.function == "fixed"
+    if isinstance(node, Call | Previous | Name) and not fixed:
         yield Number(0.0)
-    if isinstance(node, Call) and node.function != "fixed":
+    if isinstance(node, Call) and not fixed:
         for i, argument in enumerate(node.arguments):
             for less in smaller(argument):
                 if less != Number(0.0):  # dropping a term of a sum is smaller, and anything times 0 is 0

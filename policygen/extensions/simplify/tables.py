@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.simplify.contest import Contest
+from policygen.extensions.simplify.numbers import without_idle_lets
 from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule, joined, visible
 from policygen.policies.table import TablePolicy
@@ -222,6 +223,4 @@ def without_idle_bins(policy: TablePolicy) -> TablePolicy:
     if not dimensions:  # a table needs at least one quantity
         return policy
     rules = tuple(Rule(bins, rule.action) for bins, rule in zip(zip(*columns, strict=True), policy.rules, strict=True))
-    slim = TablePolicy(policy.task, policy.lets, Grid(tuple(dimensions)), rules, written=policy.written)
-    needed = {name for name, _ in slim.reader.needed}
-    return replace(slim, lets=tuple((name, node) for name, node in policy.lets if name in needed))
+    return without_idle_lets(replace(policy, grid=Grid(tuple(dimensions)), rules=rules))
