@@ -41,7 +41,6 @@ from support import ARM, PAIR
 from policygen.extensions.export.formats import exported
 from policygen.policies.policy import Policy
 from policygen.quantities.operations import OPERATIONS
-from policygen.tasks.environments import make_env
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler `cc`")
 Rows = npt.NDArray[np.float64]
@@ -177,29 +176,6 @@ def test_a_hundred_thousand_decisions_of_c_are_numpy_s(name: str, tmp_path: Path
         assert float(np.mean(ours == theirs)) >= (1.0 if policy.kind == "table" else 0.9999)
         if policy.task.action_space == "box":
             assert np.abs(ours - theirs).max() <= 1e-6
-
-
-EPISODES = ("halfcheetah", "lunarlander", "pendulum-torque-estimator", "pendulum-torque-integral", "walker2d")
-
-
-@needs_cc
-@pytest.mark.parametrize("name", EPISODES)
-def test_along_an_episode_a_shipped_policy_acts_as_its_controller(name: str, tmp_path: Path) -> None:
-    policy = shipped(name)
-    controller = policy.controller()
-    env = make_env(policy.task)
-    observation, _ = env.reset(seed=101)
-    seen, done = [], []
-    for _ in range(300):
-        action = controller(observation)
-        seen.append(np.ravel(observation))
-        done.append(action)
-        observation, _, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            break
-    env.close()
-    ours = compiled(policy, tmp_path)(np.array(seen, np.float64))
-    assert np.abs(ours - np.array(done)).max() <= (1e-6 if policy.task.action_space == "box" else 0)
 
 
 @settings(max_examples=25, deadline=None)
