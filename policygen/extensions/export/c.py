@@ -155,7 +155,7 @@ class C(Source):
             arguments.append(f"{'float' if self.task.has_numbers else 'int'} action[{len(self.task.actuators)}]")
         return f"{'int' if self.returns_one else 'void'} {self.program.name}_act({', '.join(arguments)})"
 
-    def say(self, statement: str) -> None:
+    def add(self, statement: str) -> None:
         """Add a statement, over several lines if it is long."""
         self.body += textwrap.wrap(
             f"{statement};",
@@ -166,15 +166,15 @@ class C(Source):
             break_on_hyphens=False,
         )
 
-    def act(self, values: Sequence[str]) -> None:
+    def set_action(self, values: Sequence[str]) -> None:
         """Define the action that is returned, or fill in the array."""
         if self.returns_one:
-            self.say(f"const int action = (int){values[0]}")
+            self.add(f"const int action = (int){values[0]}")
             return
         for k, value in enumerate(values):
-            self.say(f"action[{k}] = {value}")
+            self.add(f"action[{k}] = {value}")
 
-    def search(self, bins: Sequence[str], rows: int) -> None:
+    def find_row(self, bins: Sequence[str], rows: int) -> None:
         """Compare the bins with one row after the other; the last row matches whatever the bins are."""
         self.body += [
             f"    const unsigned long bins[{len(bins)}] = {{",
@@ -192,7 +192,7 @@ class C(Source):
             f"    code = pg_rows[row][{2 * len(bins)}];",
         ]
 
-    def head(self, name: str, values: npt.NDArray[Any]) -> str:
+    def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
         """Declare a constant array."""
         kind = {"f": "float", "i": "int"}.get(values.dtype.kind) or _UNSIGNED[values.itemsize]
         return f"static const {kind} {name}{''.join(f'[{count}]' for count in values.shape)}"

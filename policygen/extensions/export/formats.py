@@ -12,7 +12,12 @@ from policygen.extensions.export.program import Program, program_of
 from policygen.extensions.export.python import Python
 from policygen.policies.policy import Policy
 
-FORMATS: dict[str, Callable[[Program], str]] = {"c": C.of, "python": Python.of, "json": as_json, "latex": as_latex}
+FORMATS: dict[str, Callable[[Program], str]] = {
+    "c": C.source_of,
+    "python": Python.source_of,
+    "json": as_json,
+    "latex": as_latex,
+}
 
 
 def exported(policy: Policy, to: str) -> str:

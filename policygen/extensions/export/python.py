@@ -118,11 +118,11 @@ class Python(Source):
         yield from (f"import {module}" for module in ("bisect", "math", "struct") if f"{module}." in text)
         yield from ("", *code)
 
-    def act(self, values: Sequence[str]) -> None:
+    def set_action(self, values: Sequence[str]) -> None:
         """Define the action: one value, or a tuple."""
-        self.let("action", values[0] if self.returns_one else f"({', '.join(values)},)")
+        self.define("action", values[0] if self.returns_one else f"({', '.join(values)},)")
 
-    def search(self, bins: Sequence[str], rows: int) -> None:
+    def find_row(self, bins: Sequence[str], rows: int) -> None:
         """Compare the bins with one row after the other; the last row matches whatever the bins are."""
         self.body += [
             f"    bins = ({', '.join(bins)},)",
@@ -132,10 +132,10 @@ class Python(Source):
             "    code = row[-1]",
         ]
 
-    def array(self, name: str, values: npt.NDArray[Any]) -> None:
+    def add_array(self, name: str, values: npt.NDArray[Any]) -> None:
         """Write constants: a tuple of numbers or of rows; the cells of a table, which may be a million, as bytes."""
         if values.dtype.kind != "u" or values.ndim > 1:
-            super().array(name, values)
+            super().add_array(name, values)
             return
         packed = values.tobytes().hex()
         lines = [repr(packed[i : i + 100]) for i in range(0, len(packed), 100)]

@@ -78,7 +78,7 @@ class Source(Writer, ABC):
         self._walk()
 
     @classmethod
-    def of(cls, program: Program) -> str:
+    def source_of(cls, program: Program) -> str:
         """Write one file that stands by itself; its first comment says how to call it."""
         return "\n".join([*cls(program).lines(), ""])
 
@@ -87,30 +87,30 @@ class Source(Writer, ABC):
         """Yield the lines of the file."""
 
     @abstractmethod
-    def act(self, values: Sequence[str]) -> None:
+    def set_action(self, values: Sequence[str]) -> None:
         """Set the action to these values, one for each actuator."""
 
     @abstractmethod
-    def search(self, bins: Sequence[str], rows: int) -> None:
+    def find_row(self, bins: Sequence[str], rows: int) -> None:
         """Define `code` by the first of the `rows` in `pg_rows` that matches these bins."""
 
     @abstractmethod
     def literal(self, value: float) -> str:
         """Write a constant in single precision, or an int."""
 
-    def let(self, name: str, value: str, whole: bool = False) -> None:
+    def define(self, name: str, value: str, whole: bool = False) -> None:
         """Define a local number, or a whole number of at least 32 bits."""
-        self.say(f"{self.types[whole]}{name} = {value}")
+        self.add(f"{self.types[whole]}{name} = {value}")
 
-    def say(self, statement: str) -> None:
+    def add(self, statement: str) -> None:
         """Add a statement to the body."""
         self.body.append(f"    {statement}{self.end}")
 
-    def head(self, name: str, values: npt.NDArray[Any]) -> str:
+    def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
         """Declare constants."""
         return name
 
-    def array(self, name: str, values: npt.NDArray[Any]) -> None:
+    def add_array(self, name: str, values: npt.NDArray[Any]) -> None:
         """Write constants: a list of numbers, or of rows of them."""
         start, end = self.brackets
         if values.ndim == 1:
@@ -119,7 +119,7 @@ class Source(Writer, ABC):
         else:
             lines = [f"{start}{', '.join(map(self.literal, row))},{end}" for row in values.tolist()]
         self.data += [
-            f"{self.head(name, values)} = {start}",
+            f"{self.declaration(name, values)} = {start}",
             *(f"    {line}," for line in lines),
             f"{end}{self.end}",
             "",
@@ -127,14 +127,16 @@ class Source(Writer, ABC):
 
     def _walk(self) -> None:
         for index, name in self.program.observed:
-            self.let(self.names[name], self.call("observed", str(index)))
+            self.define(self.names[name], self.call("observed", str(index)))
         for name, node in self.program.definitions:
-            self.let(self.names[name], self.call("finite", self.write(node)))
-        self.act(self._looked_up(self.policy) if isinstance(self.policy, TablePolicy) else self._weighed(self.policy))
+            self.define(self.names[name], self.call("finite", self.write(node)))
+        self.set_action(
+            self._looked_up(self.policy) if isinstance(self.policy, TablePolicy) else self._weighed(self.policy)
+        )
         for slot, kept in zip(self.memory, self.program.recollections, strict=True):
-            self.say(f"{slot} = {self._kept(kept)}")
+            self.add(f"{slot} = {self._remembered(kept)}")
 
-    def _kept(self, kept: Recollection) -> str:
+    def _remembered(self, kept: Recollection) -> str:
         if kept.actuator is None:
             return self.names[kept.name]
         part = "action" if self.returns_one else f"action[{kept.actuator}]"
@@ -150,12 +152,12 @@ class Source(Writer, ABC):
                 terms[i] = self.write(term)
                 continue
             terms[i] = self.identifiers.new("t", term.name if isinstance(term, Name) else str(i + 1))
-            self.let(terms[i], self.call("finite", self.write(term)))
+            self.define(terms[i], self.call("finite", self.write(term)))
         outputs: list[str] = []
         for name, weights, bias in weights_of(policy):
             outputs.append(self.identifiers.new("o", name))
             total = weighted_sum([(weight, terms[i]) for weight, i in weights], bias)
-            self.let(outputs[-1], self.call("finite", total))
+            self.define(outputs[-1], self.call("finite", total))
         values = []
         parts = zip(self.task.actuators, self.program.choices, self.task.limits.each, strict=True)
         for actuator, (first, end), (low, high, whole) in parts:
@@ -171,22 +173,22 @@ class Source(Writer, ABC):
         cells = cells_of(policy)
         bins = list(map(self._bin, policy.grid.dimensions))
         if cells.rows is not None:
-            self.array("pg_rows", cells.rows)
-            self.search(bins, len(cells.rows))
+            self.add_array("pg_rows", cells.rows)
+            self.find_row(bins, len(cells.rows))
         else:
             cell = bins[0]
             for text, size in zip(bins[1:], policy.grid.shape[1:], strict=True):
                 cell = f"({cell}) * {size} + {text}"
-            self.let("cell", cell, whole=True)
-            self.array("pg_cells", cells.packed)
+            self.define("cell", cell, whole=True)
+            self.add_array("pg_cells", cells.packed)
             each, code = max(1, 8 // cells.bits), "pg_cells[cell]"
             if each > 1:
                 shift = f"cell % {each} * {cells.bits}"
                 code = f"(pg_cells[cell {self.divided} {each}] >> ({shift})) & {2**cells.bits - 1}"
-            self.let("code", code, whole=True)
+            self.define("code", code, whole=True)
         if cells.actions is None:
             return ["code"]
-        self.array("pg_actions", cells.actions)
+        self.add_array("pg_actions", cells.actions)
         return [f"pg_actions[code][{k}]" for k in range(len(self.task.actuators))]
 
     def _bin(self, dimension: Dimension) -> str:
@@ -197,7 +199,7 @@ class Source(Writer, ABC):
         if dimension.counts_integers and last > MANY_EDGES:
             return self.call("whole", value, str(last))
         name = self.identifiers.new("pg_edges", dimension.name)
-        self.array(name, np.array(dimension.cuts))
+        self.add_array(name, np.array(dimension.cuts))
         return self.call("bin", value, name, str(last))
 
     def heading(self, usage: Sequence[str]) -> list[str]:

@@ -91,7 +91,7 @@ class Contest:
         """Whether no further candidate can be played."""
         return self.played + self.episodes > self.limit
 
-    def accepts_one(self, candidates: Callable[[Policy], Iterable[Policy]]) -> bool:
+    def accept_first(self, candidates: Callable[[Policy], Iterable[Policy]]) -> bool:
         """Accept the first candidate for the current policy that is not worse; return whether there is one."""
         return not self.exhausted and any(map(self.accepts, candidates(self.current)))
 

@@ -39,7 +39,7 @@ def simplify_numbers(contest: Contest) -> None:
         if size_of_expressions(candidate) < size_of_expressions(contest.current):
             contest.accepts(candidate)
     tried: set[tuple[str, Node]] = set()
-    while contest.accepts_one(lambda policy: _with_parts(contest, policy, tried)):
+    while contest.accept_first(lambda policy: _with_parts(contest, policy, tried)):
         pass
     _drop_digits(contest)
 

@@ -33,9 +33,9 @@ def simplify_table(contest: Contest) -> None:
         start = replace(start, rules=reached)
         contest.adopt(start, contest.trajectories)
     _fewest_leaves(contest, start)
-    while contest.accepts_one(lambda policy: _without_a_row(_table(policy), contest.trajectories)):
+    while contest.accept_first(lambda policy: _without_a_row(_table(policy), contest.trajectories)):
         pass
-    while contest.accepts_one(lambda policy: _with_two_rows_joined(_table(policy))):
+    while contest.accept_first(lambda policy: _with_two_rows_joined(_table(policy))):
         pass
     widen_rows(contest)
     final = _table(contest.current)
