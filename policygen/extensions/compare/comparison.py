@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from policygen.extensions.compare.contenders import Field, Result
+from policygen.extensions.compare.contenders import Field
+from policygen.extensions.compare.results import Result
 from policygen.extensions.plots.statistics import (
     Interval,
     fewest_pairs,
@@ -59,7 +60,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The difference between two contenders, on one task or on all their common tasks (normalised, see `Scale`).
+    """The difference between two contenders, on one task or on all their common tasks (normalised, see `points_of`).
 
     Attributes:
         gain: mean of `second` minus mean of `first`, over runs of the same seed if there are any.
@@ -95,19 +96,6 @@ class _Evidence:
     telling: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Normalises the scores of a task: 0 is the mean of random actions, 100 the best known (or solved) score."""
-
-    zero: float
-    hundred: float
-
-    def points(self, scores: Numbers | float) -> Numbers:
-        """Normalise scores."""
-        result: Numbers = 100.0 * (np.asarray(scores, dtype=np.float64) - self.zero) / (self.hundred - self.zero)
-        return result
-
-
 def rows_of(field: Field) -> list[ComparisonRow]:
     """Return a row for each task and contender that has a score."""
     return [
@@ -120,9 +108,9 @@ def rows_of(field: Field) -> list[ComparisonRow]:
 def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
     scores = np.array([run.score for run in runs], dtype=np.float64)
 
-    def cost(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if len(known) == len(values) else None
+    def mean(value: Callable[[Result], float | None]) -> float | None:
+        known = [found for run in runs if (found := value(run)) is not None]
+        return float(np.mean(known)) if len(known) == len(runs) else None
 
     return ComparisonRow(
         task,
@@ -131,11 +119,11 @@ def _row(task: str, contender: str, runs: Sequence[Result]) -> ComparisonRow:
         float(scores.mean()),
         float(scores.std(ddof=1)) if len(scores) > 1 else 0.0,
         interval_over_seeds(scores),
-        cost([run.llm_calls if run.seed is not None else _last(run.calls) for run in runs]),
-        cost([run.tokens for run in runs]),
-        cost([run.usd for run in runs]),
-        cost([_last(run.episodes) for run in runs]),
-        cost([run.seconds for run in runs]),
+        mean(lambda run: run.llm_calls if run.seed is not None else _last(run.calls)),
+        mean(lambda run: run.tokens),
+        mean(lambda run: run.usd),
+        mean(lambda run: _last(run.episodes)),
+        mean(lambda run: run.seconds),
         all(run.exact for run in runs),
     )
 
@@ -144,8 +132,11 @@ def _last(values: Numbers) -> float | None:
     return float(values[-1]) if len(values) else None
 
 
-def scale_of(field: Field, task: str) -> Scale:
-    """Return the scale of a task; an unknown end is the lowest or the highest score in the comparison."""
+def points_of(field: Field, task: str, contender: str) -> Numbers:
+    """Return normalised scores: 0 is the mean of random actions, 100 the best known (or solved) score.
+
+    An unknown end is the lowest or the highest score in the comparison. Shape (runs,).
+    """
     runs = [result for result in field.results if result.task == task]
     published = [column.scores[task][0] for column in field.published if task in column.scores]
     scores = [*(run.score for run in runs if run.score is not None), *published]
@@ -153,7 +144,9 @@ def scale_of(field: Field, task: str) -> Scale:
     target = next((run.target for run in runs if run.target is not None), None)
     zero = float(np.mean(random)) if random else min(scores, default=0.0)
     hundred = target if target is not None and target > zero else max(scores, default=1.0)
-    return Scale(zero, hundred if hundred > zero else zero + 1.0)
+    span = hundred - zero if hundred > zero else 1.0
+    points: Numbers = 100.0 * (field.scores(task, contender) - zero) / span
+    return points
 
 
 def pairs_of(field: Field) -> list[Pair]:
@@ -199,26 +192,25 @@ def _further(one: _Evidence, level: float) -> tuple[int | None, int]:
 
 def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evidence:
     """Compare two contenders: on one task in its own units, on several with normalised scores."""
-    scales = {task: scale_of(field, task) for task in tasks}
 
-    def values(task: str, scores: Numbers) -> Numbers:
-        return scales[task].points(scores) if len(tasks) > 1 else scores
+    def scores_of(contender: str) -> list[Numbers]:
+        return [
+            field.scores(task, contender) if len(tasks) == 1 else points_of(field, task, contender) for task in tasks
+        ]
 
-    ones = [values(task, field.scores(task, first)) for task in tasks]
-    others = [values(task, field.scores(task, second)) for task in tasks]
-    shared = [_by_seed(field, task, first).keys() & _by_seed(field, task, second).keys() for task in tasks]
+    ones, others = scores_of(first), scores_of(second)
     counts = (min(len(one) for one in ones), min(len(other) for other in others))
-    better, telling = probability_of_improvement(others, ones), 1.0
-    if all(shared):
-        gains = []
-        for task, seeds in zip(tasks, shared, strict=True):
-            mine, theirs = _by_seed(field, task, second), _by_seed(field, task, first)
-            pairs = np.array([[mine[seed], theirs[seed]] for seed in sorted(seeds)])
-            gains.append(values(task, pairs[:, 0]) - values(task, pairs[:, 1]))
+    better, telling, seeds = probability_of_improvement(others, ones), 1.0, 0
+    sides = [
+        (_by_seed(field, task, first, one), _by_seed(field, task, second, other))
+        for task, one, other in zip(tasks, ones, others, strict=True)
+    ]
+    if all(mine.keys() & theirs.keys() for mine, theirs in sides):
+        gains = [np.array([theirs[s] - mine[s] for s in sorted(mine.keys() & theirs.keys())]) for mine, theirs in sides]
         gain = float(mean_of_means(gains))
         interval = stratified_interval(gains, mean_of_means)
         p = sign_flip_p(gains)
-        seeds_each = min(len(one) for one in gains)
+        seeds = min(len(one) for one in gains)
         spread, telling = _spread(gains), float(np.mean(np.concatenate(gains) != 0))
     else:
         gain = float(np.mean([other.mean() - one.mean() for one, other in zip(ones, others, strict=True)]))
@@ -227,20 +219,19 @@ def _pair(field: Field, tasks: Sequence[str], first: str, second: str) -> _Evide
             [*ones, *others], lambda samples: mean_of_means(samples[half:]) - mean_of_means(samples[:half])
         )
         p = shuffle_p(others, ones)
-        seeds_each = 0
         spread = float(np.hypot(_spread(ones), _spread(others)))
     name = tasks[0] if len(tasks) == 1 else ALL_TASKS
-    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds_each, counts)
+    pair = Pair(name, first, second, len(tasks), gain, interval, better, p, p, seeds, counts)
     return _Evidence(pair, spread, telling)
 
 
-def _by_seed(field: Field, task: str, contender: str) -> dict[int, float]:
-    """Return the scores by seed; several runs with one seed count with their mean."""
+def _by_seed(field: Field, task: str, contender: str, scores: Numbers) -> dict[int, float]:
+    """Return the mean of these scores by seed."""
     found: dict[int, list[float]] = {}
-    for run in field.of(task, contender):
-        if run.seed is not None and run.score is not None:
-            found.setdefault(run.seed, []).append(run.score)
-    return {seed: float(np.mean(scores)) for seed, scores in found.items()}
+    for run, score in zip(field.of(task, contender), scores.tolist(), strict=True):
+        if run.seed is not None:
+            found.setdefault(run.seed, []).append(score)
+    return {seed: float(np.mean(own)) for seed, own in found.items()}
 
 
 def _spread(strata: Sequence[Numbers]) -> float:
@@ -254,7 +245,7 @@ def aggregates(field: Field) -> dict[str, tuple[float, Interval | None]]:
     found = {}
     for contender in field.contenders:
         if all(field.of(task, contender) for task in field.tasks):
-            strata = [scale_of(field, task).points(field.scores(task, contender)) for task in field.tasks]
+            strata = [points_of(field, task, contender) for task in field.tasks]
             found[contender] = (float(mean_of_means(strata)), stratified_interval(strata, mean_of_means))
     return found
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.errors import PlaceError, UsageError
-from policygen.extensions.compare.comparison import aggregates, scale_of
-from policygen.extensions.compare.contenders import Field, Result
+from policygen.extensions.compare.comparison import aggregates, points_of
+from policygen.extensions.compare.contenders import Field
+from policygen.extensions.compare.results import Result
 from policygen.extensions.plots.groups import average
-from policygen.extensions.plots.statistics import interval_over_seeds, performance_profile
-from policygen.extensions.plots.style import OKABE_ITO, Numbers, check_suffix, save, style
+from policygen.extensions.plots.statistics import Interval, interval_over_seeds, performance_profile
+from policygen.extensions.plots.style import OKABE_ITO, check_suffix, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +32,7 @@ X_AXES = {"episodes": "episodes played", "calls": "requests to the model"}
 _GREY = "#666666"
 _LINES = ("-", "--", "-.", (0, (1, 1)))
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_TICKS: dict[str, Any] = {"length": 2, "pad": 1.5, "width": 0.6}
 _RC: dict[Any, Any] = {
     "font.size": 7,
     "axes.titlesize": 7.5,
@@ -82,7 +84,7 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
         together = len(tasks) > 1 and bool(aggregates(field))
         stacked = 3 - columns  # a column is too narrow for the last two side by side
         heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if together else [])
-        legend = 0.16 * (2 + math.ceil(len(_labels(field)) / across))
+        legend = 0.16 * (2 + math.ceil((len(field.contenders) + bool(field.published)) / across))
         figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
         # Subfigures: a long name below must not narrow the panels above.
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -122,16 +124,11 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
     end = max(ends, default=1.0) or 1.0
     drawn = [name for name in field.contenders if field.of(task, name)]
     for i, name in enumerate(drawn):
-        look, runs = looks[name], field.of(task, name)
-        seen += _draw_curve(axes, runs, x, look, end)
+        seen += _draw_curve(axes, field.of(task, name), x, looks[name], end)
         scores = field.scores(task, name)
-        interval = interval_over_seeds(scores)
-        mean = float(scores.mean())
-        arms = [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
-        at = end * (1.05 + 0.05 * i)
-        axes.errorbar(
-            [at], [mean], yerr=arms, fmt=look["marker"], color=look["color"], markersize=3, capsize=1.5, linewidth=0.8
-        )
+        mean, interval = float(scores.mean()), interval_over_seeds(scores)
+        look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 3, "capsize": 1.5}
+        axes.errorbar([end * (1.05 + 0.05 * i)], [mean], yerr=_arms(mean, interval), linewidth=0.8, **look)
         seen += [mean, *(interval or ())]
     seen += _draw_references(axes, field, task)
     low, high = min(seen, default=0.0), max(seen, default=1.0)
@@ -185,17 +182,14 @@ def _ticks(axes: Axes, end: float) -> None:
     axes.set_xticks([tick for tick in ticks if 0 <= tick <= end])
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
-    axes.tick_params(length=2, pad=1.5, width=0.6)
+    axes.tick_params(**_TICKS)
 
 
 def _draw_profiles(axes: Axes, field: Field) -> None:
-    scales = {task: scale_of(field, task) for task in field.tasks}
     thresholds = np.linspace(0, 110, 111)
-    whole = [name for name in field.contenders if all(field.of(task, name) for task in field.tasks)]
-    for name in whole:
+    for name in aggregates(field):
         look = _looks(field)[name]
-        points: list[Numbers] = [scales[task].points(field.scores(task, name)) for task in field.tasks]
-        profile = performance_profile(points, thresholds)
+        profile = performance_profile([points_of(field, task, name) for task in field.tasks], thresholds)
         axes.fill_between(thresholds, profile.low, profile.high, color=look["color"], alpha=0.2, linewidth=0)
         axes.plot(thresholds, profile.share, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
     axes.set_xlim(0, 110)
@@ -203,24 +197,24 @@ def _draw_profiles(axes: Axes, field: Field) -> None:
     axes.set_title("performance profile")
     axes.set_xlabel("normalised score (100: best known)")
     axes.set_ylabel("share of runs above")
-    axes.tick_params(length=2, pad=1.5, width=0.6)
+    axes.tick_params(**_TICKS)
 
 
 def _draw_points(axes: Axes, field: Field) -> None:
-    found = aggregates(field)
+    found, looks = aggregates(field), _looks(field)
     for i, (name, (mean, interval)) in enumerate(found.items()):
-        look = _looks(field)[name]
-        arms = [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
-        axes.errorbar([mean], [-i], xerr=arms, fmt=look["marker"], color=look["color"], markersize=4, capsize=2)
+        look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 4, "capsize": 2}
+        axes.errorbar([mean], [-i], xerr=_arms(mean, interval), **look)
     axes.set_yticks([-i for i in range(len(found))], [textwrap.fill(name, 22) for name in found])
     axes.set_ylim(-len(found) + 0.4, 0.6)
     axes.set_title("mean over all tasks")
     axes.set_xlabel("normalised score, 95% interval")
-    axes.tick_params(length=2, pad=1.5, width=0.6)
+    axes.tick_params(**_TICKS)
 
 
-def _labels(field: Field) -> list[str]:
-    return [*field.contenders, *(["published"] if field.published else [])]
+def _arms(mean: float, interval: Interval | None) -> list[list[float]] | None:
+    """Return the lengths of an interval's two arms."""
+    return [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
 
 
 def _draw_legend(figure: Figure, field: Field, across: int) -> None:

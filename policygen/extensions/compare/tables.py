@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from policygen.errors import UsageError
 from policygen.extensions.compare.comparison import (
     ALL_TASKS,
     ComparisonRow,
@@ -22,19 +23,19 @@ from policygen.extensions.compare.comparison import (
 from policygen.extensions.compare.contenders import Field
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.extensions.export.latex import escaped
+from policygen.extensions.plots.style import check_suffix
 from policygen.extensions.plots.tables import as_csv
 from policygen.files import write_named
 from policygen.progress import duration
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer resamples only a handful of values
 FORMATS = ("md", "csv", "tex", "html")
+COSTS = "Costs: means over runs"  # a title
 NORMALISED = (
     "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
     "counts as solved). Better policies exceed 100."
 )
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def report_of(field: Field) -> Report:
     sections = [_scores(field, rows, pairs)]
     if len(field.tasks) > 1 and (points := _points(field)).rows:
         sections.append(points)
-    sections.append(_details(rows))
+    sections.append(_costs(rows))
     if pairs:
         sections.append(_differences(pairs))
     notes = [
@@ -86,27 +87,25 @@ def report_of(field: Field) -> Report:
 
 def _scores(field: Field, rows: Sequence[ComparisonRow], pairs: Sequence[Pair]) -> Section:
     """Build the table of scores: tasks down, contenders and published columns across."""
-    by_place = {(row.task, row.contender): row for row in rows}
+    by_place = {(row.task, row.contender): _score(row) for row in rows}
     cells, bold = [], set()
     for i, task in enumerate(field.tasks):
-        line = [task]
-        for contender in field.contenders:
-            row = by_place.get((task, contender))
-            line.append(_score(row) if row is not None else "")
-        for column in field.published:
-            mean, std = column.scores.get(task, (None, None))
-            spread = f" ± {number(std)}" if std is not None else ""
-            line.append(f"{number(mean)}{spread}" if mean is not None else "")
+        own = [by_place.get((task, contender), "") for contender in field.contenders]
+        published = [_with_spread(*column.scores.get(task, (None, None))) for column in field.published]
         if (best := surely_highest(field, pairs, task)) is not None:
             bold.add((i, 1 + field.contenders.index(best)))
-        cells.append(tuple(line))
+        cells.append((task, *own, *published))
     header = ("task", *field.contenders, *(column.name for column in field.published))
     return Section("Scores", header, tuple(cells), frozenset(bold))
 
 
 def _score(row: ComparisonRow) -> str:
-    spread = f" ± {number(row.std)}" if row.runs > 1 else ""
-    return f"{number(row.mean)}{spread}{in_brackets(row.mean_interval)}"
+    return f"{_with_spread(row.mean, row.std if row.runs > 1 else None)}{in_brackets(row.mean_interval)}"
+
+
+def _with_spread(mean: float | None, std: float | None) -> str:
+    spread = f" ± {number(std)}" if std is not None else ""
+    return "" if mean is None else f"{number(mean)}{spread}"
 
 
 def _points(field: Field) -> Section:
@@ -114,24 +113,25 @@ def _points(field: Field) -> Section:
     return Section("Over all tasks", ("contender", "mean normalised score [95% interval, stratified by task]"), rows)
 
 
-def _details(rows: Sequence[ComparisonRow]) -> Section:
-    header = ("task", "contender", "runs", "mean", "std", "LLM calls", "tokens", "USD", "episodes", "time")
-    lines = [
-        (
-            row.task,
-            row.contender,
-            str(row.runs),
-            number(row.mean),
-            number(row.std) if row.runs > 1 else "",
-            _count(row.calls),
-            _count(row.tokens),
-            "" if row.usd is None else f"{row.usd:.4f}",
-            _count(row.episodes),
-            "" if row.seconds is None else duration(row.seconds),
-        )
-        for row in rows
-    ]
-    return Section("Costs: means over runs", header, tuple(lines))
+def _section(title: str, columns: Mapping[str, Callable[[T], str]], rows: Sequence[T]) -> Section:
+    """Build a table of these columns, each a function of a row."""
+    return Section(title, tuple(columns), tuple(tuple(text(row) for text in columns.values()) for row in rows))
+
+
+def _costs(rows: Sequence[ComparisonRow]) -> Section:
+    columns: dict[str, Callable[[ComparisonRow], str]] = {
+        "task": lambda row: row.task,
+        "contender": lambda row: row.contender,
+        "runs": lambda row: str(row.runs),
+        "mean": lambda row: number(row.mean),
+        "std": lambda row: number(row.std) if row.runs > 1 else "",
+        "LLM calls": lambda row: _count(row.calls),
+        "tokens": lambda row: _count(row.tokens),
+        "USD": lambda row: "" if row.usd is None else f"{row.usd:.4f}",
+        "episodes": lambda row: _count(row.episodes),
+        "time": lambda row: "" if row.seconds is None else duration(row.seconds),
+    }
+    return _section(COSTS, columns, rows)
 
 
 def _count(value: float | None) -> str:
@@ -139,37 +139,27 @@ def _count(value: float | None) -> str:
 
 
 def _differences(pairs: Sequence[Pair]) -> Section:
-    header = (
-        "task",
-        "A",
-        "B",
-        "B - A [95% interval]",
-        "P(B > A), ties count half",
-        "p",
-        "p, Holm",
-        "seeds",
-        "more seeds needed",
-    )
-    lines = [
-        (
-            pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, normalised",
-            pair.first,
-            pair.second,
-            f"{number(pair.gain)}{in_brackets(pair.interval)}",
-            f"{pair.better:.2f}",
-            _p(pair.p),
-            _p(pair.corrected),
-            str(pair.seeds) if pair.seeds else f"{pair.runs[0]} and {pair.runs[1]}, not paired",
-            "settled" if pair.more == 0 else "not practical" if pair.more is None else more_seeds(pair.more),
-        )
-        for pair in pairs
-    ]
+    columns: dict[str, Callable[[Pair], str]] = {
+        "task": lambda pair: pair.task if pair.tasks == 1 else f"{pair.tasks} tasks, normalised",
+        "A": lambda pair: pair.first,
+        "B": lambda pair: pair.second,
+        "B - A [95% interval]": lambda pair: f"{number(pair.gain)}{in_brackets(pair.interval)}",
+        "P(B > A), ties count half": lambda pair: f"{pair.better:.2f}",
+        "p": lambda pair: _p(pair.p),
+        "p, Holm": lambda pair: _p(pair.corrected),
+        "seeds": lambda pair: str(pair.seeds or f"{pair.runs[0]} and {pair.runs[1]}, not paired"),
+        "more seeds needed": _further,
+    }
     title = "Differences of means over shared seeds; p-values of permutation tests, Holm-corrected"
-    return Section(title, header, tuple(lines))
+    return _section(title, columns, pairs)
 
 
 def _p(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
+
+
+def _further(pair: Pair) -> str:
+    return "settled" if pair.more == 0 else "not practical" if pair.more is None else more_seeds(pair.more)
 
 
 # --- as files --------------------------------------------------------------------------------------------------------
@@ -184,25 +174,23 @@ def write_report(field: Field, path: Path) -> list[Path]:
         UsageError: the suffix is unknown.
         LogbookError: a file cannot be written.
     """
+    check_suffix(path, FORMATS)
     kind = path.suffix.lower().removeprefix(".")
-    if kind not in FORMATS:
-        raise UsageError(f"cannot write {path.name}: end the name in {', '.join('.' + name for name in FORMATS)}")
-    if kind == "csv":
-        pairs = pairs_of(field)
-        frames = {path: frame_of(field), path.with_name(f"{path.stem}-runs.csv"): _run_frame(field)}
-        if pairs:
-            frames[path.with_name(f"{path.stem}-pairs.csv")] = _pair_frame(pairs)
-        for place, frame in frames.items():
-            write_named(place, as_csv(frame))
-        return list(frames)
-    write_named(path, _WRITERS[kind](report_of(field)))
-    return [path]
+    if kind != "csv":
+        write_named(path, _WRITERS[kind](report_of(field)))
+        return [path]
+    import pandas as pd  # slow to import
+
+    records = {path: _row_records(field), path.with_name(f"{path.stem}-runs.csv"): _run_records(field)}
+    if pairs := _pair_records(field):
+        records[path.with_name(f"{path.stem}-pairs.csv")] = pairs
+    for place, found in records.items():
+        write_named(place, as_csv(pd.DataFrame(found).convert_dtypes()))
+    return list(records)
 
 
-def frame_of(field: Field) -> pd.DataFrame:
-    """Return a row for each task and contender, published columns included; numbers are not rounded."""
-    import pandas as pd
-
+def _row_records(field: Field) -> list[dict[str, Any]]:
+    """Return a record for each task and contender, published columns included; numbers are not rounded."""
     records: list[dict[str, Any]] = []
     for row in rows_of(field):
         record = asdict(row)
@@ -213,46 +201,45 @@ def frame_of(field: Field) -> pd.DataFrame:
         for task, (mean, std) in column.scores.items():
             said = {"task": task, "contender": column.name, "runs": column.runs, "mean": mean, "std": std}
             records.append({**said, "published": True, "source": column.source})
-    return pd.DataFrame(records).convert_dtypes()
+    return records
 
 
-def _run_frame(field: Field) -> pd.DataFrame:
-    """Return a row for each run: its final score and costs."""
-    import pandas as pd
-
-    columns = ("seed", "score", "exact", "llm_calls", "tokens", "usd", "seconds")
-    records = [
-        {"task": task, "contender": name, **{column: getattr(run, column) for column in columns}}
-        | {"episodes": run.episodes[-1] if len(run.episodes) else None}
-        for task in field.tasks
-        for name in field.contenders
+def _run_records(field: Field) -> list[dict[str, Any]]:
+    """Return a record for each run: its final score and costs."""
+    columns = ("task", "contender", "seed", "score", "exact", "llm_calls", "tokens", "usd", "seconds")
+    return [
+        {**{column: getattr(run, column) for column in columns}, "episodes": next(iter(run.episodes[-1:]), None)}
+        for task, name in itertools.product(field.tasks, field.contenders)
         for run in field.of(task, name)
     ]
-    return pd.DataFrame(records).convert_dtypes()
 
 
-def _pair_frame(pairs: Sequence[Pair]) -> pd.DataFrame:
-    import pandas as pd
-
+def _pair_records(field: Field) -> list[dict[str, Any]]:
     records = []
-    for pair in pairs:
+    for pair in pairs_of(field):
         record = asdict(pair)
         record["low"], record["high"] = record.pop("interval") or (None, None)
         record["first_runs"], record["second_runs"] = record.pop("runs")
         records.append(record)
-    return pd.DataFrame(records).convert_dtypes()
+    return records
+
+
+def _cells(section: Section, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    """Escape the cells of a section for a language; `bold` is the template of a bold one."""
+    return [
+        [bold.format(escape(cell)) if (i, j) in section.bold and cell else escape(cell) for j, cell in enumerate(row)]
+        for i, row in enumerate(section.rows)
+    ]
 
 
 def as_markdown(report: Report, *, details: bool = True) -> str:
     """Format the report as Markdown; without `details` only scores, differences and the sentence."""
     parts = []
     for section in report.sections:
-        if not details and section.title.startswith("Costs"):
+        if not details and section.title == COSTS:
             continue
         lines = [[_markdown(name) for name in section.header], ["---"] * len(section.header)]
-        for i, row in enumerate(section.rows):
-            cells = [_markdown(cell) for cell in row]
-            lines.append([f"**{cell}**" if (i, j) in section.bold and cell else cell for j, cell in enumerate(cells)])
+        lines += _cells(section, _markdown, "**{}**")
         parts.append(f"{section.title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines))
     notes = "".join(f"- {_markdown(note)}\n" for note in report.notes)
     return "\n".join([*parts, notes, f"{_markdown(report.sentence)}\n"])
@@ -265,43 +252,30 @@ def _markdown(text: str) -> str:
 def _as_latex(report: Report) -> str:
     parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}\n"]
     for section in report.sections:
-        table = _styled(section, "latex").to_latex(hrules=True, convert_css=True).replace("±", "$\\pm$")
+        rows = [[_latex(name) for name in section.header], *_cells(section, _latex, r"\bfseries {}")]
+        header, *lines = [f"{' & '.join(row)} \\\\" for row in rows]
+        body = "\n".join(["\\toprule", header, "\\midrule", *lines, "\\bottomrule"])
+        table = f"\\begin{{tabular}}{{{'l' * len(section.header)}}}\n{body}\n\\end{{tabular}}\n"
         parts.append(f"% {section.title}\n{table}")
     return "\n".join([*parts, *(f"% {' '.join(note.split())}" for note in (*report.notes, report.sentence)), ""])
 
 
-def _as_html(report: Report) -> str:
-    from html import escape
+def _latex(text: str) -> str:
+    plain = escaped(" ".join(text.split())).replace("±", "$\\pm$")
+    return f"{{}}{plain}" if plain.startswith(("[", "*")) else plain  # which would be arguments of the `\\` before
 
-    tables = [
-        f"<h2>{escape(section.title)}</h2>\n{_styled(section, 'html').set_uuid(f'part{i}').to_html()}"
-        for i, section in enumerate(report.sections)
-    ]
+
+def _as_html(report: Report) -> str:
+    parts = []
+    for section in report.sections:
+        rows = [[f"<th>{escape(name)}</th>" for name in section.header]]
+        rows += [[f"<td>{cell}</td>" for cell in row] for row in _cells(section, escape, "<b>{}</b>")]
+        lines = "".join(f"<tr>{''.join(row)}</tr>\n" for row in rows)
+        parts.append(f"<h2>{escape(section.title)}</h2>\n<table>\n{lines}</table>")
     notes = "".join(f"<li>{escape(note)}</li>\n" for note in report.notes)
-    body = "\n".join([*tables, f"<ul>\n{notes}</ul>", f"<p>{escape(report.sentence)}</p>"])
+    body = "\n".join([*parts, f"<ul>\n{notes}</ul>", f"<p>{escape(report.sentence)}</p>"])
     head = '<head><meta charset="utf-8"><title>Comparison</title></head>'
     return f"<!DOCTYPE html>\n<html>\n{head}\n<body>\n{body}\n</body>\n</html>\n"
-
-
-def _styled(section: Section, language: str) -> Any:
-    """Escape the texts of a section for a language, and make bold cells bold."""
-    import pandas as pd
-
-    # Two contenders may have the same name after shortening: columns are numbers until the names are written.
-    frame = pd.DataFrame([list(row) for row in section.rows], columns=range(len(section.header)))
-    styled = frame.style.hide(axis="index").format(escape=language)
-    names = dict(enumerate(section.header))
-    styled = styled.format_index(lambda i: _escaped(names[int(str(i))], language), axis="columns")
-    weight = [[(i, j) in section.bold for j in range(len(section.header))] for i in range(len(section.rows))]
-    return styled.apply(lambda _: pd.DataFrame(weight).replace({True: "font-weight: bold", False: ""}), axis=None)
-
-
-def _escaped(text: str, language: str) -> str:
-    if language == "html":
-        from html import escape
-
-        return escape(text)
-    return escaped(text)
 
 
 _WRITERS: dict[str, Callable[[Report], str]] = {"md": as_markdown, "tex": _as_latex, "html": _as_html}

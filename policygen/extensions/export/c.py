@@ -3,278 +3,205 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from policygen.extensions.export.c_language import C
-from policygen.extensions.export.expressions import Writer, weighted_sum
-from policygen.extensions.export.program import (
-    MANY_EDGES,
-    Cells,
-    Program,
-    action_words,
-    carried_out,
-    cells_of,
-    observation_rows,
-    terms_of,
-    text_lines,
-    weights_of,
-)
-from policygen.extensions.export.words import Identifiers, in_columns, remark, wrapped
-from policygen.policies.linear import LinearPolicy
-from policygen.policies.table import TablePolicy
-from policygen.quantities.compiled import slot_of
+from policygen.extensions.export.source import Source
+from policygen.extensions.export.words import remark
+from policygen.quantities.compiled import INFINITE
 
-
-@dataclass
-class _File:
-    """A C file under construction."""
-
-    program: Program
-    writer: Writer
-    identifiers: Identifiers
-    data: list[str] = field(default_factory=list)  # arrays
-    body: list[str] = field(default_factory=list)  # body of the function that acts
-
-
-def as_c(program: Program) -> str:
-    """Write one C99 file that compiles by itself; its first comment describes its functions."""
-    identifiers = Identifiers()
-    names = {name: identifiers.new("q", name) for _, name in program.observed}
-    names |= {name: identifiers.new("d", name) for name, _ in program.definitions}
-    fields = {name: identifiers.new("m", name) for name in program.policy.remembers}
-    names |= {slot_of(name): f"memory->{identifier}" for name, identifier in fields.items()}
-    file = _File(program, Writer(C, names), identifiers)
-    _read(file)
-    if isinstance(program.policy, TablePolicy):
-        _look_up(file, program.policy)
-    else:
-        _weigh(file, program.policy)
-    _remember(file, fields)
-    return "\n".join([*_heading(file), *_declarations(file, fields), *_function(file), ""])
-
-
-def _function(file: _File) -> Iterator[str]:
-    yield f"{_prototype(file.program)}"
-    yield "{"
-    yield from file.body
-    words = Counter(re.findall(r"\w+", "\n".join(file.body)))
-    unused = [name for name in file.writer.names.values() if words[name] == 1]  # declared but never read
-    yield from (f"    (void){name};" for name in (unused if words["observation"] else ["observation"]))
-    if file.program.policy.task.action_space == "discrete":
-        yield "    return action;"
-    yield "}"
-
-
-def _prototype(program: Program) -> str:
-    task = program.policy.task
-    arguments = [f"const double observation[{len(task.observations)}]"]
-    if program.policy.remembers:
-        arguments.append(f"struct {program.name}_memory *memory")
-    if task.action_space == "discrete":
-        return f"int {program.name}_act({', '.join(arguments)})"
-    kind = "float" if task.has_numbers else "int"
-    arguments.append(f"{kind} action[{len(task.actuators)}]")
-    return f"void {program.name}_act({', '.join(arguments)})"
-
-
-def _heading(file: _File) -> Iterator[str]:
-    program, task = file.program, file.program.policy.task
-    yield "/*"
-    words = ["Written by policygen.", "", f"A {program.policy.kind} policy for {task.name} ({task.gym_id}):", ""]
-    words += [f"    {_prototype(program)};"]
-    if program.policy.remembers:
-        words.append(f"    void {program.name}_reset(struct {program.name}_memory *memory);")
-    words += ["", "Observation:", *(f"  {line}" for line in in_columns(observation_rows(program)))]
-    if task.action_space == "discrete":
-        words += ["Action, which is returned:", f"  {action_words(program, 0)}"]
-    else:
-        rows = [(str(i), a.name, action_words(program, i)) for i, a in enumerate(task.actuators)]
-        words += ["Action:", *(f"  {line}" for line in in_columns(rows))]
-    if program.policy.remembers:
-        words += ["Memory: one for each controlled system; reset it at every start."]
-    words += ["", "C99. Do not compile with -ffast-math: NaN must be detectable. The policy itself:"]
-    for line in [*words, "", *text_lines(program)]:
-        yield f" * {remark(line)}".rstrip()
-    yield " */"
-    yield "#include <math.h>"
-    yield ""
+_UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned long"}  # by bytes
+_HELPERS = {
+    "pg_min": """static double pg_min(double a, double b)
+{
+    return a != a || a < b ? a : b;
+}""",
+    "pg_max": """static double pg_max(double a, double b)
+{
+    return a != a || a > b ? a : b;
+}""",
+    "pg_clip": """static double pg_clip(double x, double low, double high)
+{
+    return pg_min(pg_max(x, low), high);
+}""",
+    "pg_mod": """/* The remainder with the divisor's sign. */
+static double pg_mod(double a, double b)
+{
+    double rest;
+    if (!isfinite(a))
+        return NAN;
+    rest = fmod(a, b);
+    return rest != 0.0 && (b < 0.0) != (rest < 0.0) ? rest + b : rest;
+}""",
+    "pg_sign": """static double pg_sign(double x)
+{
+    return x != x ? x : (double)((x > 0.0) - (x < 0.0));
+}""",
+    "pg_square": """static double pg_square(double x)
+{
+    return x * x;
+}""",
+    "pg_prev": """/* The remembered value, or the start if there is none yet (NAN). */
+static double pg_prev(double before, double start)
+{
+    return before != before ? start : before;
+}""",
+    "pg_finite": f"""/* NaN counts as 0, infinity as a million. */
+static double pg_finite(double x)
+{{
+    return x != x ? 0.0 : isfinite(x) ? x : x > 0.0 ? {INFINITE!r} : {-INFINITE!r};
+}}""",
+    "pg_bin": """/* The number of edges at or below x; all of them if x is NaN. */
+static unsigned long pg_bin(double x, const float *edges, unsigned long count)
+{
+    unsigned long first = 0, last = count;
+    while (first < last) {
+        const unsigned long middle = (first + last) / 2;
+        if (x < (double)edges[middle])
+            last = middle;
+        else
+            first = middle + 1;
+    }
+    return first;
+}""",
+    "pg_whole": """/* The nearest of the whole numbers 0 to last; last if x is NaN. */
+static unsigned long pg_whole(double x, unsigned long last)
+{
+    if (x < 0.5)
+        return 0;
+    return x < (double)last - 0.5 ? (unsigned long)(x + 0.5) : last;
+}""",
+    "pg_highest": """/* The index of the highest score, the first of equals. */
+static int pg_highest(const double *scores, int count)
+{
+    int best = 0, i;
+    for (i = 1; i < count; ++i) {
+        if (scores[i] > scores[best])
+            best = i;
+    }
+    return best;
+}""",
+}
 
 
-def _declarations(file: _File, fields: dict[str, str]) -> Iterator[str]:
-    program = file.program
-    for source in file.writer.definitions():
-        yield f"{source}\n"
-    yield from file.data
-    if fields:
-        yield f"struct {program.name}_memory {{"
-        for name, identifier in fields.items():
-            yield f"    double {identifier}; /* {remark(name)} */"
-        yield "};\n"
-        yield f"void {program.name}_reset(struct {program.name}_memory *memory);"
-    yield f"{_prototype(program)};\n"
-    if fields:
-        yield f"void {program.name}_reset(struct {program.name}_memory *memory)"
-        yield "{"
-        yield from (f"    memory->{identifier} = NAN;" for identifier in fields.values())
-        yield "}\n"
+class C(Source):
+    """A policy as C99."""
 
+    about = "C99; do not compile with -ffast-math: NaN must be detectable."
+    both = "{0} && {1}"
+    either = "{0} || {1}"
+    no = "!({0})"
+    as_number = "(double)({0})"
+    choice = "({0} ? {1} : {2})"
+    functions: ClassVar[Mapping[str, str]] = {
+        **Source.functions,
+        "/": "{0} / ({1} + 0.0)",  # there is no negative zero
+        "^": "pow({0} + 0.0, {1})",
+        "atan2": "atan2({0} + 0.0, {1} + 0.0)",
+        "abs": "fabs({0})",
+        "rint": "(rint({0}) + 0.0)",  # there is no negative zero
+        **{name: f"{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "floor", "atan")},
+        "observed": "observation[{0}]",
+        "bin": "pg_bin({0}, {1}, {2})",
+        "highest": "pg_highest((const double[]){{{0}}}, {1})",
+        "single": "(float){0}",
+    }
+    helpers = _HELPERS
+    divided = "/"
+    slot = "memory->{1}"
+    brackets = ("{", "}")
+    types = ("const double ", "const unsigned long ")
+    end = ";"
 
-def _read(file: _File) -> None:
-    """Write observations and definitions as local variables."""
-    program, writer = file.program, file.writer
-    for index, name in program.observed:
-        o = program.policy.task.observations[index]
-        unit = f" /* {remark(o.unit)} */" if o.unit else ""
-        file.body.append(f"    const double {writer.names[name]} = observation[{index}];{unit}")
-    for name, node in program.definitions:
-        value = writer.call("finite", writer.write(node))
-        file.body += wrapped(f"const double {writer.names[name]} = {value};", "    ")
+    def lines(self) -> Iterator[str]:
+        """Yield the first comment, helpers, constants, memory and functions."""
+        structure = f"struct {self.program.name}_memory"
+        act, reset = self._prototype(), f"void {self.program.name}_reset({structure} *memory)"
+        usage = [f"{act};"]
+        if self.memory:
+            usage += [f"{reset};", "", "There is one memory for each controlled system; reset it at every start."]
+        yield "/*"
+        yield from (f" * {line}".rstrip() for line in self.heading(usage))
+        yield from (" */", "#include <math.h>", "")
+        yield from (f"{helper}\n" for helper in self.used_helpers())
+        yield from self.data
+        if self.memory:
+            yield f"{structure} {{"
+            for slot, name in zip(self.memory, self.policy.remembers, strict=True):
+                yield f"    double {slot.removeprefix('memory->')}; /* {remark(name)} */"
+            yield f"}};\n\n{reset};"
+        yield f"{act};\n"
+        if self.memory:
+            yield f"{reset}\n{{"
+            yield from (f"    {slot} = NAN;" for slot in self.memory)
+            yield "}\n"
+        yield f"{act}\n{{"
+        yield from self.body
+        words = Counter(re.findall(r"\w+", "\n".join(self.body)))
+        unused = [name for name in self.names.values() if words[name] == 1]  # declared but never read
+        yield from (f"    (void){name};" for name in (unused if words["observation"] else ["observation"]))
+        yield "    return action;\n}" if self.returns_one else "}"
 
+    def _prototype(self) -> str:
+        arguments = [f"const double observation[{len(self.task.observations)}]"]
+        if self.memory:
+            arguments.append(f"struct {self.program.name}_memory *memory")
+        if not self.returns_one:
+            arguments.append(f"{'float' if self.task.has_numbers else 'int'} action[{len(self.task.actuators)}]")
+        return f"{'int' if self.returns_one else 'void'} {self.program.name}_act({', '.join(arguments)})"
 
-def _remember(file: _File, fields: dict[str, str]) -> None:
-    task = file.program.policy.task
-    for recollection in file.program.recollections:
-        what = file.writer.names.get(recollection.name, "")
-        if recollection.actuator is not None:
-            alone = task.action_space == "discrete"
-            part = "action" if alone else f"action[{recollection.actuator}]"
-            test = "" if recollection.label is None else f" == {recollection.label}"
-            what = f"(double)({part}{test})" if test else f"(double){part}"
-        file.body.append(f"    memory->{fields[recollection.name]} = {what};")
+    def add(self, statement: str) -> None:
+        """Add a statement, over several lines if it is long."""
+        self.body += textwrap.wrap(
+            f"{statement};",
+            110,
+            initial_indent="    ",
+            subsequent_indent="        ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
+    def set_action(self, values: Sequence[str]) -> None:
+        """Define the action that is returned, or fill in the array."""
+        if self.returns_one:
+            self.add(f"const int action = (int){values[0]}")
+            return
+        for k, value in enumerate(values):
+            self.add(f"action[{k}] = {value}")
 
-# --- equations -------------------------------------------------------------------------------------------------------
-
-
-def _weigh(file: _File, policy: LinearPolicy) -> None:
-    program, writer = file.program, file.writer
-    terms, computed = terms_of(program, writer, file.identifiers)
-    for name, value in computed:
-        file.body += wrapped(f"const double {name} = {value};", "    ")
-    box, mixed = policy.task.action_space == "box", policy.task.action_space == "mixed"
-    if not box:
-        file.body += [f"    double score[{len(policy.equations)}];", "    int i;"]
-        file.body += ["    int action = 0;"] if policy.task.action_space == "discrete" else []
-        file.body += ["    int choice;"] if mixed else []
-    for k, (name, weights, bias) in enumerate(weights_of(policy)):
-        total = writer.call("finite", weighted_sum([(weight, terms[i]) for weight, i in weights], bias))
-        if box:
-            value = carried_out(program, writer, k, total)
-            file.body += wrapped(f"action[{k}] = (float){value}; /* {remark(name)} */", "    ")
-        else:
-            file.body += wrapped(f"score[{k}] = {total}; /* {remark(name)} */", "    ")
-    if box:
-        return
-    for k, (actuator, (first, end)) in enumerate(zip(policy.task.actuators, program.choices, strict=True)):
-        if not actuator.is_choice:
-            value = carried_out(program, writer, k, f"score[{first}]")
-            file.body += wrapped(f"action[{k}] = (float){value};", "    ")
-            continue
-        action = "action" if policy.task.action_space == "discrete" else "choice" if mixed else f"action[{k}]"
-        file.body += [
-            *([f"    {action} = 0;"] if action != "action" else []),
-            f"    for (i = {first + 1}; i < {end}; ++i) {{",
-            f"        if (score[i] > score[{f'{first} + ' if first else ''}{action}])",
-            f"            {action} = i{f' - {first}' if first else ''};",
+    def find_row(self, bins: Sequence[str], rows: int) -> None:
+        """Compare the bins with one row after the other; the last row matches whatever the bins are."""
+        self.body += [
+            f"    const unsigned long bins[{len(bins)}] = {{",
+            *(f"        {text}," for text in bins),
+            "    };",
+            "    unsigned long row, i, code;",
+            f"    for (row = 0; row + 1 < {rows}; ++row) {{",
+            f"        for (i = 0; i < {len(bins)}; ++i) {{",
+            "            if (bins[i] < pg_rows[row][2 * i] || bins[i] > pg_rows[row][2 * i + 1])",
+            "                break;",
+            "        }",
+            f"        if (i == {len(bins)})",
+            "            break;",
             "    }",
-            *([f"    action[{k}] = (float)choice;"] if mixed else []),
+            f"    code = pg_rows[row][{2 * len(bins)}];",
         ]
 
+    def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
+        """Declare a constant array."""
+        kind = {"f": "float", "i": "int"}.get(values.dtype.kind) or _UNSIGNED[values.itemsize]
+        return f"static const {kind} {name}{''.join(f'[{count}]' for count in values.shape)}"
 
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def _look_up(file: _File, policy: TablePolicy) -> None:
-    cells = cells_of(policy)
-    bins = [_bin(file, i) for i in range(len(policy.grid.dimensions))]
-    if cells.rows is not None:
-        _first_row(file, cells, bins)
-    else:
-        _cell(file, cells, bins, policy.grid.shape)
-    if cells.actions is None:
-        file.body.append("    const int action = (int)code;")
-        return
-    kind = "float" if policy.task.has_numbers else "int"
-    shown: Callable[[float], str] = _single if kind == "float" else str
-    rows = [f"{{{', '.join(map(shown, row))}}}" for row in cells.actions.tolist()]
-    many = len(policy.task.actuators)
-    file.data += _array(f"static const {kind} pg_actions[{len(rows)}][{many}]", rows)
-    file.body += [f"    action[{k}] = pg_actions[code][{k}];" for k in range(many)]
-
-
-def _bin(file: _File, i: int) -> str:
-    """Write the bin of dimension i as an expression; its edges become data."""
-    policy = file.program.policy
-    assert isinstance(policy, TablePolicy)
-    dimension = policy.grid.dimensions[i]
-    value = file.writer.names[dimension.name]
-    last = len(dimension.edges)
-    if not last:
-        return "0UL"
-    if dimension.counts_integers and last > MANY_EDGES:
-        return file.writer.helped(f"pg_whole({value}, {last}UL)")
-    name = file.identifiers.new("pg_edges", dimension.name)
-    file.data += _array(f"static const float {name}[{last}]", map(_single, dimension.cuts))
-    return file.writer.helped(f"pg_bin({value}, {name}, {last}UL)")
-
-
-def _cell(file: _File, cells: Cells, bins: Sequence[str], shape: Sequence[int]) -> None:
-    parts = [
-        (f"cell * {size}UL + {text}" if i else text) for i, (text, size) in enumerate(zip(bins, shape, strict=True))
-    ]
-    file.body.append(f"    unsigned long cell = {parts[0]};")
-    file.body += [f"    cell = {part};" for part in parts[1:]]
-    if cells.bits >= 8:
-        kind = {8: "unsigned char", 16: "unsigned short", 32: "unsigned long"}[cells.bits]
-        file.data += _array(f"static const {kind} pg_cells[{len(cells.codes)}]", map(str, cells.codes.tolist()))
-        file.body.append("    const unsigned long code = pg_cells[cell];")
-        return
-    each, packed = 8 // cells.bits, cells.packed
-    file.data += _array(f"static const unsigned char pg_cells[{len(packed)}]", map(str, packed))
-    shift = f"cell % {each}UL * {cells.bits}UL"
-    byte = f"(unsigned long)pg_cells[cell / {each}UL]"
-    file.body.append(f"    const unsigned long code = ({byte} >> ({shift})) & {2**cells.bits - 1}UL;")
-
-
-def _first_row(file: _File, cells: Cells, bins: Sequence[str]) -> None:
-    assert cells.rows is not None
-    policy = file.program.policy
-    assert isinstance(policy, TablePolicy)
-    many, widest = len(bins), max(policy.grid.shape)
-    kind = "unsigned char" if widest <= 256 else "unsigned short" if widest <= 65_536 else "unsigned long"
-    file.data.append("/* First and last bin of each quantity, row by row; the first matching row decides. */")
-    rows = [f"{{{', '.join(map(str, row))}}}" for row, _ in cells.rows]
-    file.data += _array(f"static const {kind} pg_rows[{len(rows)}][{2 * many}]", rows)
-    kind = "unsigned char" if cells.bits <= 8 else "unsigned short" if cells.bits == 16 else "unsigned long"
-    file.data += _array(f"static const {kind} pg_codes[{len(rows)}]", (str(code) for _, code in cells.rows))
-    file.body += [
-        f"    const unsigned long bins[{many}] = {{",
-        *(f"        {text}," for text in bins),
-        "    };",
-        "    unsigned long row, i, code;",
-        f"    for (row = 0; row + 1 < {len(rows)}UL; ++row) {{",
-        f"        for (i = 0; i < {many}UL; ++i) {{",
-        "            if (bins[i] < pg_rows[row][2 * i] || bins[i] > pg_rows[row][2 * i + 1])",
-        "                break;",
-        "        }",
-        f"        if (i == {many}UL)",
-        "            break;",
-        "    }",
-        "    code = pg_codes[row];",
-    ]
-
-
-def _array(head: str, items: Iterable[str]) -> list[str]:
-    return [f"{head} = {{", *wrapped(", ".join(items), "    ", ""), "};", ""]
-
-
-def _single(value: float) -> str:
-    """Format a float constant."""
-    text = str(np.float32(value))
-    if "inf" in text:
-        return text.replace("inf", "INFINITY")
-    return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
+    def literal(self, value: float) -> str:
+        """Write a float or an integer."""
+        if isinstance(value, int):
+            return str(value)
+        text = str(np.float32(value))
+        if "inf" in text:
+            return text.replace("inf", "INFINITY")
+        return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"

@@ -3,76 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.tree import Call, Name, Node, Number, Previous
 
 SUM, PRODUCT, SIGN, WHOLE = 5, 6, 7, 9  # precedence of a text
-_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_TESTS = (*_COMPARISONS, "and", "or", "not")
 
 
-@dataclass(frozen=True)
-class Language:
-    """Templates of a language for operations that many languages share.
+class Writer:
+    """Writes expressions in a language; a subclass has the templates of its language.
 
     Attributes:
-        both, either, no: `and`, `or` and `not` of tests.
-        number_of_test: a test as the number 1 or 0.
+        names: the text of every quantity, and of the memory behind each `prev(NAME)`.
+        both, either, no, nonzero: `and`, `or` and `not` of tests, and the test that a value is not 0.
+        compared: the symbols of comparisons.
+        as_number: a test, or a whole number, as a number.
         choice: a conditional expression of a test and two values.
         functions: templates of operations by name, with a placeholder for each argument; arguments need no parentheses
             there, and the divisor of a quotient stands in a sum.
-        folded: operations of two arguments that are nested for more arguments.
-        helpers: definitions, by the names used in the templates above.
     """
 
-    both: str
-    either: str
-    no: str
-    number_of_test: str
-    choice: str
-    functions: Mapping[str, str]
-    folded: tuple[str, ...]
-    helpers: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Writer:
-    """Writes expressions; `names` has the text of every quantity, and of the memory behind each `prev(NAME)`."""
-
-    language: Language
     names: Mapping[str, str]
-    used: set[str] = field(default_factory=set)
+    both: ClassVar[str]
+    either: ClassVar[str]
+    no: ClassVar[str]
+    nonzero: ClassVar[str] = "{0} != 0.0"
+    compared: ClassVar[Mapping[str, str]] = {symbol: symbol for symbol in ("<", "<=", ">", ">=", "==", "!=")}
+    as_number: ClassVar[str]
+    choice: ClassVar[str]
+    functions: ClassVar[Mapping[str, str]]
 
     def write(self, node: Node, at_least: int = SUM) -> str:
         """Write the value of an expression, in parentheses if its precedence is below `at_least`."""
-        text, level = self._value(node)
+        text, level = self.value(node)
         return text if level >= at_least else f"({text})"
 
     def call(self, function: str, *arguments: str) -> str:
         """Write a call of a function of the language; the arguments need no parentheses."""
-        if function in self.language.folded and len(arguments) > 2:
-            first, *rest = arguments[:-1]
-            return self.call(function, self.call(function, first, *rest), arguments[-1])
-        return self.helped(self.language.functions[function].format(*arguments))
+        return self.functions[function].format(*arguments)
 
-    def helped(self, text: str) -> str:
-        """Return the text, and note the helpers in it."""
-        self.used.update(name for name in self.language.helpers if f"{name}(" in text)
-        return text
-
-    def definitions(self) -> list[str]:
-        """Return the definitions of all noted helpers, in order of dependence."""
-        waiting, needed = list(self.used), set(self.used)
-        while waiting:
-            source = self.language.helpers[waiting.pop()]
-            further = {name for name in self.language.helpers if f"{name}(" in source} - needed
-            needed |= further
-            waiting += further
-        return [source for name, source in self.language.helpers.items() if name in needed]
-
-    def _value(self, node: Node) -> tuple[str, int]:
+    def value(self, node: Node) -> tuple[str, int]:
+        """Write an expression; return the text and its precedence."""
         match node:
             case Number(value):
                 return number(value), SIGN if value < 0 or number(value)[0] == "-" else WHOLE
@@ -81,7 +53,7 @@ class Writer:
             case Previous(name, start):
                 return self.call("prev", self.names[slot_of(name)], self.write(start)), WHOLE
             case Call("fixed", (inner,)):
-                return self._value(inner)
+                return self.value(inner)
             case Call("+" | "-" as sign, (left, right)):
                 return f"{self.write(left, SUM)} {sign} {self.write(right, PRODUCT)}", SUM
             case Call("*", (left, right)):
@@ -96,9 +68,11 @@ class Writer:
             case Call("^", (base, Number(2.0))):
                 return self.call("square", self.write(base)), WHOLE
             case Call("where", (test, yes, no)):
-                return self.language.choice.format(self._test(test), self.write(yes), self.write(no)), WHOLE
-            case Call(function, _) if function in _TESTS:
-                return self.language.number_of_test.format(self._test(node)), WHOLE
+                return self.choice.format(self._test(test), self.write(yes), self.write(no)), WHOLE
+            case Call(function, _) if function in self.compared or function in ("and", "or", "not"):
+                return self.as_number.format(self._test(node)), WHOLE
+            case Call("min" | "max" as function, (*first, last)) if len(first) > 1:
+                return self.call(function, self.write(Call(function, tuple(first))), self.write(last)), WHOLE
             case Call(function, arguments):
                 return self.call(function, *map(self.write, arguments)), WHOLE
         raise AssertionError(node)
@@ -107,15 +81,15 @@ class Writer:
         """Write a test that an expression is not 0; NaN passes."""
         match node:
             case Call("and" | "or" as function, (left, right)):
-                join = self.language.both if function == "and" else self.language.either
-                return join.format(self._alone(left, function), self._alone(right, ""))
+                join = self.both if function == "and" else self.either
+                return join.format(self._part(left, function), self._part(right, ""))
             case Call("not", (inner,)):
-                return self.language.no.format(self._test(inner))
-            case Call(function, (left, right)) if function in _COMPARISONS:
-                return f"{self.write(left)} {function} {self.write(right)}"
-        return f"{self.write(node)} != 0.0"
+                return self.no.format(self._test(inner))
+            case Call(function, (left, right)) if function in self.compared:
+                return f"{self.write(left)} {self.compared[function]} {self.write(right)}"
+        return self.nonzero.format(self.write(node))
 
-    def _alone(self, node: Node, inside: str) -> str:
+    def _part(self, node: Node, inside: str) -> str:
         """Write a test as part of another one, in parentheses if its operator is not `inside`."""
         joined = isinstance(node, Call) and node.function in {"and", "or"} - {inside}
         return f"({self._test(node)})" if joined else self._test(node)

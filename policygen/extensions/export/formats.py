@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from policygen.errors import UsageError
-from policygen.extensions.export.c import as_c
+from policygen.extensions.export.c import C
 from policygen.extensions.export.latex import as_latex
 from policygen.extensions.export.portable import as_json
 from policygen.extensions.export.program import Program, program_of
-from policygen.extensions.export.python import as_python
+from policygen.extensions.export.python import Python
 from policygen.policies.policy import Policy
 
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """An export format: file suffix and writer."""
-
-    suffix: str
-    write: Callable[[Program], str]
-
-
-FORMATS = {
-    "c": Format(".c", as_c),
-    "python": Format(".py", as_python),
-    "json": Format(".json", as_json),
-    "latex": Format(".tex", as_latex),
+FORMATS: dict[str, Callable[[Program], str]] = {
+    "c": C.source_of,
+    "python": Python.source_of,
+    "json": as_json,
+    "latex": as_latex,
 }
 
 
@@ -39,4 +29,4 @@ def exported(policy: Policy, to: str) -> str:
     """
     if to not in FORMATS:
         raise UsageError(f"a policy can be exported to {', '.join(FORMATS)}, not to `{to}`")
-    return FORMATS[to].write(program_of(policy))
+    return FORMATS[to](program_of(policy))

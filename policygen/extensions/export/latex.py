@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
-from policygen.extensions.export.expressions import PRODUCT, SIGN, SUM, WHOLE
-from policygen.extensions.export.program import Program, text_lines
+from policygen.extensions.export.expressions import PRODUCT, SIGN, SUM, WHOLE, Writer
+from policygen.extensions.export.program import Program, runs, text_lines
 from policygen.extensions.export.words import plain_ascii, remark
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
@@ -25,9 +26,6 @@ _SPECIAL = {
     ">": r"\textgreater{}",
     **{c: f"\\{c}" for c in "{}$&#_%"},
 }
-_COMPARED = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne"}
-_FUNCTIONS = {"sin": r"\sin", "cos": r"\cos", "tan": r"\tan", "tanh": r"\tanh", "exp": r"\exp", "log": r"\ln"}
-_FUNCTIONS |= {"atan": r"\arctan", "min": r"\min", "max": r"\max", "sign": r"\operatorname{sgn}"}
 
 
 def as_latex(program: Program) -> str:
@@ -113,13 +111,7 @@ def _bins(dimension: Dimension, bins: Sequence[int]) -> str:
     """Write the values of some bins: intervals, or whole numbers."""
     if len(bins) == dimension.bins:
         return "any"
-    runs: list[list[int]] = []
-    for index in bins:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ", ".join(f"${_interval(dimension, first, last)}$" for first, last in runs)
+    return ", ".join(f"${_interval(dimension, first, last)}$" for first, last in runs(bins))
 
 
 def _interval(dimension: Dimension, first: int, last: int) -> str:
@@ -148,60 +140,54 @@ def _starts(nodes: Sequence[Node]) -> dict[str, Node]:
 # --- expressions -----------------------------------------------------------------------------------------------------
 
 
-def _write(node: Node, at_least: int = SUM) -> str:
-    text, level = _value(node)
-    return text if level >= at_least else f"({text})"
+class _Writer(Writer):
+    """Writes expressions in LaTeX's mathematics; `names` is not needed."""
+
+    both = r"{0} \text{{ and }} {1}"
+    either = r"{0} \text{{ or }} {1}"
+    no = r"\text{{not }} ({0})"
+    nonzero = r"{0} \ne 0"
+    compared: ClassVar[Mapping[str, str]] = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne"}
+    as_number = "[{0}]"
+    choice = r"\begin{{cases}} {1} & \text{{if }} {0} \\ {2} & \text{{otherwise}} \end{{cases}}"
+    functions: ClassVar[Mapping[str, str]] = {
+        **{name: rf"\{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp")},
+        **{name: rf"\operatorname{{{{{name}}}}}({{0}}, {{1}})" for name in ("mod", "atan2")},
+        "log": r"\ln({0})",
+        "atan": r"\arctan({0})",
+        "sign": r"\operatorname{{sgn}}({0})",
+        "clip": r"\operatorname{{clip}}({0}, {1}, {2})",
+        "abs": "|{0}|",
+        "sqrt": r"\sqrt{{{0}}}",
+        "floor": r"\lfloor {0} \rfloor",
+    }
+
+    def value(self, node: Node) -> tuple[str, int]:
+        """Write an expression; return the text and its precedence."""
+        match node:
+            case Number(value):
+                return _number(value), SIGN if value < 0 else PRODUCT if "cdot" in _number(value) else WHOLE
+            case Name(name):
+                return _name(name), WHOLE
+            case Previous(name, _):
+                return f"{_name(name)}_{{t-1}}", WHOLE
+            case Call("*", (left, right)):
+                times = r"\," if isinstance(left, Number) and not isinstance(right, Number) else r"\cdot"
+                return f"{self.write(left, PRODUCT)} {times} {self.write(right, SIGN + 1)}", PRODUCT
+            case Call("/", (left, right)):
+                return f"\\frac{{{self.write(left)}}}{{{self.write(right)}}}", WHOLE
+            case Call("neg", (inner,)):
+                return f"-{self.write(inner, PRODUCT)}", SIGN
+            case Call("^", (base, exponent)):
+                return f"{{{self.write(base, WHOLE)}}}^{{{self.write(exponent)}}}", WHOLE
+            case Call("where", _):
+                return super().value(node)[0], SUM
+            case Call("min" | "max" as function, arguments):
+                return f"\\{function}({', '.join(map(self.write, arguments))})", WHOLE
+        return super().value(node)
 
 
-def _value(node: Node) -> tuple[str, int]:
-    match node:
-        case Number(value):
-            return _number(value), SIGN if value < 0 else PRODUCT if "cdot" in _number(value) else WHOLE
-        case Name(name):
-            return _name(name), WHOLE
-        case Previous(name, _):
-            return f"{_name(name)}_{{t-1}}", WHOLE
-        case Call("fixed", (inner,)):
-            return _value(inner)
-        case Call("+" | "-" as sign, (left, right)):
-            return f"{_write(left)} {sign} {_write(right, PRODUCT)}", SUM
-        case Call("*", (left, right)):
-            times = r"\," if isinstance(left, Number) and not isinstance(right, Number) else r"\cdot"
-            return f"{_write(left, PRODUCT)} {times} {_write(right, SIGN + 1)}", PRODUCT
-        case Call("/", (left, right)):
-            return f"\\frac{{{_write(left)}}}{{{_write(right)}}}", WHOLE
-        case Call("neg", (inner,)):
-            return f"-{_write(inner, PRODUCT)}", SIGN
-        case Call("^", (base, exponent)):
-            return f"{{{_write(base, WHOLE)}}}^{{{_write(exponent)}}}", WHOLE
-        case Call("where", (test, yes, no)):
-            rows = f"{_write(yes)} & \\text{{if }} {_test(test)} \\\\ {_write(no)} & \\text{{otherwise}}"
-            return f"\\begin{{cases}} {rows} \\end{{cases}}", SUM
-        case Call(function, (one,)) if function in ("abs", "sqrt", "floor"):
-            form = {"abs": "|{0}|", "sqrt": "\\sqrt{{{0}}}", "floor": "\\lfloor {0} \\rfloor"}[function]
-            return form.format(_write(one)), WHOLE
-        case Call(function, _) if function in _COMPARED or function in ("and", "or", "not"):
-            return f"[{_test(node)}]", WHOLE
-        case Call(function, arguments):
-            word = _FUNCTIONS.get(function, f"\\operatorname{{{function}}}")
-            return f"{word}({', '.join(map(_write, arguments))})", WHOLE
-    raise AssertionError(node)
-
-
-def _test(node: Node) -> str:
-    match node:
-        case Call("and" | "or" as function, (left, right)):
-            return f"{_inner(left)} \\text{{ {function} }} {_inner(right)}"
-        case Call("not", (inner,)):
-            return f"\\text{{not }} {_inner(inner)}"
-        case Call(function, (left, right)) if function in _COMPARED:
-            return f"{_write(left)} {_COMPARED[function]} {_write(right)}"
-    return f"{_write(node)} \\ne 0"
-
-
-def _inner(node: Node) -> str:
-    joined = isinstance(node, Call) and node.function in ("and", "or")
-    return f"({_test(node)})" if joined else _test(node)
+_write = _Writer().write
 
 
 def _number(value: float) -> str:

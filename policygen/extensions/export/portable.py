@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import astuple
 from typing import Any
 
 from policygen.extensions.export.program import Program, cells_of, weights_of
@@ -30,21 +31,8 @@ _RULES = (
 
 def as_json(program: Program) -> str:
     """Write the policy as one JSON object that explains its own format."""
-    lines = [f"{json.dumps(key)}: {_spread(value)}" for key, value in record_of(program).items()]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _spread(value: Any) -> str:
-    """Format a list of lists or objects with one item per line, other values on one line."""
-    if not isinstance(value, list) or all(isinstance(item, int | float) for item in value):
-        return json.dumps(value)
-    return "[" + ",".join(f"\n  {json.dumps(item)}" for item in value) + "]"
-
-
-def record_of(program: Program) -> dict[str, Any]:
-    """Build the object that `as_json` writes."""
     policy, task = program.policy, program.policy.task
-    return {
+    record = {
         "format": FORMAT,
         "how_to_read": list(_RULES),
         "task": {"name": task.name, "gym_id": task.gym_id},
@@ -67,17 +55,27 @@ def record_of(program: Program) -> dict[str, Any]:
             ],
         },
         "definitions": [
-            {"name": name, "text": to_text(node), "tree": tree(node)} for name, node in program.definitions
+            {"name": name, "text": to_text(node), "tree": _tree(node)} for name, node in program.definitions
         ],
         "remembered": [
-            {"name": r.name}
-            if r.actuator is None
-            else {"name": r.name, "action": r.actuator, **({} if r.label is None else {"is": r.label})}
-            for r in program.recollections
+            {
+                key: value
+                for key, value in zip(("name", "action", "is"), astuple(kept), strict=True)
+                if value is not None
+            }
+            for kept in program.recollections
         ],
         "text": policy.to_text(whole=True).splitlines(),
         **(_table(policy) if isinstance(policy, TablePolicy) else _equations(policy)),
     }
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {_spread(value)}" for key, value in record.items()) + "\n}\n"
+
+
+def _spread(value: Any) -> str:
+    """Format a list of lists or objects with one item per line, other values on one line."""
+    if not isinstance(value, list) or all(isinstance(item, int | float) for item in value):
+        return json.dumps(value)
+    return "[" + ",".join(f"\n  {json.dumps(item)}" for item in value) + "]"
 
 
 def _table(policy: TablePolicy) -> dict[str, Any]:
@@ -96,7 +94,7 @@ def _table(policy: TablePolicy) -> dict[str, Any]:
 def _equations(policy: LinearPolicy) -> dict[str, Any]:
     return {
         "kind": "linear",
-        "terms": [tree(term) for term in policy.terms],
+        "terms": [_tree(term) for term in policy.terms],
         "outputs": [
             {"name": name, "weights": [[weight, i] for weight, i in weights], "constant": constant}
             for name, weights, constant in weights_of(policy)
@@ -108,7 +106,7 @@ def _limit(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def tree(node: Node) -> Any:
+def _tree(node: Node) -> Any:
     """Convert an expression to nested lists."""
     match node:
         case Number(value):
@@ -116,9 +114,9 @@ def tree(node: Node) -> Any:
         case Name(name):
             return name
         case Previous(name, start):
-            return ["prev", name, tree(start)]
+            return ["prev", name, _tree(start)]
         case Call("fixed", (inner,)):
-            return tree(inner)
+            return _tree(inner)
         case Call(function, arguments):
-            return [function, *map(tree, arguments)]
+            return [function, *map(_tree, arguments)]
     raise AssertionError(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,19 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.extensions.export.expressions import Writer, number
-from policygen.extensions.export.words import Identifiers, plain_ascii
+from policygen.extensions.export.words import plain_ascii
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.text import format_number
-from policygen.quantities.tree import Name, Node, names_in
+from policygen.quantities.tree import names_in
 from policygen.tasks.spaces import slug
 from policygen.tasks.task import output_names
 
 MOST_ROWS = 200  # of a table repeated in a comment
-MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +67,12 @@ class Program:
     def _recollection(self, name: str) -> Recollection:
         if name in self.policy.reader.names:
             return Recollection(name)
-        outputs = iter(output_names(self.policy.task))
-        for i, actuator in enumerate(self.policy.task.actuators):
-            own = [next(outputs) for _ in range(max(1, len(actuator.labels)))]
+        outputs = output_names(self.policy.task)
+        for i, (actuator, (first, end)) in enumerate(zip(self.policy.task.actuators, self.choices, strict=True)):
             if actuator.name == name:
                 return Recollection(name, i)
-            if name in own:
-                return Recollection(name, i, own.index(name))
+            if name in outputs[first:end]:
+                return Recollection(name, i, outputs[first:end].index(name))
         raise AssertionError(name)
 
     @property
@@ -105,35 +101,6 @@ def weights_of(policy: LinearPolicy) -> Iterator[tuple[str, list[tuple[float, in
         yield name, [(weight, i) for i, weight in enumerate(weights) if weight != 0.0], bias
 
 
-def is_finite_already(program: Program, term: Node) -> bool:
-    """Whether a term is a feature, which is finite by definition."""
-    return isinstance(term, Name) and term.name in dict(program.definitions)
-
-
-def terms_of(
-    program: Program, writer: Writer, identifiers: Identifiers
-) -> tuple[dict[int, str], list[tuple[str, str]]]:
-    """Return the weighted terms as expressions, by index, and names and values of those to compute before."""
-    policy = program.policy
-    assert isinstance(policy, LinearPolicy)
-    terms, computed = dict[int, str](), list[tuple[str, str]]()
-    for i in sorted({i for _, weights, _ in weights_of(policy) for _, i in weights}):
-        term = policy.terms[i]
-        if is_finite_already(program, term):
-            terms[i] = writer.write(term)
-            continue
-        terms[i] = identifiers.new("t", term.name if isinstance(term, Name) else str(i + 1))
-        computed.append((terms[i], writer.call("finite", writer.write(term))))
-    return terms, computed
-
-
-def carried_out(program: Program, writer: Writer, actuator: int, value: str) -> str:
-    """Write the clipped and rounded value that the environment gets; see `policygen.tasks.actions.Limits`."""
-    low, high, whole = program.policy.task.limits.each[actuator]
-    clipped = writer.call("clip", value, number(low), number(high))
-    return writer.call("rint", clipped) if whole else clipped
-
-
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
@@ -145,23 +112,25 @@ class Cells:
         codes: code of each cell's action, shape (cells,); for one choice the index of its label.
         actions: the actions, shape (kinds, actuators), int64 or float32; None for one choice.
         bits: of a code: 1, 2, 4, 8, 16 or 32.
-        rows: the same table as rows of first and last bins per dimension and a code; the first matching row decides.
-            None if codes for all cells are smaller, or small enough and faster.
+        rows: the same table as rows of first and last bins per dimension and a code, unsigned, shape
+            (rows, 2 * dimensions + 1); the first matching row decides. None if codes for all cells are smaller, or
+            small enough and faster.
     """
 
     codes: npt.NDArray[np.int64]
     actions: npt.NDArray[Any] | None
     bits: int
-    rows: tuple[tuple[tuple[int, ...], int], ...] | None
+    rows: npt.NDArray[np.unsignedinteger[Any]] | None = None
 
     @property
-    def packed(self) -> bytes:
-        """The codes of all cells, the first in the lowest bits; from 16 bits on in little-endian order."""
+    def packed(self) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """The codes of all cells, several to a byte if they fit, the first in the lowest bits."""
         if self.bits >= 8:
-            return self.codes.astype(f"<u{self.bits // 8}").tobytes()
+            return self.codes.astype(f"<u{self.bits // 8}")
         each = 8 // self.bits
         padded = np.concatenate([self.codes, np.zeros(-len(self.codes) % each, np.int64)]).reshape(-1, each)
-        return bytes((padded << (np.arange(each) * self.bits)).sum(axis=1).astype(np.uint8))
+        packed: npt.NDArray[np.uint8] = (padded << (np.arange(each) * self.bits)).sum(axis=1).astype(np.uint8)
+        return packed
 
 
 SMALL = 1_024  # bytes up to which codes for all cells are preferred to smaller rows: they are faster
@@ -177,62 +146,37 @@ def cells_of(policy: TablePolicy) -> Cells:
         actions, codes = np.unique(policy.actions, axis=0, return_inverse=True)
         codes, kinds = codes.reshape(-1), len(actions)
     bits = next(bits for bits in (1, 2, 4, 8, 16, 32) if kinds <= 2**bits)
-    whole = Cells(codes, actions, bits, None)
-    size, shape = len(codes) * bits // 8, policy.grid.shape
+    whole = Cells(codes, actions, bits)
+    size = len(codes) * bits // 8
     if size <= SMALL:
         return whole
-    rows = _rows(policy, codes)
-    wide = 1 if max(shape) <= 256 else 2 if max(shape) <= 65_536 else 4
-    if len(rows) > MOST_EXPORTED_ROWS or len(rows) * (2 * len(shape) * wide + max(1, bits // 8)) >= size:
-        return whole
-    return Cells(codes, actions, bits, tuple(rows))
+    rows = np.array(_rows(policy, codes))
+    rows = rows.astype(np.min_scalar_type(rows.max()))
+    return whole if len(rows) > MOST_EXPORTED_ROWS or rows.nbytes >= size else replace(whole, rows=rows)
 
 
-def _rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[tuple[tuple[int, ...], int]]:
+def _rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
     """Convert the rules to boxes of first and last bins; a set of bins with gaps takes several boxes."""
     kinds, first = np.unique(policy.dense[0], axis=0, return_index=True)
     numbers = dict(zip(map(tuple, kinds.tolist()), codes[first].tolist(), strict=True))
-    rows: list[tuple[tuple[int, ...], int]] = []
+    rows: list[list[int]] = []
     for rule in policy.rules:
         if rule.action not in numbers:  # the rule decides no cell
             continue
-        for box in itertools.product(*map(_runs, rule.bins)):
-            rows.append((tuple(itertools.chain.from_iterable(box)), numbers[rule.action]))
+        for box in itertools.product(*map(runs, rule.bins)):
+            rows.append([*itertools.chain.from_iterable(box), numbers[rule.action]])
             if len(rows) > MOST_EXPORTED_ROWS:
                 return rows
     return rows
 
 
-def _runs(bins: Sequence[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for index in bins:
-        if runs and index == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], index)
-        else:
-            runs.append((index, index))
-    return runs
+def runs(bins: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and last of every run of consecutive bins."""
+    parts = np.split(np.array(bins), np.flatnonzero(np.diff(bins) != 1) + 1)
+    return [(int(part[0]), int(part[-1])) for part in parts]
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
-
-
-def observation_rows(program: Program) -> list[tuple[str, ...]]:
-    """Return index, name, unit and limits of every observation."""
-    return [
-        (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}")
-        for i, o in enumerate(program.policy.task.observations)
-    ]
-
-
-def action_words(program: Program, index: int) -> str:
-    """Describe the values of an actuator."""
-    actuator = program.policy.task.actuators[index]
-    if actuator.is_choice:
-        return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
-    named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
-    unit = f" {actuator.unit}" if actuator.unit else ""
-    whole = "whole, " if program.policy.task.limits.each[index][2] else ""
-    return f"{whole}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
 
 def text_lines(program: Program) -> list[str]:

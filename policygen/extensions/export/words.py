@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 MOST_CHARACTERS = 50  # of an identifier without prefix; C99 distinguishes 63
 _SPELLED = str.maketrans({"°": "deg", "µ": "u", "μ": "u", "Ω": "ohm", "−": "-", "–": "-", "×": "*", "·": "*"})
@@ -44,17 +44,6 @@ def remark(text: str) -> str:
     # Characters that could close a comment are separated, and trigraphs removed.
     quiet = re.sub(r"\?+", "?", quiet)
     return re.sub(r"\*(?=/)|/(?=\*)", lambda found: found[0] + " ", quiet)
-
-
-def wrapped(text: str, indent: str, further: str = "    ", width: int = 110) -> Iterator[str]:
-    """Wrap a statement at spaces into lines of about `width` characters; later lines are indented further."""
-    line = indent
-    for word in text.split(" "):
-        if len(line) + len(word) > width and line.strip():
-            yield line.rstrip()
-            line = indent + further
-        line += word + " "
-    yield line.rstrip()
 
 
 def in_columns(rows: Iterable[Iterable[str]]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +57,9 @@ class Contest:
         original: the policy to simplify.
         episodes: number played for an accepted candidate.
         limit: most episodes in all; after that, only candidates with identical actions are accepted.
-        current: the smallest policy so far.
+        on_accepted: called with every accepted policy.
         path: all accepted policies, the original first.
+        trajectories: the episodes of the last of them.
     """
 
     original: Policy
@@ -68,17 +69,16 @@ class Contest:
     episodes: int
     limit: int
     margin: float = MARGIN
+    on_accepted: Callable[[Policy], None] = lambda policy: None
     played: int = 0
     tried: int = 0
-    path: list[Policy] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._seeds = episode_seeds(self.seed, SIMPLIFYING, self.episodes)
-        self._reference = self._play(self.original, self._seeds)
-        self._current = self._reference
+        self._reference = self.trajectories = self._play(self.original, self._seeds)
         self._exact = exact_score(self.original, self.mdp) if self.mdp is not None else None
         self.before = self._exact or sampled_score(self._reference, self.players.engine)
-        self.path.append(self.original)
+        self.path = [self.original]
         self._known = {self.original.to_text(plain=True)}  # candidates tried before
 
     @property
@@ -87,14 +87,13 @@ class Contest:
         return self.path[-1]
 
     @property
-    def trajectories(self) -> Sequence[Trajectory]:
-        """The episodes of the current policy."""
-        return self._current
-
-    @property
     def exhausted(self) -> bool:
         """Whether no further candidate can be played."""
         return self.played + self.episodes > self.limit
+
+    def accept_first(self, candidates: Callable[[Policy], Iterable[Policy]]) -> bool:
+        """Accept the first candidate for the current policy that is not worse; return whether there is one."""
+        return not self.exhausted and any(map(self.accepts, candidates(self.current)))
 
     def accepts(self, candidate: Policy) -> bool:
         """Accept the candidate as current policy if it is not worse than the original; return whether it is."""
@@ -103,41 +102,35 @@ class Contest:
             return False
         self._known.add(text)
         self.tried += 1
-        if self.acts_alike(candidate):
-            self.path.append(candidate)
-            return True
-        played = self.trial(candidate)
-        if played is None:
-            return False
-        self.adopt(candidate, played)
-        return True
+        good, played = (True, self.trajectories) if self.acts_alike(candidate) else self.trial(candidate)
+        if good:
+            self.adopt(candidate, played)
+        return good
 
     def adopt(self, candidate: Policy, played: list[Trajectory]) -> None:
         """Make a candidate with its episodes the current policy."""
-        self._current = played
+        self.trajectories = played
         self.path.append(candidate)
+        self.on_accepted(candidate)
 
-    def trial(self, candidate: Policy, seen: list[Trajectory] | None = None) -> list[Trajectory] | None:
-        """Return the candidate's episodes if it is not worse than the original; append all it played to `seen`."""
+    def trial(self, candidate: Policy, *, always: bool = False) -> tuple[bool, list[Trajectory]]:
+        """Return whether the candidate is not worse than the original, and its episodes.
+
+        Args:
+            always: play episodes also if the exact score shows that the candidate is worse.
+        """
         if self.exhausted:
-            return None
+            return False, []
         if self._exact is not None and self.mdp is not None:
             score = exact_score(candidate, self.mdp)
             good = score is not None and loss_of(score, self._exact).bearable
-            played = self._play(candidate, self._seeds) if good or seen is not None else []
-            if seen is not None:
-                seen += played
-            return played if good else None
-        first = min(FIRST_LOOK, self.episodes)
-        played = self._play(candidate, self._seeds[:first])
-        if seen is not None:
-            seen += played
-        if not self._loss(played).bearable:
-            return None
-        rest = self._play(candidate, self._seeds[first:]) if first < self.episodes else []
-        if seen is not None:
-            seen += rest
-        return played + rest if self._loss(played + rest).bearable else None
+            return good, self._play(candidate, self._seeds) if good or always else []
+        played: list[Trajectory] = []
+        for count in sorted({min(FIRST_LOOK, self.episodes), self.episodes}):
+            played += self._play(candidate, self._seeds[len(played) : count])
+            if not self._loss(played).bearable:
+                return False, played
+        return True, played
 
     def _loss(self, played: list[Trajectory]) -> Loss:
         engine = self.players.engine
@@ -154,7 +147,7 @@ class Contest:
         """Whether the candidate acts like the current policy in every step of its episodes, which are then its own."""
         if self._exact is not None:
             return False
-        return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self._current if t.length)
+        return all(np.array_equal(_along(candidate, t), _along(self.current, t)) for t in self.trajectories if t.length)
 
     def check(self, candidate: Policy, look: int) -> tuple[Score, Score, Loss]:
         """Score the original and a candidate on episodes that selected nothing, and compute the loss.

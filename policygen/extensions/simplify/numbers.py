@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from policygen.errors import PolicygenError
 from policygen.extensions.simplify.contest import Contest
+from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
@@ -27,7 +30,7 @@ from policygen.quantities.tree import (
 )
 
 MOST_DIGITS, FEWEST_DIGITS = 4, 2  # 1.5 is as readable as 2
-Named = tuple[tuple[str, Node], ...]
+P = TypeVar("P", bound=Policy)
 
 
 def simplify_numbers(contest: Contest) -> None:
@@ -35,11 +38,13 @@ def simplify_numbers(contest: Contest) -> None:
     for candidate in relative_scores(contest.current):
         if size_of_expressions(candidate) < size_of_expressions(contest.current):
             contest.accepts(candidate)
-    _drop_parts(contest)
+    tried: set[tuple[str, Node]] = set()
+    while contest.accept_first(lambda policy: _with_parts(contest, policy, tried)):
+        pass
     _drop_digits(contest)
 
 
-def named_nodes(policy: Policy) -> Named:
+def named_nodes(policy: Policy) -> Lets:
     """Return the expressions of a policy: its features, and its equations if it has any."""
     return policy.lets + (policy.equations if isinstance(policy, LinearPolicy) else ())
 
@@ -48,15 +53,17 @@ def with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
     """Return the policy with other expressions in the same places, without features that are no longer used."""
     count = len(policy.lets)
     lets = tuple((name, node) for (name, _), node in zip(policy.lets, nodes[:count], strict=True))
-    changed: Policy
+    changed: Policy = replace(policy, lets=lets)
     if isinstance(policy, LinearPolicy):
         equations = tuple((name, node) for (name, _), node in zip(policy.equations, nodes[count:], strict=True))
-        changed = LinearPolicy(policy.task, lets, equations, written=policy.written)
-    else:
-        assert isinstance(policy, TablePolicy)
-        changed = TablePolicy(policy.task, lets, policy.grid, policy.rules, written=policy.written)
-    needed = {name for name, _ in changed.reader.needed}
-    return replace(changed, lets=tuple((name, node) for name, node in lets if name in needed))
+        changed = replace(policy, lets=lets, equations=equations)
+    return without_idle_lets(changed)
+
+
+def without_idle_lets(policy: P) -> P:
+    """Return the policy without features that it does not need."""
+    needed = {name for name, _ in policy.reader.needed}
+    return replace(policy, lets=tuple((name, node) for name, node in policy.lets if name in needed))
 
 
 def size(node: Node) -> int:
@@ -105,33 +112,19 @@ def _sum(terms: Sequence[Node], weights: Sequence[float], constant: float) -> No
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _drop_parts(contest: Contest) -> None:
-    """Replace expressions by parts of themselves, largest savings first, until no replacement is accepted."""
-    refused: set[tuple[str, Node]] = set()
-    changed = True
-    while changed and not contest.exhausted:
-        changed = False
-        policy = contest.current
-        named = named_nodes(policy)
-        options = [(size(node) - size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
-        for _, i, less in sorted(options, key=lambda option: -option[0]):
-            name = named[i][0]
-            if (name, less) in refused or contest.exhausted:
-                continue
-            nodes = [less if k == i else node for k, (_, node) in enumerate(named)]
-            candidate = _made(policy, nodes)
-            if candidate is not None and contest.accepts(candidate):
-                changed = True
-                break
-            refused.add((name, less))
-
-
-def _made(policy: Policy, nodes: Sequence[Node]) -> Policy | None:
-    """Return the policy with these expressions, or None if they are invalid."""
-    try:
-        return with_nodes(policy, nodes)
-    except PolicygenError:
-        return None
+def _with_parts(contest: Contest, policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
+    """Replace an expression by a part of itself that was not `tried` in its place, largest savings first."""
+    named = named_nodes(policy)
+    options = [(size(node) - size(less), i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
+    for _, i, less in sorted(options, key=lambda option: -option[0]):
+        if (named[i][0], less) in tried or contest.exhausted:
+            continue
+        tried.add((named[i][0], less))
+        try:
+            candidate = with_nodes(policy, [less if k == i else node for k, (_, node) in enumerate(named)])
+        except PolicygenError:  # without this quantity the policy is invalid
+            continue
+        yield candidate
 
 
 def smaller(node: Node) -> Iterator[Node]:
@@ -159,11 +152,10 @@ def smaller(node: Node) -> Iterator[Node]:
             yield inner
         case Previous(name, start) if start != NOTHING:
             yield Previous(name, NOTHING)
-    if (isinstance(node, Call | Previous) and not (isinstance(node, Call) and node.function == "fixed")) or isinstance(
-        node, Name
-    ):
+    fixed = isinstance(node, Call) and node.function == "fixed"
+    if isinstance(node, Call | Previous | Name) and not fixed:
         yield Number(0.0)
-    if isinstance(node, Call) and node.function != "fixed":
+    if isinstance(node, Call) and not fixed:
         for i, argument in enumerate(node.arguments):
             for less in smaller(argument):
                 if less != Number(0.0):  # dropping a term of a sum is smaller, and anything times 0 is 0
@@ -179,46 +171,45 @@ def _drop_digits(contest: Contest) -> None:
         rounded = with_digits(contest.current, digits)
         if rounded is None or (rounded != contest.current and not contest.accepts(rounded)):
             break
-    for i in range(len(_numbers(contest.current))):
+    numbers: list[float] = []
+
+    def noted(value: float) -> float:
+        numbers.append(value)
+        return value
+
+    _with_numbers(contest.current, noted)
+    for i in range(len(numbers)):
         rounded = with_digits(contest.current, FEWEST_DIGITS, only=i)
         if rounded is not None and rounded != contest.current:
             contest.accepts(rounded)
 
 
-def _numbers(policy: Policy) -> list[float]:
-    """Return the numbers of a policy that may be rounded: in expressions, its own edges, levels of its rows."""
-    found = [value for _, node in named_nodes(policy) for value in constants(node)]
-    levels = [not actuator.is_choice for actuator in policy.task.actuators]
-    if isinstance(policy, TablePolicy):
-        if policy.grid != policy.task.grid:
-            found += [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
-        found += [
-            value for rule in policy.rules for value, is_level in zip(rule.action, levels, strict=True) if is_level
-        ]
-    return found
-
-
 def with_digits(policy: Policy, digits: int, only: int | None = None) -> Policy | None:
     """Return the policy with at most `digits` significant digits (in number `only`, or in all); None if invalid."""
-    values = [
-        float(f"{value:.{digits}g}") if only in (None, i) and np.isfinite(value) else value
-        for i, value in enumerate(_numbers(policy))
-    ]
-    rest = iter(values)
-    nodes = [with_plain_signs(with_constants(node, rest)) for _, node in named_nodes(policy)]
+    place = itertools.count()
+
+    def rounded(value: float) -> float:
+        return float(f"{value:.{digits}g}") if only in (None, next(place)) and np.isfinite(value) else value
+
     try:
-        changed = with_nodes(policy, nodes)
-        if isinstance(changed, TablePolicy):
-            grid, rules = changed.grid, changed.rules
-            if grid != policy.task.grid:
-                grid = Grid(tuple(Dimension(d.name, tuple(next(rest) for _ in d.edges)) for d in grid.dimensions))
-            if policy.task.has_numbers:
-                levels = [not actuator.is_choice for actuator in policy.task.actuators]
-                rules = tuple(
-                    Rule(rule.bins, tuple(next(rest) if own else v for v, own in zip(rule.action, levels, strict=True)))
-                    for rule in rules
-                )
-            changed = TablePolicy(policy.task, changed.lets, grid, rules, written=policy.written)
+        return _with_numbers(policy, rounded)
     except PolicygenError:  # equal edges, or a level out of range
         return None
-    return changed
+
+
+def _with_numbers(policy: Policy, change: Callable[[float], float]) -> Policy:
+    """Change the numbers of a policy that may be rounded: in expressions, its own edges, levels of its rows."""
+    nodes = [with_plain_signs(with_constants(node, map(change, constants(node)))) for _, node in named_nodes(policy)]
+    changed = with_nodes(policy, nodes)
+    if not isinstance(changed, TablePolicy):
+        return changed
+    grid, rules = changed.grid, changed.rules
+    if grid != policy.task.grid:
+        grid = Grid(tuple(Dimension(d.name, tuple(map(change, d.edges))) for d in grid.dimensions))
+    if policy.task.has_numbers:
+        levels = [not actuator.is_choice for actuator in policy.task.actuators]
+        rules = tuple(
+            Rule(rule.bins, tuple(change(v) if own else v for v, own in zip(rule.action, levels, strict=True)))
+            for rule in rules
+        )
+    return replace(changed, grid=grid, rules=rules)

@@ -26,7 +26,6 @@ class Size:
 
     rows: int
     parts: int
-    characters: int
     kind: str
 
     def __str__(self) -> str:
@@ -42,7 +41,7 @@ def size_of(policy: Policy) -> Size:
     else:
         assert isinstance(policy, LinearPolicy)
         rows = int((policy.weights != 0).sum() + (policy.bias != 0).sum())
-    return Size(rows, size_of_expressions(policy), len(policy.to_text(plain=True)), policy.kind)
+    return Size(rows, size_of_expressions(policy), policy.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,8 @@ def simplify(
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be simplified; tables and equations can")
     with Players(policy.task) as players:
-        contest = _Told(policy, players, finite_mdp(policy.task), seed, episodes, max_episodes, margin)
-        contest.told = on_accepted
+        mdp = finite_mdp(policy.task)
+        contest = Contest(policy, players, mdp, seed, episodes, max_episodes, margin, on_accepted)
         if isinstance(policy, TablePolicy):
             simplify_table(contest)
         if policy.lets or isinstance(policy, LinearPolicy) or policy.task.has_numbers:
@@ -107,32 +106,17 @@ def simplify(
         return _checked(contest)
 
 
-class _Told(Contest):
-    """A contest that reports accepted candidates."""
-
-    told: Callable[[Policy], None]
-
-    def accepts(self, candidate: Policy) -> bool:
-        accepted = super().accepts(candidate)
-        if accepted:
-            self.told(candidate)
-        return accepted
-
-
 def _checked(contest: Contest) -> Simplified:
     """Return the last policy on the path that a check on fresh episodes does not find worse."""
     last = len(contest.path) - 1
     for look in range(1, LOOKS + 1):
-        candidate = contest.path[last * (LOOKS + 1 - look) // LOOKS]
-        before, after, loss = contest.check(candidate, look)
-        if loss.bearable or candidate is contest.original:
-            return _result(contest, candidate, (before, after, loss), look)
-    return _result(contest, contest.original, (before, before, Loss(0.0, 1.0, loss.allowed)), LOOKS)
-
-
-def _result(contest: Contest, policy: Policy, found: tuple[Score, Score, Loss], looks: int) -> Simplified:
-    before, after, loss = found
-    return Simplified(policy, contest.original, before, after, loss, looks, contest.tried, contest.played)
+        policy = contest.path[last * (LOOKS + 1 - look) // LOOKS]
+        before, after, loss = contest.check(policy, look)
+        if loss.bearable or policy is contest.original:
+            break
+    else:
+        policy, after, loss = contest.original, before, Loss(0.0, 1.0, loss.allowed)
+    return Simplified(policy, contest.original, before, after, loss, look, contest.tried, contest.played)
 
 
 def words_of(found: Simplified, margin: float) -> list[str]:

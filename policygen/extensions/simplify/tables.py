@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.simplify.contest import Contest
+from policygen.extensions.simplify.numbers import without_idle_lets
+from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule, joined, visible
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
@@ -20,27 +22,35 @@ from policygen.quantities.grid import Dimension, Grid
 CORRECTIONS = 2  # rounds in which a tree learns the original's actions in the states that the tree visits
 MOST_LEAVES = 60
 MOST_PAIRS = 400  # pairs of rows tried as one row
-Box = tuple[tuple[int, int], ...]  # first and last bin per dimension
+Box = tuple[range, ...]  # bins per dimension
 
 
 def simplify_table(contest: Contest) -> None:
     """Find fewer rows for the contest's table; accepted candidates become its current policy."""
-    start = contest.current
-    assert isinstance(start, TablePolicy)
+    start = _table(contest.current)
     reached = visible(start.rules, start.grid.shape)
     if len(reached) < len(start.rules):  # same decisions, so no episodes are needed
         start = replace(start, rules=reached)
-        contest.adopt(start, list(contest.trajectories))
+        contest.adopt(start, contest.trajectories)
     _fewest_leaves(contest, start)
-    _drop_rows(contest)
-    _join_rows(contest)
+    while contest.accept_first(lambda policy: _without_a_row(_table(policy), contest.trajectories)):
+        pass
+    while contest.accept_first(lambda policy: _with_two_rows_joined(_table(policy))):
+        pass
     widen_rows(contest)
-    _drop_bins(contest)
+    final = _table(contest.current)
+    if final.grid != final.task.grid and (slim := without_idle_bins(final)).grid != final.grid:
+        contest.accepts(slim)
 
 
-def _accept(contest: Contest, policy: TablePolicy, rules: Sequence[Rule]) -> bool:
-    """Accept these simpler rows if they are not worse."""
-    return contest.accepts(replace(policy, rules=tuple(rules)))
+def _table(policy: Policy) -> TablePolicy:
+    assert isinstance(policy, TablePolicy)
+    return policy
+
+
+def _with_rules(policy: TablePolicy, rules: Sequence[Rule]) -> TablePolicy:
+    """Return the table with those of these rows that decide something."""
+    return replace(policy, rules=visible(rules, policy.grid.shape))
 
 
 # --- trees -----------------------------------------------------------------------------------------------------------
@@ -53,28 +63,25 @@ def _fewest_leaves(contest: Contest, original: TablePolicy) -> None:
     while leaves <= MOST_LEAVES and not contest.exhausted:
         for _ in range(1 + CORRECTIONS):
             rules = tree_rules(original, weights, leaves)
-            if len(rules) >= len(_rules(contest)):
+            if len(rules) >= len(_table(contest.current).rules):
                 return
-            seen: list[Trajectory] = []
             candidate = replace(original, rules=tuple(rules))
-            played = contest.trial(candidate, seen)
+            good, played = contest.trial(candidate, always=True)
             contest.tried += 1
-            if played is not None:
+            if good:
                 contest.adopt(candidate, played)
+            if good or not played:
                 return
-            if not seen:
-                return
-            weights = weights + _visits(candidate, seen)
+            weights = weights + _visits(candidate, played)
         leaves += 1 if leaves < 16 else 4
 
 
 def _visits(policy: TablePolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
     """Count the visits of each cell, shape (cells,)."""
-    counts = np.zeros(policy.grid.size)
     steps = [(episode.observations[:-1], episode.actions) for episode in episodes if episode.length]
-    if steps:
-        np.add.at(counts, policy.reader.cells_along(*steps), 1.0)
-    return counts
+    if not steps:
+        return np.zeros(policy.grid.size)
+    return np.bincount(policy.reader.cells_along(*steps), minlength=policy.grid.size).astype(np.float64)
 
 
 def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: int) -> list[Rule]:
@@ -85,56 +92,49 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
     """
     kinds, codes = np.unique(policy.dense[0], axis=0, return_inverse=True)
     table, mass = codes.reshape(policy.grid.shape), weights.reshape(policy.grid.shape)
-    whole: Box = tuple((0, size - 1) for size in policy.grid.shape)
     count = itertools.count()
-    waiting = [(*_best_cut(table, mass, whole, len(kinds)), next(count), whole)]
-    done: list[Box] = []
+
+    def leaf(box: Box) -> tuple[float, int, tuple[int, int] | None, Box]:
+        gain, cut = _best_cut(_block(table, box), _block(mass, box), len(kinds))
+        return -gain, next(count), cut, box
+
+    waiting, done = [leaf(tuple(map(range, policy.grid.shape)))], list[Box]()
     while waiting and len(waiting) + len(done) < leaves:
-        gain, cut, _, box = heapq.heappop(waiting)
-        if cut is None or gain >= 0:
+        _, _, cut, box = heapq.heappop(waiting)
+        if cut is None:
             done.append(box)
             continue
         axis, at = cut
-        first, last = box[axis]
-        for part in ((first, at - 1), (at, last)):
-            half = (*box[:axis], part, *box[axis + 1 :])
-            heapq.heappush(waiting, (*_best_cut(table, mass, half, len(kinds)), next(count), half))
+        for half in (box[axis][:at], box[axis][at:]):
+            heapq.heappush(waiting, leaf((*box[:axis], half, *box[axis + 1 :])))
     boxes = done + [box for *_, box in waiting]
-    merged = joined([(_bins(box), _common(table, mass, box, len(kinds))) for box in boxes])
-    return _as_rules(merged, kinds, policy.grid.shape)
+    merged = joined([(tuple(map(tuple, box)), _common(table, mass, box, len(kinds))) for box in boxes])
+    # The most frequent action becomes a last row of `*`.
+    common = int(np.argmax(np.bincount([code for _, code in merged], minlength=len(kinds))))
+    rows = [Rule(box, tuple(kinds[code].tolist())) for box, code in merged if code != common]
+    return [*rows, Rule(_everything(policy), tuple(kinds[common].tolist()))]
 
 
-def _as_rules(leaves: list[tuple[tuple[tuple[int, ...], ...], int]], kinds: Any, shape: tuple[int, ...]) -> list[Rule]:
-    """Convert leaves to rows; the most frequent action becomes a last row of `*`."""
-    counts = np.bincount([code for _, code in leaves], minlength=len(kinds))
-    common = int(np.argmax(counts))
-    rows = [Rule(box, tuple(kinds[code].tolist())) for box, code in leaves if code != common]
-    return [*rows, Rule(tuple(tuple(range(size)) for size in shape), tuple(kinds[common].tolist()))]
-
-
-def _bins(box: Box) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(range(first, last + 1)) for first, last in box)
+def _everything(policy: TablePolicy) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(range(size)) for size in policy.grid.shape)
 
 
 def _block(array: npt.NDArray[Any], box: Box) -> npt.NDArray[Any]:
-    return array[tuple(slice(first, last + 1) for first, last in box)]
+    return array[tuple(slice(bins.start, bins.stop) for bins in box)]
 
 
 def _common(table: npt.NDArray[np.intp], mass: npt.NDArray[np.float64], box: Box, kinds: int) -> int:
     """Return the action of most visits of a box, or of most of its cells if it was never visited."""
     codes, weights = _block(table, box).reshape(-1), _block(mass, box).reshape(-1)
-    counts = np.bincount(codes, weights if weights.any() else None, minlength=kinds)
-    return int(np.argmax(counts))
+    return int(np.argmax(np.bincount(codes, weights if weights.any() else None, minlength=kinds)))
 
 
 def _best_cut(
-    table: npt.NDArray[np.intp], mass: npt.NDArray[np.float64], box: Box, kinds: int
+    codes: npt.NDArray[np.intp], weights: npt.NDArray[np.float64], kinds: int
 ) -> tuple[float, tuple[int, int] | None]:
-    """Return minus the gain of the best cut (Gini), its axis, and the first bin of the upper half."""
-    codes, weights = _block(table, box), _block(mass, box)
+    """Return the gain of the best cut (Gini), its axis, and the number of bins below it; None without a gain."""
     best: tuple[float, tuple[int, int] | None] = (0.0, None)
-    for axis in range(codes.ndim):
-        size = codes.shape[axis]
+    for axis, size in enumerate(codes.shape):
         if size == 1:
             continue
         lines, heavy = (np.moveaxis(a, axis, 0).reshape(size, -1) for a in (codes, weights))
@@ -142,8 +142,8 @@ def _best_cut(
         low = np.cumsum(counts, axis=0)[:-1]
         gains = _purity(low) + _purity(counts.sum(axis=0) - low) - _purity(counts.sum(axis=0))
         at = int(np.argmax(gains))
-        if -gains[at] < best[0] - 1e-9:
-            best = (-float(gains[at]), (axis, box[axis][0] + at + 1))
+        if gains[at] > best[0] + 1e-9:
+            best = (float(gains[at]), (axis, at + 1))
     return best
 
 
@@ -156,74 +156,46 @@ def _purity(counts: npt.NDArray[Any]) -> Any:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _rules(contest: Contest) -> tuple[Rule, ...]:
-    assert isinstance(contest.current, TablePolicy)
-    return contest.current.rules
-
-
-def _drop_rows(contest: Contest) -> None:
-    """Remove rows, starting with those that decide the fewest visits."""
-    changed = True
-    while changed and not contest.exhausted:
-        changed = False
-        policy = contest.current
-        assert isinstance(policy, TablePolicy)
-        for i in _least_used(policy, contest.trajectories):
-            rules = [rule for k, rule in enumerate(policy.rules) if k != i]
-            if _covers(rules, policy.grid.shape) and _accept(contest, policy, visible(rules, policy.grid.shape)):
-                changed = True
-                break
-
-
-def _covers(rules: Sequence[Rule], shape: tuple[int, ...]) -> bool:
-    """Whether the last row covers everything; removal of rows requires it."""
-    return bool(rules) and all(len(bins) == size for bins, size in zip(rules[-1].bins, shape, strict=True))
-
-
-def _least_used(policy: TablePolicy, episodes: Sequence[Trajectory]) -> list[int]:
-    visits, shape = _visits(policy, episodes).reshape(policy.grid.shape), policy.grid.shape
-    left = np.ones(shape, np.bool_)
+def _without_a_row(policy: TablePolicy, episodes: Sequence[Trajectory]) -> Iterator[TablePolicy]:
+    """Remove a row, first the one that decides the fewest visits; the last row must still cover everything."""
+    visits = _visits(policy, episodes).reshape(policy.grid.shape)
+    left = np.ones(policy.grid.shape, np.bool_)
     uses = []
     for i, rule in enumerate(policy.rules):
         block = np.ix_(*rule.bins)
         uses.append((float(visits[block][left[block]].sum()), i))
         left[block] = False
-    return [i for _, i in sorted(uses)]
+    for _, i in sorted(uses):
+        rules = policy.rules[:i] + policy.rules[i + 1 :]
+        if rules and rules[-1].bins == _everything(policy):
+            yield _with_rules(policy, rules)
 
 
-def _join_rows(contest: Contest) -> None:
-    """Join two rows with the same action into one."""
-    changed = True
-    while changed and not contest.exhausted:
-        changed = False
-        policy = contest.current
-        assert isinstance(policy, TablePolicy)
-        for i, k in itertools.islice(itertools.combinations(range(len(policy.rules)), 2), MOST_PAIRS):
-            one, other = policy.rules[i], policy.rules[k]
-            if one.action != other.action or k == len(policy.rules) - 1:
-                continue
-            both = Rule(tuple(tuple(sorted({*a, *b})) for a, b in zip(one.bins, other.bins, strict=True)), one.action)
-            for at in (k, i):
-                rules = [both if j == at else rule for j, rule in enumerate(policy.rules) if j == at or j not in (i, k)]
-                if _accept(contest, policy, visible(rules, policy.grid.shape)):
-                    changed = True
-                    break
-            if changed:
-                break
+def _with_two_rows_joined(policy: TablePolicy) -> Iterator[TablePolicy]:
+    """Join two rows with the same action into one, in the place of either; the last row stays."""
+    pairs = itertools.combinations(range(len(policy.rules)), 2)
+    for i, k in itertools.islice(pairs, MOST_PAIRS):
+        one, other = policy.rules[i], policy.rules[k]
+        if one.action != other.action or k == len(policy.rules) - 1:
+            continue
+        both = Rule(tuple(tuple(sorted({*a, *b})) for a, b in zip(one.bins, other.bins, strict=True)), one.action)
+        for at in (k, i):
+            places = [j for j in range(len(policy.rules)) if j == at or j not in (i, k)]
+            yield _with_rules(policy, [both if j == at else policy.rules[j] for j in places])
 
 
 def widen_rows(contest: Contest) -> None:
     """Widen rows to all bins of a quantity: shorter rows, and perhaps unused quantities or later rows."""
-    for i, axis in itertools.product(range(len(_rules(contest))), range(len(_rules(contest)[0].bins))):
-        policy = contest.current
-        assert isinstance(policy, TablePolicy)
+    start = _table(contest.current)
+    shape = start.grid.shape
+    for i, axis in itertools.product(range(len(start.rules)), range(len(shape))):
+        policy = _table(contest.current)
         if contest.exhausted or i >= len(policy.rules):
             return
-        rule, size = policy.rules[i], policy.grid.shape[axis]
-        for bins in _wider(rule.bins[axis], size):
+        rule = policy.rules[i]
+        for bins in _wider(rule.bins[axis], shape[axis]):
             wider = Rule((*rule.bins[:axis], bins, *rule.bins[axis + 1 :]), rule.action)
-            rules = [wider if k == i else other for k, other in enumerate(policy.rules)]
-            if _accept(contest, policy, visible(rules, policy.grid.shape)):
+            if contest.accepts(_with_rules(policy, [*policy.rules[:i], wider, *policy.rules[i + 1 :]])):
                 break
 
 
@@ -234,17 +206,6 @@ def _wider(bins: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
         if bins[0] > 0 and bins[-1] < size - 1:
             yield tuple(range(bins[-1] + 1))
             yield tuple(range(bins[0], size))
-
-
-def _drop_bins(contest: Contest) -> None:
-    """Remove quantities and edges that no row needs, if the bins are the policy's own."""
-    policy = contest.current
-    assert isinstance(policy, TablePolicy)
-    if policy.grid == policy.task.grid:
-        return
-    slim = without_idle_bins(policy)
-    if slim.grid != policy.grid:
-        contest.accepts(slim)
 
 
 def without_idle_bins(policy: TablePolicy) -> TablePolicy:
@@ -262,6 +223,4 @@ def without_idle_bins(policy: TablePolicy) -> TablePolicy:
     if not dimensions:  # a table needs at least one quantity
         return policy
     rules = tuple(Rule(bins, rule.action) for bins, rule in zip(zip(*columns, strict=True), policy.rules, strict=True))
-    slim = TablePolicy(policy.task, policy.lets, Grid(tuple(dimensions)), rules, written=policy.written)
-    needed = {name for name, _ in slim.reader.needed}
-    return replace(slim, lets=tuple((name, node) for name, node in policy.lets if name in needed))
+    return without_idle_lets(replace(policy, grid=Grid(tuple(dimensions)), rules=rules))

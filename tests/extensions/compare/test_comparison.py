@@ -19,9 +19,10 @@ from support import Line, sentences
 
 import policygen
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.compare.comparison import Pair, pairs_of, rows_of, scale_of
-from policygen.extensions.compare.contenders import Field, Result, read_field
+from policygen.extensions.compare.comparison import Pair, pairs_of, points_of, rows_of
+from policygen.extensions.compare.contenders import Field, read_field
 from policygen.extensions.compare.figure import comparison_figure
+from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.tables import as_markdown, report_of, write_report
 from policygen.extensions.compare.words import number, verdict
 from policygen.extensions.plots.curves import runs_figure
@@ -51,15 +52,17 @@ def field_of(*parts: list[Result], published: tuple[Published, ...] = ()) -> Fie
     return Field(tuple(result for part in parts for result in part), published)
 
 
-def only(field: Field) -> Pair:
+def duel(a: list[float], b: list[float], first_seed: int | None = 100) -> tuple[Field, Pair]:
+    """The comparison of A's and B's scores on the task t; B's seeds begin with `first_seed`."""
+    field = field_of(results("t", "A", a), results("t", "B", b, first_seed))
     (pair,) = pairs_of(field)
-    return pair
+    return field, pair
 
 
 def test_a_pair_is_compared_over_the_seeds_that_both_have() -> None:
     a = results("t", "A", [10, 50, 30, 20, 0, 5, 9, 10, 44, 70])
     b = results("t", "B", [41, 82, 60, 52, 30, 36, 41, 40, 75, 102])
-    pair = only(field_of(a, b[::-1]))
+    (pair,) = pairs_of(field_of(a, b[::-1]))
     assert pair.gain == pytest.approx(31.1)  # of differences 30 to 32, whatever the spread between seeds
     assert pair.interval is not None
     assert 30 < pair.interval[0] < 31.1 < pair.interval[1] < 32
@@ -71,10 +74,9 @@ def test_a_pair_is_compared_over_the_seeds_that_both_have() -> None:
 
 
 def test_only_shared_seeds_are_paired_and_without_any_runs_are_not() -> None:
-    a, b = results("t", "A", [1, 2, 3], 100), results("t", "B", [7, 9, 9], 101)
-    pair = only(field_of(a, b))
+    _, pair = duel([1, 2, 3], [7, 9, 9], 101)
     assert (pair.seeds, pair.gain) == (2, pytest.approx(((7 - 2) + (9 - 3)) / 2))
-    pair = only(field_of(a, results("t", "B", [4, 5, 6], None)))
+    _, pair = duel([1, 2, 3], [4, 5, 6], None)
     assert (pair.seeds, pair.runs, pair.gain) == (0, (3, 3), 3.0)
     assert pair.p == pytest.approx(0.1, abs=0.02)  # two of the twenty ways to divide six runs
 
@@ -82,52 +84,47 @@ def test_only_shared_seeds_are_paired_and_without_any_runs_are_not() -> None:
 def test_an_open_question_says_how_many_more_seeds_would_settle_it() -> None:
     rng = np.random.default_rng(1)
     a = rng.normal(50, 5, 8)
-    field = field_of(results("t", "A", a.tolist()), results("t", "B", (a + rng.normal(2, 6, 8)).tolist()))
-    pair = only(field)
+    field, pair = duel(a.tolist(), (a + rng.normal(2, 6, 8)).tolist())
     assert pair.corrected > 0.05
     assert pair.more is not None
     assert pair.more > 0
     sentence = verdict(field, [pair])
     assert "is open" in sentence
     assert f"about {pair.more} more seeds each would settle it" in sentence
+    field, noisy = duel([0] * 4, [10, -9, 10, -9.5])
+    assert noisy.more is not None
+    assert noisy.more > 100  # a guess at many seeds is no number
+    assert "4 seeds each, more than 100 more seeds each would settle it." in verdict(field, [noisy])
 
 
 def test_so_few_seeds_can_settle_nothing_and_the_sentence_says_so() -> None:
-    field = field_of(results("t", "A", [10, 20, 30]), results("t", "B", [20, 30.5, 40]))
-    pair = only(field)
+    field, pair = duel([10, 20, 30], [20, 30.5, 40])
     assert (pair.p, pair.more, pair.fewest) == (0.25, 3, 6)  # 2/2^6 is the first below 0.05
     assert "about 3 more seeds each would settle it (this test needs at least 6 seeds)" in (verdict(field, [pair]))
-    unpaired = only(field_of(results("t", "A", [10, 20, 30]), results("t", "B", [100, 110, 120], None)))
+    _, unpaired = duel([10, 20, 30], [100, 110, 120], None)
     assert (unpaired.seeds, unpaired.more, unpaired.fewest) == (0, 1, 4)
     assert "about 1 more seed each would settle it (this test needs at least 4 seeds" in verdict(field, [unpaired])
     three = pairs_of(field_of(*(results("t", name, [10, 20, 30 + i]) for i, name in enumerate("ABC"))))
     assert {pair.fewest for pair in three} == {7}  # three tests share the level, and 2/2^7 is below a third of it
 
 
-def test_a_guess_at_many_seeds_is_no_number() -> None:
-    field = field_of(results("t", "A", [0] * 4), results("t", "B", [10, -9, 10, -9.5]))
-    noisy = only(field)
-    assert noisy.more is not None
-    assert noisy.more > 100
-    assert "4 seeds each, more than 100 more seeds each would settle it." in verdict(field, [noisy])
-
-
 def test_nothing_is_bold_where_nothing_is_compared() -> None:
     alone = report_of(field_of(results("t", "A", [10, 20, 30])))
     assert not alone.sections[0].bold
     assert "Intervals from fewer than 5 runs are too narrow." in alone.notes
-    open_one = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5]), results("t", "B", [2, 3, 4, 5, 6])))
+    open_one = report_of(duel([1, 2, 3, 4, 5], [2, 3, 4, 5, 6])[0])
     assert not open_one.sections[0].bold  # five pairs settle nothing
-    two = report_of(field_of(results("t", "A", [1, 2, 3, 4, 5, 6]), results("t", "B", [2, 3, 4, 5, 6, 7])))
+    two = report_of(duel([1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6, 7])[0])
     assert two.sections[0].bold == {(0, 2)}
     assert not any("too narrow" in note for note in two.notes)
 
 
 def test_contenders_that_score_the_same_are_level() -> None:
-    uneven = field_of(results("t", "A", [5, 5]), results("t", "B", [5], None))
-    assert verdict(uneven, pairs_of(uneven)) == "A and B are level on t; 2 and 1 runs, not paired."
-    field = field_of(results("t", "A", [500] * 5), results("t", "B", [500] * 5))
-    assert verdict(field, pairs_of(field)) == "A and B are level on t; 5 seeds each."
+    for (field, pair), basis in (
+        (duel([5, 5], [5], None), "2 and 1 runs, not paired"),
+        (duel([500] * 5, [500] * 5), "5 seeds each"),
+    ):
+        assert verdict(field, [pair]) == f"A and B are level on t; {basis}."
 
 
 def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
@@ -138,7 +135,7 @@ def test_several_tasks_are_compared_in_points_and_count_the_same() -> None:
     together = [pair for pair in pairs_of(field) if pair.tasks == 2]
     assert [pair.gain for pair in together] == [20.0]
     assert "20.00 [20.00, 20.00] (normalised) on these 2 tasks" in verdict(field, pairs_of(field))
-    assert scale_of(field, "one").points(50.0) == 50.0
+    assert points_of(field, "two", "A").tolist() == [50.0] * 4
 
 
 def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None:
@@ -154,18 +151,25 @@ def test_many_comparisons_are_corrected_together_and_the_best_is_named() -> None
     )
 
 
-def test_published_columns_stand_beside_ours_and_are_counted() -> None:
+def test_published_columns_stand_beside_ours_and_a_test_says_what_is_above_them() -> None:
     published = (
-        Published("they", "a paper", 10, {"one": (90.0, 2.0), "two": (100.0, None)}),
-        Published("others", "a page", None, {"one": (10.0, None)}),
+        Published("they", "a paper", 10, {"noisy": (90.0, 30.0), "lower": (99.0, 1.0), "sure": (90.0, 2.0)}),
+        Published("others", "a page", None, {"few": (90.0, None), "sure": (10.0, None), "level": (100.0, None)}),
     )
-    field = field_of(results("one", "A", [95, 96, 97]), results("two", "A", [100, 100]), published=published)
+    field = field_of(
+        results("sure", "A", [95, 97, 96, 94, 95, 96, 97, 95]), results("noisy", "A", [95.0, 97.0] * 4),
+        results("few", "A", [100, 100]), results("lower", "A", [95, 97]), results("level", "A", [100, 100]),
+        published=published,
+    )  # fmt: skip
     assert verdict(field, []) == (
-        "A is significantly above all published columns on 1 of 2 tasks, level with the best on 1 (two)."
+        "A is significantly above all published columns on 1 of 5 tasks, highest, but not significantly, on 2 "
+        "(noisy, few), level with the best on 1 (level), below the best on 1 (lower)."
     )
-    text = as_markdown(report_of(field))
-    assert "| one | **96.00 ± 1.000 [95.00, 97.00]** | 90.00 ± 2.000 | 10.00 |" in text
-    assert "| two | 100.0 ± 0.000 [100.0, 100.0] | 100.0 |  |" in text
+    report = report_of(field)
+    assert report.sections[0].bold == {(0, 1)}
+    text = as_markdown(report)
+    assert re.search(r"\| sure \| \*\*95\.62 ± 1\.061 \[9.*\]\*\* \| 90\.00 ± 2\.000 \| 10\.00 \|", text)
+    assert "| level | 100.0 ± 0.000 [100.0, 100.0] |  | 100.0 |" in text
     assert "- they: a paper." in text
 
 
@@ -206,14 +210,14 @@ def test_every_format_holds_the_figures(tmp_path: Path) -> None:
 
 def test_no_name_is_a_formula_or_a_command(tmp_path: Path) -> None:
     evil = "=cmd|'/C calc'!A0\n\\input|evil ^^5cinput"
-    field = field_of(results(evil, evil, [1, 2, 4]), results(evil, "+B", [5, 6, 9]))
+    field = field_of(results(evil, evil, [1, 2, 4]), results(evil, "+B", [5, 6, 9]), results("[9cm]", "+B", [1]))
     for name in ("c.csv", "c.tex"):
         write_report(field, Path(name))
     for name in ("c.csv", "c-pairs.csv"):
         for cells in pd.read_csv(name).select_dtypes(exclude="number").to_numpy().tolist():
             assert not [cell for cell in cells if str(cell).startswith(("=", "+", "@"))], name
     obeyed = [one for one in Path("c.tex").read_text().splitlines() if not one.startswith("%")]
-    assert not [one for one in obeyed if "\\input" in one or "^^" in one]
+    assert not [one for one in obeyed if "\\input" in one or "^^" in one or one.startswith("[")]
 
 
 def test_scores_that_cannot_be_added_are_a_sentence(line: Line) -> None:
@@ -257,7 +261,7 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("tasks", "columns", "height"), [(15, 2, 10.2), (15, 1, 16.5), (1, 1, 2.5), (3, 2, 4.5)])
+@pytest.mark.parametrize(("tasks", "columns", "height"), [(15, 2, 10.2), (15, 1, 16.5), (1, 1, 2.5)])
 def test_a_figure_fits_its_page_and_no_text_covers_another(tasks: int, columns: int, height: float) -> None:
     rng = np.random.default_rng(0)
     names = [f"mountaincar-continuous-{i}" for i in range(tasks)]
@@ -293,12 +297,16 @@ def test_a_contender_that_ended_early_goes_on_to_the_end_dashed() -> None:
 SMALL: dict[str, Any] = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "jobs": 1}
 
 
-def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_path: Path) -> None:
-    settings = tuple(f"{name}={value}" for name, value in SMALL.items())
-    plan = SweepPlan(products=(product_of(["quick"], [], [], [100, 101, 102]),), settings=(*settings, "iterations=1"))
-    sweep = open_sweep(Path("swept"), plan)
+def swept(tasks: str, *seeds: int, settings: tuple[str, ...] = ()) -> None:
+    """Conduct a sweep of one iteration in the folder `swept`."""
+    asked = (*(f"{name}={value}" for name, value in SMALL.items()), "iterations=1", *settings)
+    sweep = open_sweep(Path("swept"), SweepPlan(products=(product_of([tasks], [], [], [*seeds]),), settings=asked))
     conduct(sweep)
     sweep.release()
+
+
+def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_path: Path) -> None:
+    swept("quick", 100, 101, 102)
     longer = [policygen.run("nim", iterations=4, seed=seed, **SMALL).folder for seed in (100, 101, 102)]
     Path("ppo.csv").write_text('#{"t_start": 0, "env_id": "CartPole-v1"}\nr,l,t\n100,2,3\n300,2,4\n')
     sources = ["swept", *map(str, longer), "PPO=ppo.csv"]
@@ -319,12 +327,7 @@ def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_p
 
 
 def test_an_extended_run_of_a_sweep_stays_where_the_sweep_put_it(line: Line) -> None:
-    settings = (*(f"{name}={value}" for name, value in SMALL.items()), "iterations=1", "stop_at=2")
-    sweep = open_sweep(
-        Path("swept"), SweepPlan(products=(product_of(["quick:nim"], [], [], [100, 101]),), settings=settings)
-    )
-    conduct(sweep)
-    sweep.release()
+    swept("quick:nim", 100, 101, settings=("stop_at=2",))
     fresh = read_field(["swept"])
     unpublished = "suite quick has no published columns; --suite finite or props15 have some for these tasks"
     assert unpublished in fresh.notes
@@ -392,6 +395,9 @@ def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, li
 def test_unfinished_runs_are_left_out_and_counted() -> None:
     whole = policygen.run("nim", iterations=1, seed=100, **SMALL).folder
     other = policygen.run("nim", iterations=1, seed=101, **SMALL).folder
+    # Who asks no language model makes no calls, in any file.
+    assert json.loads((other / "summary.json").read_text())["llm_calls"] == 0
+    assert pd.read_csv(other / "learning_curve.csv")["calls"].tolist() == [0] * 2
     (other / "summary.json").unlink()
     field = read_field([str(whole), str(other)])
     assert len(field.results) == 1
@@ -416,12 +422,6 @@ def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they
     assert said["optimum_reached"] is True  # 5 of 5 episodes at the cap
 
 
-def test_who_asks_no_language_model_makes_no_calls_in_any_file() -> None:
-    folder = policygen.run("nim", iterations=2, seed=100, **SMALL).folder
-    assert json.loads((folder / "summary.json").read_text())["llm_calls"] == 0
-    assert pd.read_csv(folder / "learning_curve.csv")["calls"].tolist() == [0] * 3
-
-
 def test_one_quantity_orders_contenders_in_every_table_and_sentence() -> None:
     # By an interquartile mean A would be first: B has three high runs, and A is a little better in the others.
     scores = {"A": [10.0] * 12, "B": [9.0] * 9 + [90.0] * 3}
@@ -434,23 +434,6 @@ def test_one_quantity_orders_contenders_in_every_table_and_sentence() -> None:
     text = as_markdown(report)
     assert "IQM" not in text
     assert "| P(B > A), ties count half |" in text
-
-
-def test_above_a_published_column_is_what_a_test_says_and_else_it_is_the_highest() -> None:
-    published = (
-        Published("exactly", "a page", None, dict.fromkeys(("sure", "few"), (90.0, None))),
-        Published("widely", "a page", 10, {"noisy": (90.0, 30.0), "lower": (99.0, 1.0)}),
-    )
-    field = field_of(
-        results("sure", "A", [95, 97, 96, 94, 95, 96, 97, 95]), results("noisy", "A", [95.0, 97.0] * 4),
-        results("few", "A", [100, 100]), results("lower", "A", [95, 97]), published=published,
-    )  # fmt: skip
-    assert verdict(field, []) == (
-        "A is significantly above all published columns on 1 of 4 tasks, highest, but not significantly, on 2 "
-        "(noisy, few), below the best on 1 (lower)."
-    )
-    scores = report_of(field).sections[0]
-    assert scores.bold == {(0, 1)}
 
 
 def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_stay_apart(line: Line) -> None:

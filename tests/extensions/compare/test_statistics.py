@@ -23,11 +23,14 @@ from policygen.extensions.plots.statistics import (
     stratified_interval,
 )
 
-RNG = np.random.default_rng(7)
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
 
 
-def test_an_interval_is_scipys_and_covers_as_often_as_it_says() -> None:
-    values = RNG.normal(10, 2, 30)
+def test_an_interval_is_scipys_and_covers_as_often_as_it_says(rng: np.random.Generator) -> None:
+    values = rng.normal(10, 2, 30)
     low, high = interval_over_seeds(values) or (0, 0)
     half = stats.t.ppf(0.975, 29) * values.std(ddof=1) / math.sqrt(30)
     assert low == pytest.approx(values.mean() - half, abs=0.15)
@@ -35,7 +38,7 @@ def test_an_interval_is_scipys_and_covers_as_often_as_it_says() -> None:
     assert interval_over_seeds(values) == (low, high)  # the same again
     inside = 0
     for _ in range(150):
-        found = interval_over_seeds(RNG.normal(0, 1, 30))
+        found = interval_over_seeds(rng.normal(0, 1, 30))
         inside += found is not None and found[0] <= 0 <= found[1]
     assert 0.87 <= inside / 150 <= 0.99
 
@@ -46,40 +49,40 @@ def test_an_interval_of_what_cannot_vary() -> None:
     assert stratified_interval([np.array([1.0]), np.array([2.0])], mean_of_means) is None
 
 
-def test_a_stratified_interval_of_one_task_is_the_plain_one_and_tasks_count_the_same() -> None:
-    values = RNG.normal(0, 1, 40)
+def test_a_stratified_interval_of_one_task_is_the_plain_one_and_tasks_count_the_same(rng: np.random.Generator) -> None:
+    values = rng.normal(0, 1, 40)
     plain, stratified = interval_over_seeds(values), stratified_interval([values], mean_of_means)
     assert plain == pytest.approx(stratified, abs=0.03)
     assert mean_of_means([np.array([1.0]), np.array([3.0, 5.0])]) == 2.5
     # Two tasks of variance 1 and n runs each: the mean over both has variance 1/(2n).
-    one, two = RNG.normal(0, 1, 200), RNG.normal(50, 1, 200)
+    one, two = rng.normal(0, 1, 200), rng.normal(50, 1, 200)
     low, high = stratified_interval([one, two], mean_of_means) or (0, 0)
     assert high - low == pytest.approx(2 * 1.96 / math.sqrt(400), rel=0.12)
 
 
-def test_the_probability_of_improvement_is_the_mann_whitney_share() -> None:
-    ours, theirs = RNG.normal(1, 1, 9), RNG.normal(0, 1, 12)
+def test_the_probability_of_improvement_is_the_mann_whitney_share(rng: np.random.Generator) -> None:
+    ours, theirs = rng.normal(1, 1, 9), rng.normal(0, 1, 12)
     u = stats.mannwhitneyu(ours, theirs).statistic
     assert probability_of_improvement([ours], [theirs]) == pytest.approx(u / (9 * 12))
     assert probability_of_improvement([np.array([1.0, 2])], [np.array([2.0, 2])]) == 0.25
     assert probability_of_improvement([np.array([1.0]), np.array([0.0])], [np.array([0.0]), np.array([0.0])]) == 0.75
 
 
-def test_the_permutation_test_is_scipys() -> None:
+def test_the_permutation_test_is_scipys(rng: np.random.Generator) -> None:
     for n in (3, 6, 10):
-        differences = RNG.normal(0.6, 1, n)
+        differences = rng.normal(0.6, 1, n)
         theirs = stats.permutation_test(
             (differences, np.zeros(n)), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=np.inf
         )
         assert sign_flip_p([differences]) == pytest.approx(theirs.pvalue)
     assert sign_flip_p([np.array([1.0, 2.0, 3.0])]) == 0.25  # two of eight
     assert sign_flip_p([np.zeros(4)]) == 1.0
-    many = RNG.normal(0.5, 1, 60)
+    many = rng.normal(0.5, 1, 60)
     assert sign_flip_p([many]) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.01)
 
 
-def test_the_test_of_unpaired_runs_is_scipys() -> None:
-    ours, theirs = RNG.normal(1, 1, 6), RNG.normal(0, 1, 7)
+def test_the_test_of_unpaired_runs_is_scipys(rng: np.random.Generator) -> None:
+    ours, theirs = rng.normal(1, 1, 6), rng.normal(0, 1, 7)
     exact = stats.permutation_test((ours, theirs), lambda x, y: np.mean(x) - np.mean(y), n_resamples=np.inf)
     assert shuffle_p([ours], [theirs]) == pytest.approx(exact.pvalue, abs=0.01)
     assert shuffle_p([np.ones(3)], [np.ones(3)]) == 1.0
@@ -127,8 +130,8 @@ def test_a_profile_is_the_share_of_runs_above_each_threshold() -> None:
     assert np.all(profile.high >= profile.share)
 
 
-def test_runs_against_a_published_mean_are_welchs_test_students_or_a_sign_test() -> None:
-    runs = RNG.normal(5, 2, 8)
+def test_runs_against_a_published_mean_are_welchs_test_students_or_a_sign_test(rng: np.random.Generator) -> None:
+    runs = rng.normal(5, 2, 8)
     others = stats.norm.ppf((np.arange(10) + 0.5) / 10, 3, 1)
     welch = stats.ttest_ind(runs, others, equal_var=False).pvalue
     assert p_against_mean(runs, float(others.mean()), float(others.std(ddof=1)), 10) == pytest.approx(welch)

@@ -1,4 +1,4 @@
-"""Exported C: compiled by a strict compiler, it decides as numpy does."""
+"""Exported C: any expression passes a strict compiler, hostile words become no code, and it fits a microcontroller."""
 
 from __future__ import annotations
 
@@ -10,23 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exporting import (
-    EQUATIONS,
-    EVIL,
-    MIXED,
-    REMEMBERING,
-    TABLES,
-    VALVES,
-    WHOLE,
-    WHOLE_TEXTS,
-    flat,
-    hostile_task,
-    random_table,
-    shipped,
-    tables,
-    trying,
-    written,
-)
+from exporting import EVIL, hostile_task, random_table, shipped, tables, trying, written
 from generators import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -36,102 +20,14 @@ from support import PAIR
 from policygen.extensions.export.formats import exported
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
-from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.tree import Node
-from policygen.tasks.environments import make_env
 from policygen.tasks.spaces import Actuator, Observation
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler `cc`")
 needs_cross = pytest.mark.skipif(
     shutil.which("arm-none-eabi-gcc") is None, reason="there is no cross compiler `arm-none-eabi-gcc`"
 )
-ROWS = 100_000
-
-
-@needs_cc
-@pytest.mark.parametrize("name", TABLES)
-def test_every_action_of_a_table_is_numpy_s(name: str, tmp_path: Path) -> None:
-    policy = tables()[name]
-    decide = compiled(policy, tmp_path, ("-O1", "-pedantic"))
-    for dtype in (np.float32, np.float64):
-        rows = trying(policy, ROWS, dtype)
-        assert np.array_equal(decide(rows.astype(np.float64)), policy.act(rows))
-
-
-@needs_cc
-@pytest.mark.parametrize("name", MIXED)
-def test_choices_beside_numbers_are_numpy_s(name: str, tmp_path: Path) -> None:
-    policy = written(MIXED[name], VALVES)
-    decide = compiled(policy, tmp_path, ("-O1", "-pedantic"))
-    rows = trying(policy, 1_000, np.float64)
-    controller = policy.controller()
-    assert np.array_equal(decide(rows), np.array([controller(row) for row in rows]))
-
-
-@needs_cc
-@pytest.mark.parametrize("name", WHOLE_TEXTS)
-def test_whole_numbers_are_rounded_and_remembered_so(name: str, tmp_path: Path) -> None:
-    policy = written(WHOLE_TEXTS[name], WHOLE)
-    rows, controller = trying(policy, 1_000, np.float64), policy.controller()
-    played = np.array([flat(controller(row)) for row in rows])
-    assert np.array_equal(compiled(policy, tmp_path, ("-O1", "-pedantic"))(rows), played)
-
-
-@needs_cc
-@pytest.mark.parametrize("name", ["cliffwalking-slippery", "frozenlake8x8", "taxi"])
-def test_every_action_of_a_shipped_table_is_numpy_s(name: str, tmp_path: Path) -> None:
-    policy = shipped(name)
-    assert isinstance(policy, TablePolicy)
-    rows = trying(policy, ROWS, np.float64)
-    assert np.array_equal(compiled(policy, tmp_path)(rows), policy.act(rows))
-
-
-@needs_cc
-@pytest.mark.parametrize("name", [*EQUATIONS, "pendulum-torque-memoryless"])
-def test_outputs_of_equations_agree_with_numpy_s(
-    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    policy = written(EQUATIONS[name], name) if name in EQUATIONS else shipped(name)
-    rows = trying(policy, ROWS, np.float64)
-    ours, theirs = compiled(policy, tmp_path)(rows), policy.act(rows)
-    share = float(np.mean(ours == theirs))
-    record_property("share of equal actions", share)
-    if policy.task.action_space == "box":
-        assert np.abs(ours - theirs).max() <= 1e-6
-    assert share >= 0.9999
-
-
-EPISODES = ("halfcheetah", "lunarlander", "pendulum-torque-estimator", "pendulum-torque-integral", "walker2d")
-
-
-@needs_cc
-@pytest.mark.parametrize("name", EPISODES)
-def test_along_an_episode_a_shipped_policy_acts_as_its_controller(name: str, tmp_path: Path) -> None:
-    policy = shipped(name)
-    controller = policy.controller()
-    env = make_env(policy.task)
-    observation, _ = env.reset(seed=101)
-    seen, done = [], []
-    for _ in range(300):
-        action = controller(observation)
-        seen.append(np.ravel(observation))
-        done.append(action)
-        observation, _, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            break
-    env.close()
-    ours = compiled(policy, tmp_path)(np.array(seen, np.float64))
-    assert np.abs(ours - np.array(done)).max() <= (1e-6 if policy.task.action_space == "box" else 0)
-
-
-@needs_cc
-@pytest.mark.parametrize("name", REMEMBERING)
-def test_what_is_remembered_is_so_from_step_to_step(name: str, tmp_path: Path) -> None:
-    policy = written(REMEMBERING[name], PAIR)
-    rows = trying(policy, 3_000, np.float64)
-    controller = policy.controller()
-    assert np.array_equal(compiled(policy, tmp_path)(rows), np.array([controller(row) for row in rows]))
 
 
 def of_expressions(nodes: list[Node]) -> LinearPolicy:
@@ -171,14 +67,10 @@ def test_every_function_has_numpy_s_manners(tmp_path: Path) -> None:
         assert np.isclose(ours[:, i], theirs[:, i], rtol=1e-6, atol=0).all(), text
 
 
-@needs_cc
-def test_whatever_a_task_calls_its_things_no_word_of_it_becomes_code(tmp_path: Path) -> None:
+def test_whatever_a_task_calls_its_things_no_word_of_it_becomes_code() -> None:
     task = hostile_task()
     assert task.grid is not None
-    policy = random_table(task, task.grid)
-    rows = trying(policy, 1_000)
-    assert np.array_equal(compiled(policy, tmp_path, ("-pedantic",))(rows.astype(np.float64)), policy.act(rows))
-    text = exported(policy, "c")
+    text = exported(random_table(task, task.grid), "c")
     assert text.isascii()
     assert text.isprintable() or set(re.findall(r"[^ -~]", text)) == {"\n"}
     code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from exporting import EVIL, written
+from exporting import EVIL, hostile_task, random_table, written
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policygen.extensions.export.formats import FORMATS, exported
-from policygen.extensions.export.words import Identifiers, in_columns, plain_ascii, remark, wrapped
+from policygen.extensions.export.words import Identifiers, in_columns, plain_ascii, remark
 
 
 @pytest.mark.parametrize(
@@ -40,11 +42,7 @@ def test_identifiers_are_given_once() -> None:
     ]
 
 
-def test_long_statements_are_broken_at_spaces() -> None:
-    lines = list(wrapped("x = " + " + ".join(["abcdefgh"] * 30) + ";", "    "))
-    assert len(lines) > 2
-    assert all(len(line) <= 120 for line in lines)
-    assert "".join(lines).replace(" ", "") == "x=" + "+".join(["abcdefgh"] * 30) + ";"
+def test_columns_are_aligned() -> None:
     assert in_columns([("a", "b"), ("ccc", "d")]) == ["a    b", "ccc  d"]
 
 
@@ -56,3 +54,11 @@ def test_an_authors_comments_are_in_every_language_and_end_none_of_its_own(to: s
         assert word in program
     for broken in ("\u202e", "*/ twice"):
         assert broken not in program or (to == "json" and broken == "*/ twice")
+
+
+def test_json_keeps_names_as_they_are() -> None:
+    task = hostile_task()
+    assert task.grid is not None
+    text = exported(random_table(task, task.grid), "json")
+    assert json.loads(text)["task"]["name"] == task.name
+    assert text.isascii()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from policygen.errors import UsageError
-from policygen.extensions.compare.foreign import read_foreign
+from policygen.extensions.compare.results import read_foreign
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -28,7 +28,7 @@ def monitor(returns: list[float], start: float = 10.0) -> str:
 
 def test_a_monitor_file_scores_the_mean_of_its_last_hundred_episodes() -> None:
     run = read_foreign(written(monitor([0.0] * 100 + [float(i) for i in range(100)]), "monitor.csv"))
-    assert (run.score, run.env_id) == (49.5, "CartPole-v1")
+    assert (run.score, run.task) == (49.5, "CartPole-v1")
     assert run.words == "mean of the last 100 training episodes"
     assert run.episodes.tolist() == list(range(1, 201))
     assert run.level[109] == 0.45  # episodes 10 to 109: 0 to 9 and ninety zeros

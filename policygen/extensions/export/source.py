@@ -1,0 +1,236 @@
+"""Source code of a policy: one walk over its steps, written with the templates of a language."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.extensions.export.expressions import Writer, number, weighted_sum
+from policygen.extensions.export.program import Program, Recollection, cells_of, text_lines, weights_of
+from policygen.extensions.export.words import Identifiers, in_columns, remark
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.compiled import slot_of
+from policygen.quantities.grid import Dimension
+from policygen.quantities.text import format_number
+from policygen.quantities.tree import Name
+
+MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
+
+
+class Source(Writer, ABC):
+    """A policy as source code.
+
+    Locals are named `q_` (observations), `d_` (definitions), `t_` (terms) and `o_` (outputs); constants and helpers
+    `pg_`. A task's words only follow such a prefix, or stand in the first comment.
+
+    Attributes:
+        about: the language and what to know of it, for the first line of the file.
+        helpers: definitions of `pg_` functions, each after those that it calls.
+        functions: those of expressions, and more: `observed` (an observation by index), `bin` (of a value, edges and
+            their number), `whole` (of a value and the last bin), `highest` (index of the highest of some scores, and
+            their number), `single` (a number in single precision).
+        divided: the operator of whole quotients.
+        brackets: around a list of constants.
+        types, end: the beginning of the definition of a number and of a whole number, and the end of a statement.
+        slot: a remembered value, of its index and its identifier.
+        memory: the text of each remembered value, in the order of `Policy.remembers`.
+        data, body: lines of the constants, and of the function that acts.
+    """
+
+    about: ClassVar[str]
+    helpers: ClassVar[dict[str, str]]
+    functions: ClassVar[Mapping[str, str]] = {
+        "mod": "pg_mod({0}, {1})",
+        "sign": "pg_sign({0})",
+        "min": "pg_min({0}, {1})",
+        "max": "pg_max({0}, {1})",
+        "clip": "pg_clip({0}, {1}, {2})",
+        "prev": "pg_prev({0}, {1})",
+        "square": "pg_square({0})",
+        "finite": "pg_finite({0})",
+        "whole": "pg_whole({0}, {1})",
+    }
+    divided: ClassVar[str]
+    slot: ClassVar[str]
+    brackets: ClassVar[tuple[str, str]]
+    types: ClassVar[tuple[str, str]] = ("", "")
+    end: ClassVar[str] = ""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.policy, self.task = program, program.policy, program.policy.task
+        self.returns_one = self.task.action_space == "discrete"
+        self.identifiers = Identifiers()
+        self.memory = [
+            self.slot.format(i, self.identifiers.new("m", name)) for i, name in enumerate(self.policy.remembers)
+        ]
+        self.names = {
+            **{name: self.identifiers.new("q", name) for _, name in program.observed},
+            **{name: self.identifiers.new("d", name) for name, _ in program.definitions},
+            **dict(zip(map(slot_of, self.policy.remembers), self.memory, strict=True)),
+        }
+        self.data: list[str] = []
+        self.body: list[str] = []
+        self._walk()
+
+    @classmethod
+    def source_of(cls, program: Program) -> str:
+        """Write one file that stands by itself; its first comment says how to call it."""
+        return "\n".join([*cls(program).lines(), ""])
+
+    @abstractmethod
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the file."""
+
+    @abstractmethod
+    def set_action(self, values: Sequence[str]) -> None:
+        """Set the action to these values, one for each actuator."""
+
+    @abstractmethod
+    def find_row(self, bins: Sequence[str], rows: int) -> None:
+        """Define `code` by the first of the `rows` in `pg_rows` that matches these bins."""
+
+    @abstractmethod
+    def literal(self, value: float) -> str:
+        """Write a constant in single precision, or an int."""
+
+    def define(self, name: str, value: str, whole: bool = False) -> None:
+        """Define a local number, or a whole number of at least 32 bits."""
+        self.add(f"{self.types[whole]}{name} = {value}")
+
+    def add(self, statement: str) -> None:
+        """Add a statement to the body."""
+        self.body.append(f"    {statement}{self.end}")
+
+    def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
+        """Declare constants."""
+        return name
+
+    def add_array(self, name: str, values: npt.NDArray[Any]) -> None:
+        """Write constants: a list of numbers, or of rows of them."""
+        start, end = self.brackets
+        if values.ndim == 1:
+            items = list(map(self.literal, values.tolist()))
+            lines = [", ".join(items[i : i + 8]) for i in range(0, len(items), 8)]
+        else:
+            lines = [f"{start}{', '.join(map(self.literal, row))},{end}" for row in values.tolist()]
+        self.data += [
+            f"{self.declaration(name, values)} = {start}",
+            *(f"    {line}," for line in lines),
+            f"{end}{self.end}",
+            "",
+        ]
+
+    def _walk(self) -> None:
+        for index, name in self.program.observed:
+            self.define(self.names[name], self.call("observed", str(index)))
+        for name, node in self.program.definitions:
+            self.define(self.names[name], self.call("finite", self.write(node)))
+        self.set_action(
+            self._looked_up(self.policy) if isinstance(self.policy, TablePolicy) else self._weighed(self.policy)
+        )
+        for slot, kept in zip(self.memory, self.program.recollections, strict=True):
+            self.add(f"{slot} = {self._remembered(kept)}")
+
+    def _remembered(self, kept: Recollection) -> str:
+        if kept.actuator is None:
+            return self.names[kept.name]
+        part = "action" if self.returns_one else f"action[{kept.actuator}]"
+        return self.as_number.format(part if kept.label is None else f"{part} == {kept.label}")
+
+    def _weighed(self, policy: LinearPolicy) -> list[str]:
+        """Write the outputs of equations; return the value of each actuator, see `policygen.tasks.actions.Limits`."""
+        finite = dict(self.program.definitions)  # a feature is finite by definition
+        terms: dict[int, str] = {}
+        for i in sorted({i for _, weights, _ in weights_of(policy) for _, i in weights}):
+            term = policy.terms[i]
+            if isinstance(term, Name) and term.name in finite:
+                terms[i] = self.write(term)
+                continue
+            terms[i] = self.identifiers.new("t", term.name if isinstance(term, Name) else str(i + 1))
+            self.define(terms[i], self.call("finite", self.write(term)))
+        outputs: list[str] = []
+        for name, weights, bias in weights_of(policy):
+            outputs.append(self.identifiers.new("o", name))
+            total = weighted_sum([(weight, terms[i]) for weight, i in weights], bias)
+            self.define(outputs[-1], self.call("finite", total))
+        values = []
+        parts = zip(self.task.actuators, self.program.choices, self.task.limits.each, strict=True)
+        for actuator, (first, end), (low, high, whole) in parts:
+            if actuator.is_choice:
+                values.append(self.call("highest", ", ".join(outputs[first:end]), str(end - first)))
+                continue
+            clipped = self.call("clip", outputs[first], number(low), number(high))
+            values.append(self.call("single", self.call("rint", clipped) if whole else clipped))
+        return values
+
+    def _looked_up(self, policy: TablePolicy) -> list[str]:
+        """Write the bins and the cell or row of a table; return the value of each actuator."""
+        cells = cells_of(policy)
+        bins = list(map(self._bin, policy.grid.dimensions))
+        if cells.rows is not None:
+            self.add_array("pg_rows", cells.rows)
+            self.find_row(bins, len(cells.rows))
+        else:
+            cell = bins[0]
+            for text, size in zip(bins[1:], policy.grid.shape[1:], strict=True):
+                cell = f"({cell}) * {size} + {text}"
+            self.define("cell", cell, whole=True)
+            self.add_array("pg_cells", cells.packed)
+            each, code = max(1, 8 // cells.bits), "pg_cells[cell]"
+            if each > 1:
+                shift = f"cell % {each} * {cells.bits}"
+                code = f"(pg_cells[cell {self.divided} {each}] >> ({shift})) & {2**cells.bits - 1}"
+            self.define("code", code, whole=True)
+        if cells.actions is None:
+            return ["code"]
+        self.add_array("pg_actions", cells.actions)
+        return [f"pg_actions[code][{k}]" for k in range(len(self.task.actuators))]
+
+    def _bin(self, dimension: Dimension) -> str:
+        """Write the bin of a quantity; its edges become data."""
+        value, last = self.names[dimension.name], len(dimension.edges)
+        if not last:
+            return "0"
+        if dimension.counts_integers and last > MANY_EDGES:
+            return self.call("whole", value, str(last))
+        name = self.identifiers.new("pg_edges", dimension.name)
+        self.add_array(name, np.array(dimension.cuts))
+        return self.call("bin", value, name, str(last))
+
+    def heading(self, usage: Sequence[str]) -> list[str]:
+        """Return the lines of the first comment: how to call the code, and the policy's own text."""
+        observations = [
+            (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
+        ]
+        actions = [(str(i), a.name, self._values(i)) for i, a in enumerate(self.task.actuators)]
+        # A name in the first two lines of Python could declare an encoding (PEP 263) in which a later comment ends.
+        words = [f"Written by policygen. {self.about}", ""]
+        words += [f"A {self.policy.kind} policy for {self.task.name} ({self.task.gym_id}):", ""]
+        words += [*(f"    {line}" for line in usage), ""]
+        words += ["Observation:", *(f"  {line}" for line in in_columns(observations))]
+        words += ["Action:", *(f"  {line}" for line in ([actions[0][2]] if self.returns_one else in_columns(actions)))]
+        return list(map(remark, [*words, "", "The policy itself:", "", *text_lines(self.program)]))
+
+    def _values(self, index: int) -> str:
+        """Describe the values of an actuator."""
+        actuator = self.task.actuators[index]
+        if actuator.is_choice:
+            return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
+        named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
+        unit = f" {actuator.unit}" if actuator.unit else ""
+        whole = "whole, " if self.task.limits.each[index][2] else ""
+        return f"{whole}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
+
+    def used_helpers(self) -> list[str]:
+        """Return the definitions of all helpers that the code calls, in order."""
+        code, used = "\n".join([*self.data, *self.body]), list[str]()
+        for name, definition in reversed(self.helpers.items()):
+            if f"{name}(" in code:
+                used.insert(0, definition)
+                code += definition
+        return used
