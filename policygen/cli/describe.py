@@ -6,7 +6,7 @@ from policygen.cli.options import installed
 from policygen.errors import TaskError
 from policygen.files import find_resource, list_resources
 from policygen.runs.config import effective_config
-from policygen.search.optimum import with_optimum
+from policygen.search.prepare import with_optimum
 from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
 from policygen.tasks.task import KIND_WORDS, environment_words, output_names

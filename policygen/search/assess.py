@@ -56,15 +56,14 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     """
     started = time.perf_counter()
     runner.reserve_for_round(proposal.number if trials is None else 0)
-    attempt, policy = _proposed(proposal), proposal.parsed.policy
-    unchanged = (search.best_score, search.validation)
+    attempt, unchanged = _proposed(proposal), (search.best_score, search.validation)
     if trials is not None:
         attempt = replace(attempt, kind="tuning")
-    if policy is None:
+    if proposal.parsed.policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
         return Assessment(runner.stamped(replace(attempt, verdict=verdict), started), (), *unchanged)
     try:
-        assessed = _assessed(attempt, policy, proposal, search, runner, trials)
+        assessed = _assessed(attempt, proposal, search, runner, trials)
         assessed = replace(assessed, attempt=runner.stamped(assessed.attempt, started))
         runner.faults = 0
     except BudgetExhausted:
@@ -85,14 +84,11 @@ def in_a_sentence(error: Exception) -> str:
 
 
 def _assessed(
-    attempt: Attempt,
-    policy: Policy,
-    proposal: Proposal,
-    search: Search,
-    runner: EpisodeRunner,
-    trials: Trials | None,
+    attempt: Attempt, proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None
 ) -> Assessment:
-    """Score, tune and compare the policy of an attempt."""
+    """Score, tune and compare the policy of a proposal."""
+    policy = proposal.parsed.policy
+    assert policy is not None
     try:
         performance = runner.perform(proposal.number, policy)
     except BudgetExhausted as error:

@@ -22,12 +22,10 @@ from policygen.runs.steering import Steering
 from policygen.runs.turns import whose_turn
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
-from policygen.search.optimum import with_optimum
 from policygen.search.origin import own_templates
+from policygen.search.prepare import prepared
 from policygen.search.resume import load_run
 from policygen.search.runner import EpisodeRunner
-from policygen.search.sample_size import with_sample_size
-from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.load import load_task
 
 
@@ -75,8 +73,7 @@ def preview(
         limit = step_timeout_of(config_file, assignments, {})
         task = load_task(name, trust=trust, step_timeout=limit)
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
-        task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
-        config = with_sample_size(task, config)
+        task, config = prepared(task, config)
         source = config.demonstrations
         shown = read_demonstrations(source, task, seed=config.seed, trust=trust) if source else ()
         search = new_search(task, config, read_example(find_run(config.example)) if config.example else None, shown)

@@ -13,7 +13,7 @@ from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
 from policygen.episodes.trajectory import RandomActor
-from policygen.errors import EnvironmentFault, LogbookError, PlaceError
+from policygen.errors import EnvironmentFault, LogbookError, PlaceError, UsageError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
 from policygen.llm.base import Ordered
@@ -26,10 +26,9 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import llm_options, turns
-from policygen.runs.standard import most_compared
+from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
-from policygen.search.extend import check_extension, unchanged
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 from policygen.search.runner import seeds_of_attempt, warm_up_seeds
@@ -77,11 +76,11 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
             f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or give it more, as in: "
             f"{logbook.way_on('--iterations', str(2 * before.iterations))}"
         )
-    check_extension(before, config)
+    _check_extension(before, config)
     # Before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     attempts = logbook.attempts()
-    kept = unchanged(attempts, before, config) if more else _whole_rounds(attempts, logbook, config)
+    kept = _unchanged(attempts, before, config) if more else _whole_rounds(attempts, logbook, config)
     run = _read(logbook, config, provider, attempts[:kept], trust=trust, env=env)
     if assignments:
         logbook.write_settings(config)
@@ -201,6 +200,47 @@ def _play_again(search: Search, logbook: Logbook, config: RunConfig) -> None:
                 search.validation = sampled_score(players.play(best.policy, seeds), players.engine)
         except EnvironmentFault:
             search.best_score = search.best_score or best.score
+
+
+def _check_extension(before: RunConfig, now: RunConfig) -> None:
+    """Refuse a larger budget that would have changed every attempt.
+
+    Raises:
+        UsageError: tuning gets shares of a budget, and the budget or the number of shares differs.
+    """
+    shared_out = before.refine.method is not None and before.refine.episodes is None and before.max_episodes is not None
+    if shared_out and (before.iterations, before.max_episodes) != (now.iterations, now.max_episodes):
+        raise UsageError(
+            f"--refine {before.refine} divides --max-episodes {before.max_episodes} over {before.iterations} "
+            "iterations: larger numbers would have changed every proposal's tuning. Begin a new run; one with a fixed "
+            f"number of episodes per proposal, such as --refine {before.refine}:300, can be extended"
+        )
+
+
+def _unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunConfig) -> int:
+    """Count the first attempts that the larger budget `now` would not have changed.
+
+    The number of planned attempts in prompts is ignored. Attempts that only tuned are dropped: they follow the last
+    proposal. So are a round that a budget cut, and attempts near the old limit of episodes, which may have been scored
+    or tuned on fewer.
+    """
+    proposals = [attempt for attempt in attempts if attempt.kind != "tuning"]
+    kept = len(proposals)
+    for number, attempt in enumerate(proposals):
+        if attempt.stopped or (number and _was_short(proposals[number - 1].standing.episodes, before, now)):
+            kept = number
+            break
+    return kept - max(0, kept - 1) % now.candidates
+
+
+def _was_short(played: int, before: RunConfig, now: RunConfig) -> bool:
+    """Whether the old limit may have changed an attempt that began after `played` episodes."""
+    if before.max_episodes is None or before.max_episodes == now.max_episodes:
+        return False
+    # Upper bound of an attempt's episodes and reserve: its score, confirmation and validation of a best policy, both
+    # sides of a close comparison, and the rest of its round.
+    scores = 3 * PROLONGATIONS[-1] + 6 + 2 * before.candidates
+    return before.max_episodes - played < scores * before.episodes + (before.refine.episodes or 0)
 
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:

@@ -32,11 +32,9 @@ from policygen.runs.steering import Steering
 from policygen.runs.turns import shares
 from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
-from policygen.search.optimum import with_optimum
 from policygen.search.origin import TemplateWatch, check_replay
+from policygen.search.prepare import prepared
 from policygen.search.runner import play_final
-from policygen.search.sample_size import with_sample_size
-from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.task import Task
 
 
@@ -137,8 +135,7 @@ def start(
     if config.llm == "replay:latest":  # `latest` changes with the next run
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
     provider = provider or connect(config.llm, llm_options(config))
-    task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
-    config = with_sample_size(task, config)
+    task, config = prepared(task, config)
     proposer = make_proposer(provider, config)
     proposer.check(task)
     check_replay(proposer, task, config)

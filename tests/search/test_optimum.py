@@ -6,7 +6,7 @@ import pytest
 from support import Written
 
 import policygen
-from policygen.search.optimum import with_optimum
+from policygen.search.prepare import with_optimum
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -1,4 +1,4 @@
-"""Choose the number of episodes per score if it is not set: more if episodes are short and noisy."""
+"""Complete a task and its settings for a new run: its optimum if it can be computed, and the episodes per score."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import replace
 import numpy as np
 
 from policygen.episodes.exact import finite_mdp
+from policygen.episodes.optimum import best_return
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault
 from policygen.runs.config import RunConfig
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
+from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
-from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task
 from policygen.tasks.user_env import limit_of
 
 USUAL: int = RunConfig.model_fields["episodes"].default
@@ -25,6 +27,32 @@ LONG = 50  # steps; longer episodes get the usual number
 # common seeds do not help.
 MOST = 400
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
+
+
+def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
+    """Return a task and settings as a new run uses them, without knowledge where that is withheld."""
+    task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
+    return task, with_sample_size(task, config)
+
+
+def with_optimum(task: Task) -> Task:
+    """Return the task with its optimum, if none is stated and it can be computed.
+
+    An unreachable threshold `solved` is removed, with a sentence in `assumed`.
+    """
+    mdp = finite_mdp(task) if task.optimum is None else None
+    if mdp is None:
+        return task
+    found = best_return(mdp, task.max_steps)
+    if found.table_reaches_it:
+        source = f"exact, by backward induction over {task.max_steps} steps"
+    else:
+        source = f"the best table found; a policy that counts steps could reach {found.value:.6g}"
+    known = replace(task, optimum=Optimum(found.by_table, source))
+    if task.solved is None or task.solved <= found.value + 1e-9:
+        return known
+    sentence = f"{task.solved:g} is said to count as solved, but no policy scores more than {found.value:.6g}"
+    return replace(known, solved=None, assumed=(*task.assumed, sentence))
 
 
 def with_sample_size(task: Task, config: RunConfig) -> RunConfig:

@@ -16,7 +16,7 @@ from policygen.episodes.score import episode_seeds
 from policygen.extensions.page.spending import command_of
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
-from policygen.search.sample_size import with_sample_size
+from policygen.search.prepare import with_sample_size
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
