@@ -25,17 +25,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import UsageError
-from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError, broken_off
+from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError
 from policygen.extensions.sweeps.worker import (
     CellResult,
     Event,
     Note,
     Order,
     Progress,
-    carry_out_again,
-    go_to,
+    carry_out_there,
     interrupt_once,
-    warnings_told,
 )
 from policygen.files import check_name
 
@@ -54,7 +52,7 @@ _OURS = frozenset(("array", "chdir", "error", "job_name", "open_mode", "output",
 _LONGEST = 300
 
 
-class OnSlurm:
+class SlurmExecutor:
     """Carries out cells as Slurm jobs.
 
     Jobs inherit the environment of this process, including keys, because `sbatch` passes it on.
@@ -77,7 +75,7 @@ class OnSlurm:
         *,
         cluster: Literal["slurm", "local"] = "slurm",
     ) -> None:
-        try:
+        try:  # the extra `slurm`
             import submitit
         except ImportError:
             raise UsageError('--on slurm needs submitit: pip install "policygen[slurm]"') from None
@@ -87,7 +85,7 @@ class OnSlurm:
         self._folder = Path(check_name(folder.absolute()))  # a line break would start a new line of the job script
         if "%" in str(self._folder):
             raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
-        self._size = size or MOST_AT_A_TIME
+        self.size = size or MOST_AT_A_TIME
         self._queue = _Queue(self._folder) if cluster == "slurm" else None
         if self._queue is not None:
             self._queue.clear()  # jobs that a killed process of this sweep left there
@@ -97,7 +95,7 @@ class OnSlurm:
             self._executor: Any = submitit.SlurmExecutor(self._logs)
             # submitit's own signal before the end of a job's time would end a Python that is still starting.
             given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
-            own = {"time": None, "wckey": None, "array_parallelism": self._size, "stderr_to_stdout": True}
+            own = {"time": None, "wckey": None, "array_parallelism": self.size, "stderr_to_stdout": True}
             self._executor.update_parameters(**own, additional_parameters=given)
         else:
             self._executor = submitit.LocalExecutor(self._logs)
@@ -109,16 +107,6 @@ class OnSlurm:
         self._lost: dict[str, tuple[int, int]] = {}  # progress of a run when its job was lost, and how often that was
         self._kept = set[str]()
         self._looked = self._held = float("-inf")
-
-    @property
-    def free(self) -> bool:
-        """Whether fewer than `size` cells are queued or running."""
-        return len(self._cells) + len(self._given) < self._size
-
-    @property
-    def busy(self) -> bool:
-        """Whether any cell is queued or running."""
-        return bool(self._cells or self._given)
 
     def give(self, order: Order) -> None:
         """Keep an order for the next job array."""
@@ -135,8 +123,8 @@ class OnSlurm:
         with os.scandir(self._logs) as entries:
             sizes = {entry.name: entry.stat().st_size for entry in entries if not entry.is_symlink()}
         found = [event for job in self._cells for event in self._said_by(job, sizes)]
-        found += [self._outcome(job) for job in list(self._cells) if job.paths.result_pickle.name in sizes]
-        found += self._of_lost()
+        found += [self._result(job) for job in list(self._cells) if job.paths.result_pickle.name in sizes]
+        found += self._lost_cells()
         if not found:
             time.sleep(SECONDS_TO_WAIT)
         return found
@@ -168,19 +156,19 @@ class OnSlurm:
         rows = [json.loads(row) for row in whole.splitlines()]
         return [Note(**row) if "sentence" in row else Progress(**row) for row in rows]
 
-    def _outcome(self, job: Any) -> CellResult:
+    def _result(self, job: Any) -> CellResult:
         order = self._cells.pop(job)
         error = job.exception()
         if error is None:
-            outcome: CellResult = job.result()
+            result: CellResult = job.result()
         else:
             trace = str(error).partition("\n---")[2].partition("\n---")[0].strip()
             why = trace.rpartition("\n")[2][-_LONGEST:]
-            outcome = CellResult(order.cell.key, "failed", f"{why}; {self._printed(job)}")
-        self._tidy(job, keep=outcome.state == "failed")
-        return outcome
+            result = CellResult(order.cell.key, "failed", f"{why}; {self._printed(job)}")
+        self._tidy(job, keep=result.state == "failed")
+        return result
 
-    def _of_lost(self) -> Iterator[CellResult]:
+    def _lost_cells(self) -> Iterator[CellResult]:
         """Return the results of cells whose jobs ended without one, unless they are submitted again."""
         now = time.monotonic()
         if not self._cells or (self._queue is not None and now < self._looked + SECONDS_BETWEEN_LOOKS):
@@ -232,8 +220,8 @@ class OnSlurm:
             path.unlink(missing_ok=True)
 
     def end(self) -> list[CellResult]:
-        """Cancel all jobs; keep only the output of failed ones."""
-        if self._queue is not None and self.busy:
+        """Cancel all jobs, and keep only the output of failed ones; return the results of jobs that ended."""
+        if self._queue is not None and (self._cells or self._given):
             self._queue.clear()
         elif self._cells:
             for job in self._cells:
@@ -241,10 +229,7 @@ class OnSlurm:
             deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
             while not all(job.done() for job in self._cells) and time.monotonic() < deadline:
                 time.sleep(0.1)
-        outcomes = [broken_off(order.cell.key, None) for order in self._given]
-        for job, order in list(self._cells.items()):
-            last = self._outcome(job) if job.paths.result_pickle.exists() else None
-            outcomes.append(broken_off(order.cell.key, last))
+        results = [self._result(job) for job in list(self._cells) if job.paths.result_pickle.exists()]
         self._cells.clear()
         self._given.clear()
         for path in self._logs.iterdir():
@@ -252,7 +237,7 @@ class OnSlurm:
                 path.unlink(missing_ok=True)
         with suppress(OSError):
             self._logs.rmdir()
-        return outcomes
+        return results
 
 
 class _Queue:
@@ -332,9 +317,9 @@ _SAID = "_said.jsonl"
 
 def _carry_out(order: Order, directory: str) -> CellResult:
     """Carry out an order in the working directory of the process that gave it."""
-    from submitit import JobEnvironment
+    from submitit import JobEnvironment  # the extra `slurm`
 
-    key, job = order.cell.key, JobEnvironment()
+    job = JobEnvironment()
     # Slurm sends SIGTERM before it kills a job. (submitit would let the run continue until it is killed.)
     signal.signal(signal.SIGTERM, interrupt_once)
     path = job.paths.folder / f"{job.job_id}{_SAID}"
@@ -343,10 +328,7 @@ def _carry_out(order: Order, directory: str) -> CellResult:
         with path.open("a") as file:
             print(json.dumps(asdict(event)), file=file)
 
-    if lacks := go_to(directory):
-        return CellResult(key, "failed", lacks)
-    with warnings_told(key, tell):
-        outcome = carry_out_again(order, tell)
-    if outcome.state == "interrupted":
+    result = carry_out_there(order, directory, tell)
+    if result.state == "interrupted":
         raise SystemExit(1)  # no result: Slurm may start the job again, and its state says why it ended
-    return outcome
+    return result

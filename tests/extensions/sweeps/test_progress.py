@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from policygen.extensions.sweeps.conduct import open_sweep
-from policygen.extensions.sweeps.executor import broken_off
 from policygen.extensions.sweeps.plan import SweepPlan, product_of
 from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, way_on
 from policygen.extensions.sweeps.worker import CellResult, Note, Progress
@@ -39,7 +38,7 @@ def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: py
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("   2/4  nim-builtin-s2: 1  (1 min 15 s), about ")
     assert second == "cartpole-builtin-s1: waiting 2 s \\x1b[31m"
-    terminal(broken_off("cartpole-builtin-s1", None))
+    terminal(CellResult("cartpole-builtin-s1", "interrupted"))
     assert " s)" not in capsys.readouterr().out  # nobody measured how long it took
     sweep.release()
 

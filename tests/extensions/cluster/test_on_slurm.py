@@ -18,7 +18,7 @@ from support import ALWAYS_RIGHT, Line, environment, files_with, outcome, senten
 
 from policygen.errors import UsageError
 from policygen.extensions.cluster import on_slurm
-from policygen.extensions.cluster.on_slurm import OnSlurm
+from policygen.extensions.cluster.on_slurm import SlurmExecutor
 from policygen.extensions.sweeps.conduct import Sweep, conduct, open_sweep
 from policygen.extensions.sweeps.plan import Limits, SweepPlan, product_of
 from policygen.extensions.sweeps.shared_budget import spent_so_far
@@ -59,13 +59,13 @@ def opened(seeds: tuple[int, ...], *settings: str, name: str = "cartpole", llm: 
 def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere() -> None:
     longer = {**SETTINGS, "iterations": 40}
     sweep = opened((100,), "iterations=40")
-    crew = OnSlurm(sweep.folder, cluster="local")
+    executor = SlurmExecutor(sweep.folder, cluster="local")
     lost: list[str] = []
 
     def tell(event: Event) -> None:
         if not isinstance(event, Progress) or event.attempt < 2:
             return
-        (job,) = crew._cells
+        (job,) = executor._cells
         if not lost:
             lost.append(job.job_id)
             children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text()
@@ -74,7 +74,7 @@ def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(sweep, tell, crew)
+        conduct(sweep, tell, executor)
     sweep.release()
     assert lost
     assert not list(Path("swept").glob("slurm-*"))
@@ -91,7 +91,7 @@ def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypa
         address = f"base_url={server.openai_url}"
         model = {"name": "frozenlake", "llm": "compatible:m", "again": (address,)}
         sweep = opened((100, 101), limits=Limits(max_calls=3), **model)
-        conduct(sweep, crew=OnSlurm(sweep.folder, cluster="local"))
+        conduct(sweep, executor=SlurmExecutor(sweep.folder, cluster="local"))
         sweep.release()
         assert len(server.chats) == 3
         assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
@@ -110,7 +110,7 @@ def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_no
     asked = tuple(os.environ.get("POLICYGEN_SLURM", "").split())  # partition=P account=A, where a cluster wants them
     seeds = (100, 101, 102)
     sweep = opened(seeds)
-    crew = OnSlurm(sweep.folder, asked)
+    executor = SlurmExecutor(sweep.folder, asked)
     fates = {
         "cartpole-builtin-s100": ["scancel", "--signal=ABRT"],
         "cartpole-builtin-s101": ["scancel"],
@@ -120,10 +120,10 @@ def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_no
 
     def tell(event: Event) -> None:
         if isinstance(event, Progress) and event.attempt >= 2 and event.key in fates:
-            job = next(job for job, order in crew._cells.items() if order.cell.key == event.key)
+            job = next(job for job, order in executor._cells.items() if order.cell.key == event.key)
             subprocess.run([*fates.pop(event.key), job.job_id], check=True)
 
-    conduct(sweep, tell, crew)
+    conduct(sweep, tell, executor)
     sweep.release()
     assert not fates
     states = {key: one.state for key, one in sweep.outcomes.items()}
@@ -139,7 +139,7 @@ def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_no
 
     again = open_sweep(Path("swept"))
     with pytest.raises(KeyboardInterrupt):
-        conduct(again, interrupt, OnSlurm(again.folder, asked))
+        conduct(again, interrupt, SlurmExecutor(again.folder, asked))
     again.release()
     running = subprocess.run(["squeue", "--noheader", "--me"], capture_output=True, text=True, check=True)
     assert running.stdout == ""
@@ -165,7 +165,7 @@ def test_a_job_whose_python_lacks_what_it_needs_says_so(monkeypatch: pytest.Monk
     (tmp_path / "policygen").mkdir()
     (tmp_path / "policygen" / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    conduct(sweep, crew=OnSlurm(sweep.folder, cluster="local"))
+    conduct(sweep, executor=SlurmExecutor(sweep.folder, cluster="local"))
     sweep.release()
     (one,) = sweep.outcomes.values()
     assert one.state == "failed"
@@ -183,7 +183,7 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
         ("cpus-per-task=many", "--slurm cpus-per-task=many: write a number"),
     ):
         with pytest.raises(UsageError, match=sentence):
-            OnSlurm(folder, [option], cluster="local")
+            SlurmExecutor(folder, [option], cluster="local")
     assert not list(folder.iterdir())
     monkeypatch.setenv("PATH", str(folder))
     done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
@@ -217,5 +217,5 @@ def test_a_folder_whose_name_would_end_a_comment_of_the_jobs_script_is_refused(t
     folder = tmp_path / "x\ntouch marker\n#"
     folder.mkdir()
     with pytest.raises(UsageError, match="holds a control character; choose another name"):
-        OnSlurm(folder, cluster="local")
+        SlurmExecutor(folder, cluster="local")
     assert not list(folder.iterdir())

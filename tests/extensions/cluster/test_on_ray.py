@@ -21,8 +21,7 @@ from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, outcome, sentences
 
 from policygen.episodes.players import Players, by_processes, share_by
 from policygen.errors import EnvironmentFault
-from policygen.extensions.cluster.by_ray import by_ray
-from policygen.extensions.cluster.on_ray import OnRay
+from policygen.extensions.cluster.on_ray import RayExecutor, by_ray
 from policygen.extensions.sweeps.conduct import Sweep, conduct, open_sweep
 from policygen.extensions.sweeps.plan import Limits, SweepPlan, product_of
 from policygen.extensions.sweeps.shared_budget import spent_so_far
@@ -96,7 +95,7 @@ def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(
                 os.kill(one.process.pid, signal.SIGKILL)
             gone.touch()
 
-    conduct(sweep, tell, OnRay(sweep.folder, cluster.address, carry_out=noted))
+    conduct(sweep, tell, RayExecutor(sweep.folder, cluster.address, carry_out=noted))
     sweep.release()
     assert len(killed) == 3
     assert sweep.whole, sweep.outcomes
@@ -117,7 +116,7 @@ def test_what_is_broken_off_there_goes_on_here(cluster: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(sweep, tell, OnRay(sweep.folder, cluster.address))
+        conduct(sweep, tell, RayExecutor(sweep.folder, cluster.address))
     sweep.release()
     assert [one.state for one in sweep.outcomes.values()] == ["interrupted"] * 2
     resumed = open_sweep(Path("swept"), workers=2)
