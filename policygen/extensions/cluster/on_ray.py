@@ -74,11 +74,11 @@ class RayExecutor:
             private = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
             new: dict[str, Any] = {"address": "local", "num_cpus": max(size or 1, usable_cores()), **private}
             try:
-                ray.init(**({"address": address} if address else new), log_to_driver=False, logging_level="ERROR")
+                self._ray.init(**({"address": address} if address else new), log_to_driver=False, logging_level="ERROR")
             except (ConnectionError, RuntimeError, ValueError) as error:
                 said = " ".join(str(error).split())[:200]
                 raise ClusterError(f"--address {address}: no usable Ray cluster ({said})") from None
-        processors = int(ray.cluster_resources().get("CPU", 1))
+        processors = int(self._ray.cluster_resources().get("CPU", 1))
         self.size = size or processors
         self.jobs: int | None = max(1, processors // self.size)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

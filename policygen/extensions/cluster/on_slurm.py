@@ -120,8 +120,12 @@ class SlurmExecutor:
         """
         if self._given and time.monotonic() >= self._held + SECONDS_TO_HOLD:
             self._submit()
+        sizes: dict[str, int] = {}
         with os.scandir(self._logs) as entries:
-            sizes = {entry.name: entry.stat().st_size for entry in entries if not entry.is_symlink()}
+            for entry in entries:
+                with suppress(FileNotFoundError):  # a job renames its result when it is complete
+                    if not entry.is_symlink():
+                        sizes[entry.name] = entry.stat().st_size
         found = [event for job in self._cells for event in self._said_by(job, sizes)]
         found += [self._result(job) for job in list(self._cells) if job.paths.result_pickle.name in sizes]
         found += self._lost_cells()

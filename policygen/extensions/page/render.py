@@ -18,7 +18,7 @@ from policygen.errors import PlaceError, UsageError
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.pictures import curve_picture, decision_map, own_episodes, playing, portrait
-from policygen.extensions.page.sweep import SweepContent, read_sweep
+from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.played import unplayed
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
@@ -43,30 +43,20 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
     check_name(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser can print it to PDF)")
-    content = _content_of(folder)
-    write_named(output, _page(content, film=film, trust=trust))
-    policy = content.policy if isinstance(content, RunContent) and not trust else None
-    if policy is not None and (lack := unplayed(policy, output.name, page=True, film=film)):
-        warnings.warn(lack, stacklevel=2)
-    return output
-
-
-def _content_of(folder: Path) -> RunContent | SweepContent:
     if is_sweep(folder):
-        return read_sweep(folder)
+        write_named(output, render("sweep.html.j2", read_sweep(folder)))
+        return output
     if not (folder / "config.toml").is_file():
         raise PlaceError(f"{folder} is not a run or a sweep (it has no config.toml and no sweep.toml)")
-    return read_run(folder)
-
-
-def _page(content: RunContent | SweepContent, *, film: bool, trust: bool) -> str:
-    if isinstance(content, SweepContent):
-        return render("sweep.html.j2", content)
-    policy = content.policy
-    if trust and policy is not None:
+    run = read_run(folder)
+    policy = run.policy
+    if policy is not None and trust:
         policy = replace(policy, task=trusted(policy.task))
-    shown = playing(policy) if film and policy is not None else None
-    return render("run.html.j2", content, playing=shown, **pictures_of(content, policy))
+    film_shown = playing(policy) if film and policy is not None else None
+    write_named(output, render("run.html.j2", run, playing=film_shown, **pictures_of(run, policy)))
+    if policy is not None and not trust and (lack := unplayed(policy, output.name, page=True, film=film)):
+        warnings.warn(lack, stacklevel=2)
+    return output
 
 
 def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
@@ -82,8 +72,8 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
 def render(name: str, content: object, **more: Any) -> str:
     """Render a template of this folder with the common style."""
     css = environment().get_template("page.css").render()
-    values = {"content": content, "css": Markup(css), "policy": _rules(css), "version": __version__, **more}
-    return environment().get_template(name).render(values)
+    common = {"css": Markup(css), "security_policy": _rules(css), "version": __version__}
+    return environment().get_template(name).render(content=content, **common, **more)
 
 
 def _rules(css: str) -> str:

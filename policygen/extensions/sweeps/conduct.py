@@ -49,8 +49,7 @@ class Sweep:
     Attributes:
         typed: models as the user typed them, by their names in the plan, which contain no password.
         asked: whether the user stated the settings; otherwise the manifest did.
-        settings: settings of all runs; `again` holds those that resumed runs take as well (such as a server's address,
-            which no file may choose).
+        again: settings that resumed runs take as well, such as a server's address, which no file may choose.
         skipped: cells that had finished before.
         outcomes: results of this process, by cell.
         running: progress of the cells in progress.

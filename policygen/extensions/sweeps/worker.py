@@ -215,8 +215,9 @@ def carry_out_there(order: Order, directory: str, tell: Tell, carry_out: CarryOu
     except OSError as error:
         lacks = f"{socket.gethostname()} has no folder {directory} ({error.strerror})"
         return CellResult(key, "failed", f"{lacks}: the cluster's machines must share it")
-    send_warnings(key, tell)
-    return carry_out(order, tell)
+    with warnings.catch_warnings():  # each cell gives its own, though its process may carry out several
+        send_warnings(key, tell)
+        return carry_out(order, tell)
 
 
 def send_warnings(key: str, tell: Tell) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from browser import Browser, browsing, needs_chromium
 from support import BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Line, Written, page_of
+from sweeping import plan_of
 
 import policygen
 from policygen.errors import LogbookError, UsageError
@@ -19,7 +20,7 @@ from policygen.extensions.page.attempts import MOST_CHARACTERS, turns_of
 from policygen.extensions.page.content import read_run
 from policygen.extensions.page.pictures import playing
 from policygen.extensions.page.render import write_page
-from policygen.extensions.sweeps.plan import SweepPlan, cells_of, product_of, write_plan
+from policygen.extensions.sweeps.plan import cells_of, write_plan
 from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
@@ -178,7 +179,7 @@ def test_where_the_environment_cannot_be_played_the_page_says_why_it_has_no_film
 def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path, line: Line) -> None:
     sweep = tmp_path / "s"
     sweep.mkdir()
-    plan = SweepPlan(products=(product_of(["frozenlake"], ["builtin"], [], [0, 1]),))
+    plan = plan_of("frozenlake", seeds=[0, 1])
     write_plan(sweep, plan)
     task = policygen.load_task("frozenlake")
     for cell in cells_of(plan):

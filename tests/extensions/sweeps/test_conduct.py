@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from attacks import amount
 from chat_server import ChatServer, Scripted
-from searched import made
 from support import (
     ALWAYS_DOWN,
     ALWAYS_RIGHT,
@@ -27,42 +26,22 @@ from support import (
     environment,
     in_a_process,
     lines_of,
-    outcome,
     sentences,
     summary_of,
 )
+from sweeping import SWEPT, InThisProcess, assert_as_alone, conducted, opened, plan_of, stated
 
 import policygen
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.sweeps.conduct import Sweep, conduct, open_sweep
+from policygen.extensions.sweeps.conduct import Sweep, open_sweep
 from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
-from policygen.extensions.sweeps.plan import Limits, SweepPlan, idle_templates, product_of, read_plan, write_plan
+from policygen.extensions.sweeps.plan import Limits, idle_templates, read_plan, write_plan
 from policygen.extensions.sweeps.shared_budget import spent_so_far
-from policygen.extensions.sweeps.worker import CellResult, Event, Order, carry_out_cell
 from policygen.prompts.catalogue import copy_template
 from policygen.runs.config import effective_config
 
 pytestmark = pytest.mark.usefixtures("workplace")
-SETTINGS = {"iterations": 3, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
-SMALL = tuple(f"{name}={value}" for name, value in SETTINGS.items())
-
-
-class InThisProcess:
-    """An executor that carries out one cell at a time in this process."""
-
-    size = 1
-    jobs = None
-
-    def give(self, order: Order) -> None:
-        self._order = order
-
-    def events(self) -> list[Event]:
-        events: list[Event] = []
-        events.append(carry_out_cell(self._order, events.append))
-        return events
-
-    def end(self) -> list[CellResult]:
-        return []
+SMALL = stated()
 
 
 @pytest.fixture(autouse=True)
@@ -73,37 +52,24 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policygen.extensions.sweeps.conduct.ProcessExecutor", executor)
 
 
-def swept(*names: str, seeds: tuple[int, ...] = (100, 101), workers: int = 1) -> Sweep:
-    """A sweep from start to finish."""
-    plan = SweepPlan(products=(product_of(names, [], [], seeds),), settings=SMALL)
-    sweep = open_sweep(Path("swept"), plan, workers=workers)
-    try:
-        conduct(sweep)
-    finally:
-        sweep.release()
-    return sweep
-
-
 def states(sweep: Sweep) -> dict[str, str]:
     return {key: one.state for key, one in sweep.outcomes.items()}
 
 
 def test_each_cell_is_the_run_that_it_would_be_alone_whatever_the_number_of_workers() -> None:
-    sweep = swept("cartpole", "frozenlake", workers=2)
+    sweep = conducted(opened("cartpole", "frozenlake", workers=2))
     assert sweep.whole
     assert states(sweep) == dict.fromkeys((cell.key for cell in sweep.cells), "finished")
     assert len(sweep.cells) == 4
     for task in ("cartpole", "frozenlake"):
-        alone = made(task, "alone", seed=101, **SETTINGS)
-        cell = Path("swept") / f"{task}-builtin-s101"
-        assert outcome(cell) == outcome(alone)
-        assert sweep.outcomes[cell.name].score == summary_of(alone)["final"]["mean"]
-    assert not list(Path("swept").glob("worker-*.log"))
+        alone = assert_as_alone(task, 101)
+        assert sweep.outcomes[f"{task}-builtin-s101"].score == summary_of(alone)["final"]["mean"]
+    assert not list(SWEPT.glob("worker-*.log"))
 
 
 def test_finished_cells_are_not_carried_out_again() -> None:
-    sweep = swept("nim")
-    again = swept("nim", "frozenlake")
+    sweep = conducted(opened("nim"))
+    again = conducted(opened("nim", "frozenlake"))
     assert set(again.skipped) == set(sweep.outcomes) == {"nim-builtin-s100", "nim-builtin-s101"}
     assert set(states(again)) == {"frozenlake-builtin-s100", "frozenlake-builtin-s101"}
 
@@ -113,9 +79,9 @@ def test_a_suite_states_protocol_and_step_limit_and_the_user_wins() -> None:
     Path("envs/suites/mine.toml").write_text(
         'name = "mine"\ntasks = ["cartpole"]\n[run]\niterations = 2\nepisodes = 7\n[max_steps]\ncartpole = 9\n'
     )
-    sweep = swept("mine", seeds=(1,))
+    sweep = conducted(opened("mine", seeds=(1,)))
     assert sweep.whole
-    (cell,) = (Path("swept") / key for key in sweep.outcomes)
+    (cell,) = (SWEPT / key for key in sweep.outcomes)
     assert [len(attempt["played"]) for attempt in attempts_of(cell)] == [4, 4, 4, 4]
     assert sweep.outcomes[cell.name].score == 9.0
     assert {length for attempt in attempts_of(cell)[1:] for _, length, *_ in attempt["played"]} <= set(range(10))
@@ -136,7 +102,7 @@ def waited_for(condition: Callable[[], bool]) -> None:
 
 
 def lines_in(pattern: str) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in Path("swept").glob(pattern))
+    return sum(path.read_bytes().count(b"\n") for path in SWEPT.glob(pattern))
 
 
 ARGUMENTS = ("sweep", "cartpole", "--seeds", "3..4", "--out", "swept", "--workers", 2)
@@ -164,17 +130,15 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: L
         time.sleep(0.2)
     assert done.code == 0, done.err
     assert "2 of 2 runs finished" in done.out
-    alone = made("cartpole", "alone", seed=3, **{**SETTINGS, "iterations": MANY})
-    assert outcome(Path("swept/cartpole-builtin-s3")) == outcome(alone)
+    assert_as_alone("cartpole", 3, iterations=MANY)
 
 
 def test_one_process_at_a_time_conducts_a_sweep() -> None:
-    plan = SweepPlan(products=(product_of(["nim"], [], [], [1]),), settings=SMALL)
-    first = open_sweep(Path("swept"), plan)
+    first = opened("nim")
     with pytest.raises(LogbookError, match="swept is in use"):
-        open_sweep(Path("swept"), plan)
+        opened("nim")
     first.release()
-    open_sweep(Path("swept")).release()
+    open_sweep(SWEPT).release()
 
 
 DEADLY = """
@@ -205,10 +169,10 @@ def test_a_cell_that_kills_its_process_fails_and_the_others_go_on(
     # The first look at an environment without a task file plays it as well: there it must live.
     done = line("sweep", "deadly:Deadly-v0", "nim", "--seeds", "1", "--out", "swept", *WORDS)
     assert done.code == 0, done.err
-    (folder,) = Path("swept").glob("deadly*")
+    (folder,) = SWEPT.glob("deadly*")
     for name in ("summary.json", "attempts.jsonl", "episodes.npz"):
         (folder / name).unlink()
-    (Path("swept") / "nim-builtin-s0" / "summary.json").unlink()
+    (SWEPT / "nim-builtin-s0" / "summary.json").unlink()
     monkeypatch.setenv("DEADLY", "1")
     refused = in_a_process("resume", "swept", cwd=tmp_path)  # this process was told the name above
     assert refused.returncode == 2
@@ -217,7 +181,7 @@ def test_a_cell_that_kills_its_process_fails_and_the_others_go_on(
     assert done.code == 1
     assert f"failed: {folder.name}: its process was ended by signal 9; its output is in" in done.err
     assert "1 of 2 runs finished, 1 failed" in done.err
-    assert "farewell" in (Path("swept") / "worker-1.log").read_text()
+    assert "farewell" in (SWEPT / "worker-1.log").read_text()
 
 
 # --- language models -------------------------------------------------------------------------------------------------
@@ -271,7 +235,7 @@ def test_each_model_is_asked_at_its_own_address_and_only_there_gets_its_key(
         done = line(*sentences(refused.err)[-1].split()[4:], "--llm", models[1])
         assert done.code == 0, done.err
         assert len(hosted.chats) > asked
-    folder = next(Path("swept").glob("frozenlake-openai-*"))
+    folder = next(SWEPT.glob("frozenlake-openai-*"))
     label = models[1].replace("me:pa55", "***")
     assert summary_of(folder)["llm"] == label
     assert summary_of(folder)["usd"] is None  # the dollars are OpenAI's own
@@ -282,8 +246,8 @@ def test_an_address_in_a_strangers_manifest_gets_no_key(line: Line, monkeypatch:
     monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", "sk-canary-0123456789")
     with ChatServer(REPLIES) as server:
         llm = f"compatible:m@{server.openai_url}"
-        Path("swept").mkdir()
-        write_plan(Path("swept"), SweepPlan(products=(product_of(["frozenlake"], [llm], [], [1]),), settings=SMALL))
+        SWEPT.mkdir()
+        write_plan(SWEPT, plan_of("frozenlake", llms=[llm], settings=SMALL))
         done = line("resume", "swept")
         assert f"sweep.toml would send the key in OPENAI_COMPATIBLE_API_KEY to {server.openai_url}" in done.err
         assert not server.requests
@@ -297,7 +261,7 @@ def test_iterations_and_episodes_are_said_as_for_a_run_and_the_rest_of_the_proto
     done = line(*arguments)
     assert done.code == 0, done.err
     assert done.out.splitlines()[0] == "suite quick: episodes 10, final_episodes 20"
-    assert read_plan(Path("swept")).settings == ("iterations=1", "max_episodes=300")
+    assert read_plan(SWEPT).settings == ("iterations=1", "max_episodes=300")
     (said,) = sentences(line(*arguments, "--set", "iterations=2").err)
     assert "--set iterations and --iterations set the same value" in said
 
@@ -309,9 +273,9 @@ def test_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
     done = line("sweep", "frozenlake", *words)
     assert done.code == 0, done.err
     assert "builtin reads no prompt" in done.err
-    assert idle_templates(SweepPlan(products=(product_of(["nim"], ["builtin", "replay:x"], ["a", "b"], [1]),)))
-    assert not idle_templates(SweepPlan(products=(product_of(["nim"], ["manual"], ["a", "b"], [1]),)))
-    assert not idle_templates(SweepPlan(products=(product_of(["nim"], ["builtin"], ["a"], [1]),)))
+    assert idle_templates(plan_of("nim", llms=["builtin", "replay:x"], templates=["a", "b"]))
+    assert not idle_templates(plan_of("nim", llms=["manual"], templates=["a", "b"]))
+    assert not idle_templates(plan_of("nim", templates=["a"]))
 
 
 def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> None:
@@ -325,14 +289,14 @@ def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> Non
             "all 5 calls of the sweep (--max-calls) are used; go on with more: policygen resume swept --base"
             in done.err
         )
-        assert sum(entry[0] for entry in spent_so_far(Path("swept")).values()) == 5
+        assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 5
         address = ("--set", f"base_url={server.openai_url}")
         done = line("resume", "swept", *address, "--max-calls", 9)
         assert done.code == 0, done.err
         assert len(server.chats) == 9
     assert "9 calls, 18,900 tokens, cost unknown" in done.out
-    assert read_plan(Path("swept")).limits == Limits(max_calls=9)
-    for folder in Path("swept").glob("*-s?"):
+    assert read_plan(SWEPT).limits == Limits(max_calls=9)
+    for folder in SWEPT.glob("*-s?"):
         assert summary_of(folder)["stopped"] == "all 3 iterations are done"
         assert len(lines_of(folder / "attempts.jsonl")) == 4
 
@@ -354,7 +318,7 @@ def test_tokens_and_dollars_of_all_runs_together_stay_within_the_limit(
         assert done.code == 1
         assert reason in done.err
         assert 1 <= len(server.chats) <= 6
-    spent = spent_so_far(Path("swept")).values()
+    spent = spent_so_far(SWEPT).values()
     assert sum(tokens for _, tokens, _ in spent) <= (6000 if "--max-tokens" in limit else 20_000)
     assert sum(usd or 0.0 for _, _, usd in spent) <= 0.02
 
@@ -388,7 +352,7 @@ def test_a_mistake_is_one_sentence_before_anything_runs(arguments: tuple[str, ..
     assert done.code == 2
     (said,) = sentences(done.err)
     assert sentence in said
-    assert not Path("swept").exists()
+    assert not SWEPT.exists()
 
 
 def test_a_cluster_needs_what_is_not_installed(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,17 +360,17 @@ def test_a_cluster_needs_what_is_not_installed(line: Line, monkeypatch: pytest.M
     done = line("sweep", "nim", "--out", "swept", "--on", "ray")
     assert done.code == 2
     assert sentences(done.err) == ['Error: --on ray needs Ray: pip install "policygen[ray]"']
-    open_sweep(Path("swept")).release()  # is not in use any more
+    open_sweep(SWEPT).release()  # is not in use any more
 
 
 def test_what_a_sweep_that_goes_on_cannot_change_is_a_sentence(line: Line) -> None:
-    swept("nim", seeds=(1,))
+    conducted(opened("nim", seeds=(1,)))
     for more in (("--set", "candidates=2"), ("--set", "episodes=9")):
         done = line("resume", "swept", *more)
         assert done.code == 2
         assert "a resumed sweep can only change --set prompt_tokens, jobs" in done.err
     with pytest.raises(UsageError, match="at least one is needed"):
-        open_sweep(Path("swept"), workers=0)
+        open_sweep(SWEPT, workers=0)
 
 
 def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_gets_a_key(
@@ -425,35 +389,24 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
         ("sends", "openai:gpt-5-mini", r"`run.base_url`: a suite may state"),
     ):
         with pytest.raises(UsageError, match=refusal):
-            open_sweep(Path(suite), SweepPlan(products=(product_of([suite], [llm], [], [0]),)))
-    manifests = {
-        "names the module `stranger`": SweepPlan(products=(product_of(["stranger:Thing-v0"], [], [], [0]),)),
-        "would write prompts into elsewhere": SweepPlan(
-            products=(product_of(["frozenlake"], ["manual:elsewhere"], [], [0]),)
-        ),
-        "its settings name a server": SweepPlan(
-            products=(product_of(["frozenlake"], ["openai:gpt-5-mini"], [], [0]),), settings=("base_url=http://x/v1",)
-        ),
-    }
-    for number, (refusal, plan) in enumerate(manifests.items()):
+            open_sweep(Path(suite), plan_of(suite, llms=[llm]))
+    prompts = "would write prompts into elsewhere"
+    disguised = (" manual:elsewhere", "MANUAL: elsewhere", "ollama:m + manual:elsewhere", "builtin + Manual:elsewhere")
+    for number, (plan, refusal) in enumerate((
+        (plan_of("frozenlake", llms=["manual:elsewhere"]), f"{prompts}.*--trust"),
+        (plan_of("stranger:Thing-v0"), "names the module `stranger`"),
+        (plan_of("frozenlake", llms=["openai:m"], settings=("base_url=http://x/v1",)), "its settings name a server"),
+        *((plan_of("frozenlake", llms=[llm]), f"{prompts}.*; do not use this manifest$") for llm in disguised),
+    )):  # fmt: skip
         folder = Path(f"theirs{number}")
         folder.mkdir()
         write_plan(folder, plan)
         with pytest.raises((UsageError, LogbookError), match=refusal):
             open_sweep(folder)
-        if number == 1:
-            open_sweep(folder, trust=True).release()
-    for llm in (" manual:elsewhere", "MANUAL: elsewhere", "ollama:m + manual:elsewhere", "builtin + Manual:elsewhere"):
-        folder = Path(f"theirs{llm.strip()}")
-        folder.mkdir()
-        write_plan(folder, SweepPlan(products=(product_of(["frozenlake"], [llm], [], [0]),)))
-        with pytest.raises(UsageError, match="would write prompts into elsewhere") as refused:
-            open_sweep(folder)
-        assert "--trust" not in str(refused.value)
+    open_sweep(Path("theirs0"), trust=True).release()
     lake = policygen.load_task("frozenlake")
-    assert effective_config(
-        lake, "frozenlake", suite={"base_url": "http://x/v1"}
-    ).address_from  # so that it gets no key
+    config = effective_config(lake, "frozenlake", suite={"base_url": "http://x/v1"})
+    assert config.address_from  # so that it gets no key
     assert not Path("owned").exists()
     assert not Path("elsewhere").exists()
 
@@ -462,7 +415,7 @@ def test_a_sweep_that_goes_on_can_have_more_for_each_run(line: Line) -> None:
     assert line("sweep", "cartpole", "--seeds", 2, "--iterations", 1, *WORDS[2:], "--out", "swept").code == 0
     done = line("resume", "swept", "--iterations", 2)
     assert done.code == 0, done.err
-    assert [summary_of(folder)["iterations"] for folder in sorted(Path("swept").glob("*-s?"))] == [2, 2]
+    assert [summary_of(folder)["iterations"] for folder in sorted(SWEPT.glob("*-s?"))] == [2, 2]
     again = line("resume", "swept", "--iterations", 2)
     assert "2 were finished before" in again.out
     less = line("resume", "swept", "--max-episodes", 500)
