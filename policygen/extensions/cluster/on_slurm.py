@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from policygen.errors import UsageError
 from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError
@@ -61,20 +61,12 @@ class SlurmExecutor:
         folder: folder of the sweep; a subfolder holds output and messages of jobs while they run.
         options: options of `sbatch` by long name: `NAME=VALUE`, or `NAME` alone.
         size: most cells queued or running at a time.
-        cluster: `local` uses processes on this machine instead of jobs, to test without Slurm.
 
     Raises:
         UsageError: submitit or Slurm is missing, or an option is not allowed.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        options: Sequence[str] = (),
-        size: int | None = None,
-        *,
-        cluster: Literal["slurm", "local"] = "slurm",
-    ) -> None:
+    def __init__(self, folder: Path, options: Sequence[str] = (), size: int | None = None) -> None:
         try:  # the extra `slurm`
             import submitit
         except ImportError:
@@ -86,20 +78,15 @@ class SlurmExecutor:
         if "%" in str(self._folder):
             raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
         self.size = size or MOST_AT_A_TIME
-        self._queue = _Queue(self._folder) if cluster == "slurm" else None
-        if self._queue is not None:
-            self._queue.clear()  # jobs that a killed process of this sweep left there
+        self._queue = _Queue(self._folder)
+        self._queue.clear()  # jobs that a killed process of this sweep left there
         # Results are pickles, so they go to a new folder that only this user can write.
         self._logs = Path(tempfile.mkdtemp(prefix="slurm-", dir=self._folder))
-        if self._queue is not None:
-            self._executor: Any = submitit.SlurmExecutor(self._logs)
-            # submitit's own signal before the end of a job's time would end a Python that is still starting.
-            given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
-            own = {"time": None, "wckey": None, "array_parallelism": self.size, "stderr_to_stdout": True}
-            self._executor.update_parameters(**own, additional_parameters=given)
-        else:
-            self._executor = submitit.LocalExecutor(self._logs)
-            self._executor.update_parameters(timeout_min=24 * 60, stderr_to_stdout=True)
+        self._executor: Any = submitit.SlurmExecutor(self._logs)
+        # submitit's own signal before the end of a job's time would end a Python that is still starting.
+        given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
+        own = {"time": None, "wckey": None, "array_parallelism": self.size, "stderr_to_stdout": True}
+        self._executor.update_parameters(**own, additional_parameters=given)
         self._given: list[Order] = []
         self._cells: dict[Any, Order] = {}
         self._heard: dict[Any, int] = {}  # bytes read of each job's messages
@@ -175,10 +162,10 @@ class SlurmExecutor:
     def _lost_cells(self) -> Iterator[CellResult]:
         """Return the results of cells whose jobs ended without one, unless they are submitted again."""
         now = time.monotonic()
-        if not self._cells or (self._queue is not None and now < self._looked + SECONDS_BETWEEN_LOOKS):
+        if not self._cells or now < self._looked + SECONDS_BETWEEN_LOOKS:
             return
         self._looked = now
-        states = self._queue.states() if self._queue is not None else _states_here(self._cells)
+        states = self._queue.states()
         if states is None:
             return
         for job in list(self._cells):
@@ -187,8 +174,7 @@ class SlurmExecutor:
                 self._gone.pop(job, None)
                 continue
             since = self._gone.setdefault(job, now)
-            late = self._queue is None or now >= since + SECONDS_TO_ARRIVE
-            if not late or job.paths.result_pickle.exists():
+            if now < since + SECONDS_TO_ARRIVE or job.paths.result_pickle.exists():
                 continue
             order = self._cells.pop(job)
             again = state != "CANCELLED" and self._again(order, state)
@@ -225,14 +211,8 @@ class SlurmExecutor:
 
     def end(self) -> list[CellResult]:
         """Cancel all jobs, and keep only the output of failed ones; return the results of jobs that ended."""
-        if self._queue is not None and (self._cells or self._given):
+        if self._cells or self._given:
             self._queue.clear()
-        elif self._cells:
-            for job in self._cells:
-                job.cancel()
-            deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
-            while not all(job.done() for job in self._cells) and time.monotonic() < deadline:
-                time.sleep(0.1)
         results = [self._result(job) for job in list(self._cells) if job.paths.result_pickle.exists()]
         self._cells.clear()
         self._given.clear()
@@ -284,10 +264,6 @@ class _Queue:
                     subprocess.run(["scancel", self._user, named], capture_output=True, timeout=60, check=True)
                     asked = True
             time.sleep(SECONDS_TO_WAIT)
-
-
-def _states_here(jobs: Mapping[Any, Order]) -> dict[str, str]:
-    return {job.job_id: "FAILED" if job.done() else "RUNNING" for job in jobs}
 
 
 def _read_options(options: Sequence[str]) -> dict[str, Any]:

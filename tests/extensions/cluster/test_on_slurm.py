@@ -7,9 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from attacks import LONG
@@ -27,7 +29,7 @@ from policygen.extensions.sweeps.worker import Event, Progress
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
 
-pytest.importorskip("submitit", reason="submitit is not installed")
+submitit = pytest.importorskip("submitit", reason="submitit is not installed")
 pytestmark = pytest.mark.usefixtures("workplace")
 CANARY = "sk-canary-0123456789"
 
@@ -39,6 +41,38 @@ def there_is_slurm() -> bool:
     return subprocess.run(["squeue"], capture_output=True, timeout=60, check=False).returncode == 0
 
 
+class LocalQueue:
+    """The processes that stand in for jobs, as Slurm's queue shows them."""
+
+    name = "here"
+    jobs: ClassVar[list[Any]] = []
+
+    def __init__(self, folder: Path) -> None:
+        self.jobs.clear()
+
+    def states(self) -> dict[str, str]:
+        return {job.job_id: "FAILED" if job.done() else "RUNNING" for job in self.jobs}
+
+    def clear(self) -> None:
+        for job in self.jobs:
+            job.cancel()
+        deadline = time.monotonic() + 60
+        while "RUNNING" in self.states().values() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+class LocalExecutor(submitit.LocalExecutor):
+    """submitit's own stand-in for Slurm."""
+
+    def update_parameters(self, **of_slurm: Any) -> None:
+        super().update_parameters(timeout_min=24 * 60, stderr_to_stdout=True)
+
+    def map_array(self, *work: Any) -> list[Any]:
+        jobs: list[Any] = super().map_array(*work)
+        LocalQueue.jobs += jobs
+        return jobs
+
+
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that are over in a second want to be looked at more often than those of a cluster."""
@@ -48,10 +82,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
 
 
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitit, "SlurmExecutor", LocalExecutor)
+    monkeypatch.setattr(on_slurm, "_Queue", LocalQueue)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a job's process: Linux")
+@pytest.mark.usefixtures("local")
 def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere() -> None:
     sweep = opened("cartpole", seeds=(100,), iterations=40)
-    executor = SlurmExecutor(sweep.folder, cluster="local")
+    executor = SlurmExecutor(sweep.folder)
     lost: list[str] = []
 
     def tell(event: Event) -> None:
@@ -76,12 +117,13 @@ def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere
 
 
 @pytest.mark.skipif(not LONG, reason="the account is that of other sweeps: POLICYGEN_ATTACK=long")
+@pytest.mark.usefixtures("local")
 def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", CANARY)
     with ChatServer([Scripted(status=401)] + [Scripted(ALWAYS_RIGHT)] * 5) as server:
         model = {"llms": ("compatible:m",), "again": (f"base_url={server.openai_url}",)}
         sweep = opened("frozenlake", limits=Limits(max_calls=3), iterations=16, **model)
-        conducted(sweep, executor=SlurmExecutor(sweep.folder, cluster="local"))
+        conducted(sweep, executor=SlurmExecutor(sweep.folder))
         assert len(server.chats) == 3
         assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
     assert sorted(one.state for one in sweep.outcomes.values()) == ["failed", "out of budget"]
@@ -137,8 +179,9 @@ def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_no
     assert not list(SWEPT.glob("slurm-*"))
 
 
+@pytest.mark.usefixtures("local")
 def test_a_result_that_is_renamed_during_a_look_is_seen_at_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = SlurmExecutor(opened("cartpole").folder, cluster="local")
+    executor = SlurmExecutor(opened("cartpole").folder)
     unfinished = executor._logs / "1_0_result.pkl.save_tmp"
     unfinished.touch()
 
@@ -162,12 +205,13 @@ def stand_in(path: Path, does: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.usefixtures("local")
 def test_a_job_whose_python_lacks_what_it_needs_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sweep = opened("cartpole", seeds=(100,))
     (tmp_path / "policygen").mkdir()
     (tmp_path / "policygen" / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    conducted(sweep, executor=SlurmExecutor(sweep.folder, cluster="local"))
+    conducted(sweep, executor=SlurmExecutor(sweep.folder))
     (one,) = sweep.outcomes.values()
     assert one.state == "failed"
     assert one.sentence.startswith("ModuleNotFoundError: No module named 'policygen.extensions'; its output is in")
@@ -184,7 +228,7 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
         ("cpus-per-task=many", "--slurm cpus-per-task=many: write a number"),
     ):
         with pytest.raises(UsageError, match=sentence):
-            SlurmExecutor(folder, [option], cluster="local")
+            SlurmExecutor(folder, [option])
     assert not list(folder.iterdir())
     monkeypatch.setenv("PATH", str(folder))
     done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
@@ -214,9 +258,10 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     assert not (folder / "b").exists()
 
 
+@pytest.mark.usefixtures("local")
 def test_a_folder_whose_name_would_end_a_comment_of_the_jobs_script_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "x\ntouch marker\n#"
     folder.mkdir()
     with pytest.raises(UsageError, match="holds a control character; choose another name"):
-        SlurmExecutor(folder, cluster="local")
+        SlurmExecutor(folder)
     assert not list(folder.iterdir())
