@@ -147,7 +147,7 @@ def score_words(score: Score | FinalScore) -> str:
     return number(score.mean) + (" (exact)" if score.exact else in_brackets(score.ci95))
 
 
-def shown_attempts(attempts: Sequence[Attempt]) -> frozenset[int]:
+def _shown(attempts: Sequence[Attempt]) -> frozenset[int]:
     """Return the numbers of the attempts to show: all, or in a long run the former bests and the latest."""
     if len(attempts) <= MOST_ATTEMPTS:
         return frozenset(attempt.number for attempt in attempts)
@@ -160,7 +160,7 @@ def attempt_views(
     attempts: Sequence[Attempt], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
 ) -> list[AttemptView]:
     """Return the views of the attempts to show and of requests in progress; `turns` has the messages of each."""
-    views, shown = [], shown_attempts(attempts)
+    views, shown = [], _shown(attempts)
     parent: Attempt | None = None
     for attempt in attempts:
         if attempt.number in shown:

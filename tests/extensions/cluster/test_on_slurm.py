@@ -61,7 +61,7 @@ class LocalQueue:
             time.sleep(0.1)
 
 
-class LocalExecutor(submitit.LocalExecutor):
+class LocalExecutor(submitit.LocalExecutor):  # type: ignore[name-defined]
     """submitit's own stand-in for Slurm."""
 
     def update_parameters(self, **of_slurm: Any) -> None:

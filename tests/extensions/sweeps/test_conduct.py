@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attacks import amount
@@ -93,7 +94,7 @@ LONG = ("sweep", "cartpole", "--seeds", "3..4", "--workers", 2, "--set", f"itera
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT][: amount(1, 2)])
 def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: Line, tmp_path: Path) -> None:
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command(*LONG, "--out", "swept"), cwd=tmp_path, env=environment(), **pipes)
     deadline = time.monotonic() + 60
     while sum(log.read_bytes().count(b"\n") for log in SWEPT.glob("*/attempts.jsonl")) < 3:
