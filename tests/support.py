@@ -9,6 +9,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -172,6 +173,14 @@ def transcript_of(folder: Path) -> list[dict[str, Any]]:
 
 def attempts_of(folder: Path) -> list[dict[str, Any]]:
     return lines_of(folder / "attempts.jsonl")
+
+
+def page_of(folder: Path) -> str:
+    """The report page of a run or a sweep, without a film."""
+    from policygen.extensions.page.render import write_page  # few tests draw
+
+    with tempfile.TemporaryDirectory() as place:
+        return write_page(folder, Path(place) / "page.html", film=False).read_text()
 
 
 def the_run(out: Path) -> Path:

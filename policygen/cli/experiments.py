@@ -158,12 +158,12 @@ def _executor(begun: Sweep, place: Place) -> Executor | None:
     if place.on == "local":
         return None
     if place.on == "slurm":
-        from policygen.extensions.cluster.on_slurm import OnSlurm
+        from policygen.extensions.cluster.on_slurm import SlurmExecutor
 
-        return OnSlurm(begun.folder, place.slurm, place.workers)
-    from policygen.extensions.cluster.on_ray import OnRay
+        return SlurmExecutor(begun.folder, place.slurm, place.workers)
+    from policygen.extensions.cluster.on_ray import RayExecutor
 
-    return OnRay(begun.folder, place.address, place.workers)
+    return RayExecutor(begun.folder, place.address, place.workers)
 
 
 def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:

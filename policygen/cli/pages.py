@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from policygen.cli.options import PATH, RunPath, say, trust_option
+from policygen.errors import UsageError
 
 
 @click.command()
@@ -35,8 +36,10 @@ def serve(folder: Path, port: int) -> None:
 
     Only browsers on this machine can connect; there is no login. It needs `pip install "policygen[serve]"`.
     """
-    from policygen.extensions.live.serving import serve as serve_pages
-
+    try:  # the extra `serve`
+        from policygen.extensions.live.app import serve as serve_pages
+    except ImportError:
+        raise UsageError('serving needs more packages; run: pip install "policygen[serve]"') from None
     try:
         serve_pages(folder, port, say)
     except KeyboardInterrupt:

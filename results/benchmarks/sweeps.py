@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from policygen.extensions.cluster.on_ray import OnRay
+from policygen.extensions.cluster.on_ray import RayExecutor
 from policygen.extensions.sweeps.conduct import conduct, open_sweep
-from policygen.extensions.sweeps.executor import Executor, Processes
+from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.extensions.sweeps.plan import SweepPlan, product_of
 from policygen.extensions.sweeps.progress import SweepTerminal
 from policygen.extensions.sweeps.worker import CellResult, Order, Tell
@@ -42,8 +42,8 @@ def measured(cells: int, on: str, size: int, **more: Any) -> tuple[float, float]
     folder = Path(tempfile.mkdtemp()) / "swept"
     plan = SweepPlan(products=(product_of(["cartpole"], [], [], range(100, 100 + cells)),), settings=SETTINGS)
     sweep = open_sweep(folder, plan)
-    crew: Executor = OnRay(folder, None, size, **more) if on == "ray" else Processes(folder, size)
-    conduct(sweep, SweepTerminal(sweep, live=False), crew)
+    executor: Executor = RayExecutor(folder, None, size, **more) if on == "ray" else ProcessExecutor(folder, size)
+    conduct(sweep, SweepTerminal(sweep, live=False), executor)
     sweep.release()
     assert sweep.whole
     return time.perf_counter() - wall, time.process_time() - cpu

@@ -13,7 +13,7 @@ from support import Line, discovered, the_run
 
 import policygen
 from policygen.episodes.score import episode_seeds
-from policygen.extensions.page.spending import command_of
+from policygen.extensions.page.content import command_of
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
 from policygen.search.prepare import with_sample_size

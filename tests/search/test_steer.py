@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, transcript_of
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Written, page_of, transcript_of
 
 import policygen
 from policygen import cli
 from policygen.errors import UsageError
-from policygen.extensions.page.render import page_of
 from policygen.llm.messages import Prompt, Reply
 from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.steering import Steering

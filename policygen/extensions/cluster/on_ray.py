@@ -1,4 +1,4 @@
-"""An executor that carries out cells as Ray tasks, on an existing cluster or on this machine.
+"""An executor that carries out cells as Ray tasks, on an existing cluster or on this machine; and episodes as tasks.
 
 All machines must see the sweep's folder under the same path: the locks of runs and the sweep's budget are files there.
 If a machine is lost, another one gets its task and resumes the run.
@@ -9,39 +9,38 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from policygen.episodes.players import share_by, usable_cores
-from policygen.errors import UsageError
-from policygen.extensions.cluster.by_ray import by_ray
-from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError, broken_off, remove_empty_logs
+from policygen.episodes.players import Piece, Play, PlayerKilled, share_by, usable_cores
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import PolicygenError, UsageError
+from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError
 from policygen.extensions.sweeps.worker import (
+    CarryOut,
     CellResult,
     Event,
     Order,
     Tell,
     carry_out_again,
-    go_to,
+    carry_out_there,
     print_into,
-    warnings_told,
 )
 
 RETRIES = 3  # of a cell whose process or machine was lost
+EPISODE_RETRIES = 2
 SECONDS_TO_WAIT = 0.5
-CarryOut = Callable[[Order, Tell], CellResult]
 
 
-class OnRay:
+class RayExecutor:
     """Carries out cells on a Ray cluster.
 
     Keys are not sent: workers read them from their environment, or from `.env` in the working directory.
 
     Args:
         folder: folder of the sweep, where workers write their output.
-        folder: the sweep's, where workers write their output.
         size: most cells at a time; None: the number of processors of the cluster.
         carry_out: the function that carries out an order; benchmarks replace it.
 
@@ -59,7 +58,7 @@ class OnRay:
         carry_out: CarryOut = carry_out_again,
     ) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
-        try:
+        try:  # the extra `ray`
             import ray
             from ray.util.queue import Queue
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -69,42 +68,29 @@ class OnRay:
             raise UsageError(f"--address {address}: write HOST:PORT or auto, on a machine of the cluster")
         self._ray: Any = ray
         self._folder = folder
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         self._begun = not ray.is_initialized()
-        try:
-            if address is None and self._begun:
-                processors = max(size or 1, usable_cores())
-                # Its ports are open to this machine only.
-                private: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-                ray.init(address="local", num_cpus=processors, **private, **quiet)
-            elif self._begun:
-                ray.init(address=address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            said = " ".join(str(error).split())[:200]
-            raise ClusterError(f"--address {address}: no usable Ray cluster ({said})") from None
+        if self._begun:
+            # The ports of a new cluster are open to this machine only.
+            private = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+            new: dict[str, Any] = {"address": "local", "num_cpus": max(size or 1, usable_cores()), **private}
+            try:
+                self._ray.init(**({"address": address} if address else new), log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                said = " ".join(str(error).split())[:200]
+                raise ClusterError(f"--address {address}: no usable Ray cluster ({said})") from None
         processors = int(self._ray.cluster_resources().get("CPU", 1))
-        self._size = size or processors
-        self.jobs: int | None = max(1, processors // self._size)
+        self.size = size or processors
+        self.jobs: int | None = max(1, processors // self.size)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._said = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+        self._messages = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         self._task = ray.remote(num_cpus=1, max_retries=RETRIES)(_carry_out)
         self._carry_out = ray.put(carry_out)
         self._cells: dict[Any, tuple[str, float]] = {}
         self._heard = 0.0
 
-    @property
-    def free(self) -> bool:
-        """Whether fewer cells than `size` are running."""
-        return len(self._cells) < self._size
-
-    @property
-    def busy(self) -> bool:
-        """Whether any cell is running."""
-        return bool(self._cells)
-
     def give(self, order: Order) -> None:
         """Start a task for an order."""
-        task = self._task.remote(self._carry_out, order, str(Path.cwd()), self._said.actor)
+        task = self._task.remote(self._carry_out, order, str(Path.cwd()), self._messages.actor)
         self._cells[task] = (order.cell.key, time.perf_counter())
 
     def events(self) -> list[Event]:
@@ -112,22 +98,22 @@ class OnRay:
         under_way = list(self._cells)
         self._ray.wait(under_way, timeout=SECONDS_TO_WAIT)
         ended, _ = self._ray.wait(under_way, num_returns=len(under_way), timeout=0)
-        return [*self._heard_of(), *(self._outcome(task) for task in ended)]
+        return [*self._new_messages(), *map(self._result, ended)]
 
-    def _heard_of(self) -> list[Event]:
+    def _new_messages(self) -> list[Event]:
         if time.monotonic() < self._heard + SECONDS_TO_WAIT:
             return []
         self._heard = time.monotonic()
-        waiting = self._said.size()
+        waiting = self._messages.size()
         under_way = {key for key, _ in self._cells.values()}
-        heard: list[Event] = self._said.get_nowait_batch(waiting) if waiting else []
+        heard: list[Event] = self._messages.get_nowait_batch(waiting) if waiting else []
         return [event for event in heard if event.key in under_way]
 
-    def _outcome(self, task: Any) -> CellResult:
+    def _result(self, task: Any) -> CellResult:
         key, begun = self._cells.pop(task)
         try:
-            outcome: CellResult = self._ray.get(task)
-            return outcome
+            result: CellResult = self._ray.get(task)
+            return result
         except self._ray.exceptions.RayError as error:
             sentence = (
                 f"its process or machine was lost ({type(error).__name__}), also after every retry; its output is in"
@@ -136,47 +122,59 @@ class OnRay:
             return CellResult(key, "failed", sentence, None, time.perf_counter() - begun)
 
     def end(self) -> list[CellResult]:
-        """Stop all running cells, and a cluster that this executor started."""
+        """Stop all running cells, and a cluster that this executor started; return the results of cells that ended."""
         ray = self._ray
+        ended: list[Any] = []
         for task in self._cells:
             ray.cancel(task, force=False, recursive=True)
-        ended: list[Any] = []
         if self._cells:
             ended, late = ray.wait(list(self._cells), num_returns=len(self._cells), timeout=SECONDS_TO_BREAK_OFF)
             for task in late:
                 with suppress(ValueError, ray.exceptions.RayError):
                     ray.cancel(task, force=True)
-        outcomes = []
-        for task in list(self._cells):
-            key = self._cells[task][0]
-            last = self._outcome(task) if task in ended else None
-            outcomes.append(broken_off(key, last))
+        results = [self._result(task) for task in ended]
         self._cells.clear()
-        del self._said  # the last reference: the queue ends
+        del self._messages  # the last reference: the queue ends
         if self._begun:
             ray.shutdown()
-        remove_empty_logs(self._folder)
-        return outcomes
+        return results
+
+
+def by_ray(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
+    """Play each piece as a Ray task of the cluster that this process has joined; see `players.Elsewhere`.
+
+    Ray limits how many run at a time, one per processor; `jobs` only set how finely lists of seeds were cut.
+
+    Raises:
+        PlayerKilled: a process or machine died repeatedly.
+    """
+    import ray  # the extra `ray`
+
+    task = ray.remote(num_cpus=1, max_retries=EPISODE_RETRIES)(_played)
+    shared = ray.put(play)
+    pending = [task.remote(shared, *piece) for piece in work]
+    try:
+        played: list[list[Trajectory] | None] = ray.get(pending)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, PolicygenError):  # Ray's own message is a traceback
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayError:
+        raise PlayerKilled from None
+    return played
+
+
+def _played(play: Play, actor: object, seeds: list[int]) -> list[Trajectory] | None:
+    return play(actor, seeds)  # type: ignore[arg-type]
 
 
 # --- in a worker -----------------------------------------------------------------------------------------------------
 
-_printing = set[Path]()
 
-
-def _carry_out(carry_out: CarryOut, order: Order, directory: str, said: Any) -> CellResult:
-    """Carry out an order in the working directory of the process that gave it."""
-    key = order.cell.key
-    if lacks := go_to(directory):
-        return CellResult(key, "failed", lacks)
-    log = order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log"
-    if log not in _printing:
-        print_into(log)
-        _printing.add(log)
-
-    def tell(event: Event) -> None:
-        said.put_nowait.remote(event)
-
-    share_by(by_ray)
-    with warnings_told(key, tell):
+def _carry_out(carry_out: CarryOut, order: Order, directory: str, messages: Any) -> CellResult:
+    def printing(order: Order, tell: Tell) -> CellResult:
+        print_into(order.folder / f"worker-{socket.gethostname()}-{os.getpid()}.log")
+        share_by(by_ray)
         return carry_out(order, tell)
+
+    return carry_out_there(order, directory, messages.put_nowait.remote, printing)

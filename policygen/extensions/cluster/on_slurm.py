@@ -22,20 +22,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from policygen.errors import UsageError
-from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError, broken_off
+from policygen.extensions.sweeps.executor import SECONDS_TO_BREAK_OFF, ClusterError
 from policygen.extensions.sweeps.worker import (
     CellResult,
     Event,
     Note,
     Order,
     Progress,
-    carry_out_again,
-    go_to,
+    carry_out_there,
     interrupt_once,
-    warnings_told,
 )
 from policygen.files import check_name
 
@@ -54,7 +52,7 @@ _OURS = frozenset(("array", "chdir", "error", "job_name", "open_mode", "output",
 _LONGEST = 300
 
 
-class OnSlurm:
+class SlurmExecutor:
     """Carries out cells as Slurm jobs.
 
     Jobs inherit the environment of this process, including keys, because `sbatch` passes it on.
@@ -63,21 +61,13 @@ class OnSlurm:
         folder: folder of the sweep; a subfolder holds output and messages of jobs while they run.
         options: options of `sbatch` by long name: `NAME=VALUE`, or `NAME` alone.
         size: most cells queued or running at a time.
-        cluster: `local` uses processes on this machine instead of jobs, to test without Slurm.
 
     Raises:
         UsageError: submitit or Slurm is missing, or an option is not allowed.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        options: Sequence[str] = (),
-        size: int | None = None,
-        *,
-        cluster: Literal["slurm", "local"] = "slurm",
-    ) -> None:
-        try:
+    def __init__(self, folder: Path, options: Sequence[str] = (), size: int | None = None) -> None:
+        try:  # the extra `slurm`
             import submitit
         except ImportError:
             raise UsageError('--on slurm needs submitit: pip install "policygen[slurm]"') from None
@@ -87,21 +77,16 @@ class OnSlurm:
         self._folder = Path(check_name(folder.absolute()))  # a line break would start a new line of the job script
         if "%" in str(self._folder):
             raise UsageError(f"--out {folder}: Slurm would read the % in {self._folder}; choose another folder")
-        self._size = size or MOST_AT_A_TIME
-        self._queue = _Queue(self._folder) if cluster == "slurm" else None
-        if self._queue is not None:
-            self._queue.clear()  # jobs that a killed process of this sweep left there
+        self.size = size or MOST_AT_A_TIME
+        self._queue = _Queue(self._folder)
+        self._queue.clear()  # jobs that a killed process of this sweep left there
         # Results are pickles, so they go to a new folder that only this user can write.
         self._logs = Path(tempfile.mkdtemp(prefix="slurm-", dir=self._folder))
-        if self._queue is not None:
-            self._executor: Any = submitit.SlurmExecutor(self._logs)
-            # submitit's own signal before the end of a job's time would end a Python that is still starting.
-            given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
-            own = {"time": None, "wckey": None, "array_parallelism": self._size, "stderr_to_stdout": True}
-            self._executor.update_parameters(**own, additional_parameters=given)
-        else:
-            self._executor = submitit.LocalExecutor(self._logs)
-            self._executor.update_parameters(timeout_min=24 * 60, stderr_to_stdout=True)
+        self._executor: Any = submitit.SlurmExecutor(self._logs)
+        # submitit's own signal before the end of a job's time would end a Python that is still starting.
+        given = {"job_name": self._queue.name, "signal": "CONT@1", **given}
+        own = {"time": None, "wckey": None, "array_parallelism": self.size, "stderr_to_stdout": True}
+        self._executor.update_parameters(**own, additional_parameters=given)
         self._given: list[Order] = []
         self._cells: dict[Any, Order] = {}
         self._heard: dict[Any, int] = {}  # bytes read of each job's messages
@@ -109,16 +94,6 @@ class OnSlurm:
         self._lost: dict[str, tuple[int, int]] = {}  # progress of a run when its job was lost, and how often that was
         self._kept = set[str]()
         self._looked = self._held = float("-inf")
-
-    @property
-    def free(self) -> bool:
-        """Whether fewer than `size` cells are queued or running."""
-        return len(self._cells) + len(self._given) < self._size
-
-    @property
-    def busy(self) -> bool:
-        """Whether any cell is queued or running."""
-        return bool(self._cells or self._given)
 
     def give(self, order: Order) -> None:
         """Keep an order for the next job array."""
@@ -132,11 +107,15 @@ class OnSlurm:
         """
         if self._given and time.monotonic() >= self._held + SECONDS_TO_HOLD:
             self._submit()
+        sizes: dict[str, int] = {}
         with os.scandir(self._logs) as entries:
-            sizes = {entry.name: entry.stat().st_size for entry in entries if not entry.is_symlink()}
+            for entry in entries:
+                with suppress(FileNotFoundError):  # a job renames its result when it is complete
+                    if not entry.is_symlink():
+                        sizes[entry.name] = entry.stat().st_size
         found = [event for job in self._cells for event in self._said_by(job, sizes)]
-        found += [self._outcome(job) for job in list(self._cells) if job.paths.result_pickle.name in sizes]
-        found += self._of_lost()
+        found += [self._result(job) for job in list(self._cells) if job.paths.result_pickle.name in sizes]
+        found += self._lost_cells()
         if not found:
             time.sleep(SECONDS_TO_WAIT)
         return found
@@ -168,25 +147,25 @@ class OnSlurm:
         rows = [json.loads(row) for row in whole.splitlines()]
         return [Note(**row) if "sentence" in row else Progress(**row) for row in rows]
 
-    def _outcome(self, job: Any) -> CellResult:
+    def _result(self, job: Any) -> CellResult:
         order = self._cells.pop(job)
         error = job.exception()
         if error is None:
-            outcome: CellResult = job.result()
+            result: CellResult = job.result()
         else:
             trace = str(error).partition("\n---")[2].partition("\n---")[0].strip()
             why = trace.rpartition("\n")[2][-_LONGEST:]
-            outcome = CellResult(order.cell.key, "failed", f"{why}; {self._printed(job)}")
-        self._tidy(job, keep=outcome.state == "failed")
-        return outcome
+            result = CellResult(order.cell.key, "failed", f"{why}; {self._printed(job)}")
+        self._tidy(job, keep=result.state == "failed")
+        return result
 
-    def _of_lost(self) -> Iterator[CellResult]:
+    def _lost_cells(self) -> Iterator[CellResult]:
         """Return the results of cells whose jobs ended without one, unless they are submitted again."""
         now = time.monotonic()
-        if not self._cells or (self._queue is not None and now < self._looked + SECONDS_BETWEEN_LOOKS):
+        if not self._cells or now < self._looked + SECONDS_BETWEEN_LOOKS:
             return
         self._looked = now
-        states = self._queue.states() if self._queue is not None else _states_here(self._cells)
+        states = self._queue.states()
         if states is None:
             return
         for job in list(self._cells):
@@ -195,8 +174,7 @@ class OnSlurm:
                 self._gone.pop(job, None)
                 continue
             since = self._gone.setdefault(job, now)
-            late = self._queue is None or now >= since + SECONDS_TO_ARRIVE
-            if not late or job.paths.result_pickle.exists():
+            if now < since + SECONDS_TO_ARRIVE or job.paths.result_pickle.exists():
                 continue
             order = self._cells.pop(job)
             again = state != "CANCELLED" and self._again(order, state)
@@ -232,19 +210,10 @@ class OnSlurm:
             path.unlink(missing_ok=True)
 
     def end(self) -> list[CellResult]:
-        """Cancel all jobs; keep only the output of failed ones."""
-        if self._queue is not None and self.busy:
+        """Cancel all jobs, and keep only the output of failed ones; return the results of jobs that ended."""
+        if self._cells or self._given:
             self._queue.clear()
-        elif self._cells:
-            for job in self._cells:
-                job.cancel()
-            deadline = time.monotonic() + SECONDS_TO_BREAK_OFF
-            while not all(job.done() for job in self._cells) and time.monotonic() < deadline:
-                time.sleep(0.1)
-        outcomes = [broken_off(order.cell.key, None) for order in self._given]
-        for job, order in list(self._cells.items()):
-            last = self._outcome(job) if job.paths.result_pickle.exists() else None
-            outcomes.append(broken_off(order.cell.key, last))
+        results = [self._result(job) for job in list(self._cells) if job.paths.result_pickle.exists()]
         self._cells.clear()
         self._given.clear()
         for path in self._logs.iterdir():
@@ -252,7 +221,7 @@ class OnSlurm:
                 path.unlink(missing_ok=True)
         with suppress(OSError):
             self._logs.rmdir()
-        return outcomes
+        return results
 
 
 class _Queue:
@@ -297,10 +266,6 @@ class _Queue:
             time.sleep(SECONDS_TO_WAIT)
 
 
-def _states_here(jobs: Mapping[Any, Order]) -> dict[str, str]:
-    return {job.job_id: "FAILED" if job.done() else "RUNNING" for job in jobs}
-
-
 def _read_options(options: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in options:
@@ -332,9 +297,9 @@ _SAID = "_said.jsonl"
 
 def _carry_out(order: Order, directory: str) -> CellResult:
     """Carry out an order in the working directory of the process that gave it."""
-    from submitit import JobEnvironment
+    from submitit import JobEnvironment  # the extra `slurm`
 
-    key, job = order.cell.key, JobEnvironment()
+    job = JobEnvironment()
     # Slurm sends SIGTERM before it kills a job. (submitit would let the run continue until it is killed.)
     signal.signal(signal.SIGTERM, interrupt_once)
     path = job.paths.folder / f"{job.job_id}{_SAID}"
@@ -343,10 +308,7 @@ def _carry_out(order: Order, directory: str) -> CellResult:
         with path.open("a") as file:
             print(json.dumps(asdict(event)), file=file)
 
-    if lacks := go_to(directory):
-        return CellResult(key, "failed", lacks)
-    with warnings_told(key, tell):
-        outcome = carry_out_again(order, tell)
-    if outcome.state == "interrupted":
+    result = carry_out_there(order, directory, tell)
+    if result.state == "interrupted":
         raise SystemExit(1)  # no result: Slurm may start the job again, and its state says why it ended
-    return outcome
+    return result

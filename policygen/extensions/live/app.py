@@ -1,15 +1,18 @@
-"""The web application: the list of runs, a page per run, and forms to comment, pause and continue."""
+"""The web application: the list of runs, a page per run, and forms to comment, pause and continue; and its server."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import logging
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -17,18 +20,60 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from policygen.errors import PolicygenError
-from policygen.extensions.live.folders import Listed, Version, listed, newest, run_folders, version_of
-from policygen.extensions.live.guard import Guard
+from policygen.errors import PlaceError, PolicygenError, UsageError
+from policygen.extensions.live.folders import Version, listed, newest, run_folders, version_of
+from policygen.extensions.live.guard import MOST_CONNECTIONS, Connection, Guard
 from policygen.extensions.page.content import read_run
 from policygen.extensions.page.render import environment, pictures_of, render
 from policygen.outgoing import shown
 from policygen.runs.steering import MOST_CHARACTERS, Steering
 from policygen.search.steer import pause, why_untold
 
+ADDRESS = "127.0.0.1"
 LARGEST_BODY = 16 * MOST_CHARACTERS  # bytes of a form
 _MOST_FIELDS = 10
 _KEPT = 64  # runs whose rendered pages are cached
+
+
+def serve(root: Path, port: int, announce: Callable[[str], None]) -> None:
+    """Serve the pages of the runs in `root` until the process is interrupted.
+
+    Args:
+        port: 0 chooses a free port.
+        announce: called with the address once the server answers.
+
+    Raises:
+        UsageError: the port cannot be used.
+        LogbookError: the folder does not exist.
+    """
+    if not root.is_dir():
+        raise PlaceError(f"{root} is not a folder; name a run, or a folder of runs such as results")
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((ADDRESS, port))
+        except OSError as error:
+            raise UsageError(f"port {port} cannot be used ({error.strerror}); choose another --port") from None
+        listening.listen()
+        own = listening.getsockname()[1]
+        server = uvicorn.Server(
+            uvicorn.Config(
+                application(root.resolve(), own),
+                lifespan="off",
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                ws="none",
+                http=Connection,
+                limit_concurrency=MOST_CONNECTIONS,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        # Requests cut off by stopping the server are not reported.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: not server.should_exit)
+        count = len(run_folders(root))
+        announce(f"http://{ADDRESS}:{own}/ ({count} run{'s' * (count != 1)}; only this machine can open it)")
+        server.run(sockets=[listening])
 
 
 class _Refused(PolicygenError):
@@ -45,16 +90,15 @@ class Live:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._drawing = threading.Lock()
-        self._listed = functools.lru_cache(maxsize=1_000)(_listed)
+        self._listed = functools.lru_cache(maxsize=1_000)(listed)
         self._pictures: dict[Path, tuple[tuple[int, bool], dict[str, Any]]] = {}
         self._page = functools.lru_cache(maxsize=_KEPT)(self._rendered)
 
     def list_page(self) -> str:
         """Render the list of runs, most recently changed first."""
         folders = run_folders(self.root)
-        keys = newest(folders)
-        runs = [self._listed(key, folders[key], version_of(folders[key])) for key in keys]
-        return render("runs.html.j2", {"runs": runs, "more": len(folders) - len(keys), "name": self.root.name})
+        runs = [self._listed(key, folders[key], version) for key, version in newest(folders).items()]
+        return render("runs.html.j2", {"runs": runs, "more": len(folders) - len(runs), "name": self.root.name})
 
     def run_page(self, key: str) -> tuple[str, Version]:
         """Render the page of a run; return it with the version of its files."""
@@ -65,11 +109,11 @@ class Live:
 
     def _rendered(self, key: str, folder: Path, version: Version) -> str:
         run = read_run(folder)
-        state = (len(run.attempts), run.finished)
+        state = (len(run.attempts), run.summary is not None)
         if folder not in self._pictures or self._pictures[folder][0] != state:
             if len(self._pictures) >= _KEPT:
                 del self._pictures[next(iter(self._pictures))]
-            self._pictures[folder] = (state, pictures_of(run))
+            self._pictures[folder] = (state, pictures_of(run, run.policy))
         drawn = self._pictures[folder][1]
         address = f"/run/{quote(key)}"
         live = {"alone": not key, "most": MOST_CHARACTERS, "untold": why_untold(folder)}
@@ -95,12 +139,10 @@ class Live:
             if not number.isdecimal() or len(number) > 9:
                 raise _Refused(400, "There is no such comment.")
             steering.withdraw(int(number))
-        else:
+        elif what in ("pause", "continue"):
             pause(folder, what == "pause")
-
-
-def _listed(key: str, folder: Path, version: Version) -> Listed:
-    return listed(key, folder)
+        else:
+            raise _Refused(404, "There is no such form.")
 
 
 def application(root: Path, port: int) -> ASGIApp:
@@ -139,19 +181,10 @@ def application(root: Path, port: int) -> ASGIApp:
         Route("/", runs),
         Route("/page.css", style),
         Route("/live.js", script),
-        *(_steering(what, steer) for what in ("comment", "withdraw", "pause", "continue")),
+        Route("/steer/{what}/{key:path}", steer, methods=["POST"]),
         Route("/run/{key:path}", run),
     ]
     return Guard(Starlette(routes=routes, exception_handlers={PolicygenError: refused}), port)
-
-
-def _steering(what: str, answer: Callable[[Request], Any]) -> Route:
-    async def endpoint(request: Request) -> Response:
-        request.path_params["what"] = what
-        response: Response = await answer(request)
-        return response
-
-    return Route(f"/steer/{what}/{{key:path}}", endpoint, methods=["POST"])
 
 
 async def _form(request: Request) -> dict[str, str]:

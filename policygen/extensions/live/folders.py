@@ -81,16 +81,20 @@ def version_of(folder: Path) -> Version:
     return tuple(found)
 
 
-def newest(folders: dict[str, Path]) -> list[str]:
-    """Return the keys of the most recently changed runs, at most MOST_RUNS."""
-    changed = {key: max((at for _, _, at in version_of(folder)), default=0) for key, folder in folders.items()}
-    return sorted(folders, key=lambda key: (-changed[key], key))[:MOST_RUNS]
+def newest(folders: dict[str, Path]) -> dict[str, Version]:
+    """Return the most recently changed runs, at most MOST_RUNS, by key with their versions."""
+    versions = {key: version_of(folder) for key, folder in folders.items()}
+    return dict(sorted(versions.items(), key=lambda item: (-_changed(item[1]), item[0]))[:MOST_RUNS])
 
 
-def listed(key: str, folder: Path) -> Listed:
+def _changed(version: Version) -> int:
+    """Return the time of the last change of a run's files, in nanoseconds since the epoch."""
+    return max((at for _, _, at in version), default=0)
+
+
+def listed(key: str, folder: Path, version: Version) -> Listed:
     """Return the row of a run; a damaged run is marked as such."""
-    changed = max((at for _, _, at in version_of(folder)), default=0)
-    clock = time.strftime("%H:%M:%S", time.localtime(changed / 1e9))
+    clock = time.strftime("%H:%M:%S", time.localtime(_changed(version) / 1e9))
     logbook = Logbook(folder)
     try:
         config, task, summary, attempts = logbook.config(), logbook.task(), logbook.summary(), logbook.attempts()

@@ -1,4 +1,4 @@
-"""Request checks: only the user's own browser on this machine may use these pages.
+"""Protection of the server: only the user's own browser on this machine may use it, and idle browsers block nobody.
 
 A page of another site can make a browser send requests here, and can resolve its own name to this machine (DNS
 rebinding). A request must therefore name this machine as its host, and a change must come from a page of this server
@@ -7,10 +7,15 @@ rebinding). A request must therefore name this machine as its host, and a change
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+MOST_CONNECTIONS = 64
+PATIENCE = 10.0  # seconds
 NAMES = ("127.0.0.1", "localhost", "[::1]")
 RULES = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; "
@@ -67,3 +72,36 @@ class Guard:
         if site in ("cross-site", "same-site") and not (follows and headers.get("sec-fetch-dest") == "document"):
             return "This server does not answer pages of other sites."
         return ""
+
+
+class Connection(H11Protocol):
+    """A connection that closes if no complete request arrives within PATIENCE seconds, or earlier to make room."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start waiting for a request; if MOST_CONNECTIONS connections are open, close the one waiting longest."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._last = self.cycle
+        self._timer = self.loop.call_later(PATIENCE, self._look)
+        waiting = [one for one in self.connections if isinstance(one, Connection) and one is not self and one._waits]
+        if len(self.connections) >= MOST_CONNECTIONS and waiting:
+            longest = min(waiting, key=lambda one: one._since)
+            self.connections.discard(longest)  # at once, because more may come before the close arrives
+            longest.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the browser has to send: no request yet, the last one answered, or its body incomplete."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def _look(self) -> None:
+        if self._waits and self.cycle is self._last:  # no new request within PATIENCE seconds
+            self.transport.close()
+            return
+        self._last = self.cycle
+        self._timer = self.loop.call_later(PATIENCE, self._look)

@@ -1,169 +1,238 @@
-"""The attempts of a run as a page shows them: changes, score, and why each was kept or not."""
+"""The attempts of a run as a page shows them: changes, score, why each was kept or not, requests and replies."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score
-from policygen.extensions.compare.words import number
-from policygen.extensions.page.conversation import Turn
+from policygen.extensions.compare.words import in_brackets, number
+from policygen.llm.messages import NO_MODEL, Exchange, FailedExchange, Reply
 from policygen.llm.transcript import KILLED
-from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.progress import duration
+from policygen.runs.records import FinalScore
 from policygen.runs.attempt import Attempt
 
 MOST_ATTEMPTS = 400  # a longer run shows only some
 NO_REPLY = "the reply has not arrived yet, or the run was killed while waiting"
+MOST_CHARACTERS = 6_000_000  # of all prompts on one page
+_CLIPPED = 400_000  # characters shown of a single message or reply
 _MOST_LINES = 500  # longer policies list only their new lines
 _MOST_CHANGES = 80  # lines
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A line of a policy that is added (`+`), removed (`-`) or unchanged (` `)."""
+class ShownMessage:
+    """A message; `same_as` is an earlier attempt with the same message."""
 
-    sign: str
+    role: str
     text: str
+    same_as: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptView:
-    """One attempt.
+class Turn:
+    """One request and its reply.
 
     Attributes:
-        state: `best`, `accepted` (the best until a later one), `refused`, `failed`, `resigned`, `tuning` or `random`.
-        verdict: why the attempt was kept or not.
-        before: the score before tuning; `tuning` describes the tuning. Both are empty if nothing was tuned.
+        said: the messages that are new in this request.
+        reply: None if there was none; `error` then gives the reason.
+        requests: number of tries that the reply took.
+        earlier: number of messages that earlier attempts of the same conversation have shown.
+        left_out: whether the prompt is left out to keep the page small; transcript.jsonl has it.
+    """
+
+    request: int
+    said: tuple[ShownMessage, ...]
+    reply: Reply | None
+    error: str
+    requests: int
+    earlier: int
+    left_out: bool = False
+
+    @property
+    def remark(self) -> str:
+        """Model, tokens, cost and time of the reply."""
+        reply = self.reply
+        if reply is None:
+            return ""
+        if reply.model == NO_MODEL:
+            return "builtin, no language model"
+        parts = [reply.model]
+        if reply.tokens_in is not None and reply.tokens_out is not None:
+            parts.append(f"{reply.tokens_in:,} tokens in, {reply.tokens_out:,} out")
+        parts += [dollars(reply.usd), f"{reply.seconds:.1f} s"]
+        if self.requests > 1:
+            parts.append(f"{self.requests} requests")
+        if reply.truncated:
+            parts.append("cut off by its length limit")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """An attempt with its context, or a request in progress, which has no attempt yet.
+
+    Attributes:
+        parent: the best attempt before it, which `changes` and `cells` compare with; None for a first policy.
         comments: the user's comments in the prompt.
-        parent: the best attempt so far, which `changes` and `cells` compare with; None for a first policy.
     """
 
     number: int
-    state: str
-    score: str
-    verdict: str
-    idea: str = ""
-    before: str = ""
-    tuning: str = ""
-    fresh: str = ""
-    problems: tuple[Problem, ...] = ()
-    parent: int | None = None
-    comments: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    cells: str = ""
-    remark: str = ""
+    attempt: Attempt | None = None
+    parent: Attempt | None = None
+    is_best: bool = False
     turns: tuple[Turn, ...] = ()
-    cost: str = ""
+    comments: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """`best`, `accepted` (the best until a later one), `refused`, `failed`, or how else the attempt came about."""
+        if self.attempt is None:
+            return "open"
+        if self.number == 0:
+            return "random"
+        if self.attempt.accepted:
+            return "best" if self.is_best else "accepted"
+        if self.attempt.kind != "proposal":
+            return self.attempt.kind
+        return "refused" if self.attempt.score is not None else "failed"
+
+    @property
+    def verdict(self) -> str:
+        """Why the attempt was kept or not."""
+        attempt = self.attempt
+        if attempt is None:
+            return "not scored yet"
+        words = attempt.verdict or "no policy" * attempt.failed
+        if attempt.accepted and attempt.standing.validated_mean is not None:
+            words += f"; {number(attempt.standing.validated_mean)} on {attempt.standing.validated_episodes} held-out episodes"
+        return words
+
+    @property
+    def changes(self) -> list[str]:
+        """The lines in which the proposed policy differs from its parent's, each after `+`, `-` or a space."""
+        after = _proposed(self.attempt)
+        return _changes(self.parent.policy if self.parent is not None else None, after) if after is not None else []
+
+    @property
+    def cells(self) -> str:
+        """The number of cells in which two tables over the same grid differ; different rows may decide the same."""
+        before, after = self.parent.policy if self.parent is not None else None, _proposed(self.attempt)
+        if not (isinstance(before, TablePolicy) and isinstance(after, TablePolicy)) or before.grid != after.grid:
+            return ""
+        mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (after, before))
+        return f"{int((mine != theirs).any(axis=1).sum()):,} of {after.grid.size:,} cells have another action."
+
+    @property
+    def cost(self) -> str:
+        """Time, tokens and USD."""
+        attempt = self.attempt
+        if attempt is None or self.number == 0:
+            return ""
+        tokens = attempt.requests.tokens_in + attempt.requests.tokens_out
+        return f"{duration(attempt.seconds)}{f', {tokens:,} tokens, {dollars(attempt.requests.usd)}' if tokens else ''}"
 
 
-def score_words(score: Score) -> str:
+def dollars(usd: float | None) -> str:
+    """Format a cost in USD; None is unknown."""
+    return "cost unknown" if usd is None else f"${usd:.4f}"
+
+
+def score_words(score: Score | FinalScore) -> str:
     """Format a score and its interval."""
-    if score.exact:
-        return f"{number(score.mean)} (exact)"
-    interval = f" [{number(score.ci95[0])}, {number(score.ci95[1])}]" if score.ci95 else ""
-    return f"{number(score.mean)}{interval}"
+    return number(score.mean) + (" (exact)" if score.exact else in_brackets(score.ci95))
 
 
-def shown_attempts(attempts: Sequence[Attempt], best: Attempt | None) -> tuple[frozenset[int], int]:
-    """Choose the attempts to show (former bests and the latest); return their numbers and how many are left out."""
+def _shown(attempts: Sequence[Attempt]) -> frozenset[int]:
+    """Return the numbers of the attempts to show: all, or in a long run the former bests and the latest."""
     if len(attempts) <= MOST_ATTEMPTS:
-        return frozenset(attempt.number for attempt in attempts), 0
+        return frozenset(attempt.number for attempt in attempts)
     accepted = [attempt.number for attempt in attempts if attempt.accepted]
     last = [attempt.number for attempt in attempts[-MOST_ATTEMPTS:]]
-    kept = frozenset((accepted + last)[-2 * MOST_ATTEMPTS :])
-    return kept, len(attempts) - len(kept)
+    return frozenset((accepted + last)[-2 * MOST_ATTEMPTS :])
 
 
 def attempt_views(
-    attempts: Sequence[Attempt], shown: frozenset[int], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
-) -> tuple[AttemptView, ...]:
-    """Return the views of the `shown` attempts and of requests in progress; `turns` has the messages of each."""
-    views = []
+    attempts: Sequence[Attempt], best: Attempt | None, turns: dict[int, tuple[Turn, ...]]
+) -> list[AttemptView]:
+    """Return the views of the attempts to show and of requests in progress; `turns` has the messages of each."""
+    views, shown = [], _shown(attempts)
     parent: Attempt | None = None
     for attempt in attempts:
         if attempt.number in shown:
-            views.append(_view(attempt, parent, attempt is best, turns.pop(attempt.number, ())))
+            said = turns.get(attempt.number, ())
+            views.append(AttemptView(attempt.number, attempt, parent, attempt is best, said))
         if attempt.accepted:
             parent = attempt
-    for number_, said in sorted(turns.items()):
-        if number_ > len(attempts) - 1:  # asked, not scored yet
-            waiting = [replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in said]
-            views.append(AttemptView(number_, "open", "", "not scored yet", turns=tuple(waiting)))
-    return tuple(views)
+    for asked in sorted(turns.keys() - set(range(len(attempts)))):  # not scored yet
+        waiting = tuple(replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in turns[asked])
+        views.append(AttemptView(asked, turns=waiting))
+    return views
 
 
-def _view(attempt: Attempt, parent: Attempt | None, is_best: bool, turns: tuple[Turn, ...]) -> AttemptView:
-    before = attempt.tuned.proposed_score
-    proposed = attempt.proposed
-    fresh = ""
-    if attempt.accepted and attempt.standing.validated_mean is not None:
-        fresh = f"{number(attempt.standing.validated_mean)} on {attempt.standing.validated_episodes} held-out episodes"
-    return AttemptView(
-        attempt.number,
-        _state(attempt, is_best),
-        score_words(attempt.score) if attempt.score is not None else "",
-        attempt.verdict or ("no policy" if attempt.failed else ""),
-        idea=attempt.idea,
-        before=score_words(before) if before is not None else "",
-        tuning=attempt.tuned.refinement,
-        fresh=fresh,
-        problems=attempt.problems,
-        parent=parent.number if parent is not None else None,
-        changes=_changes(parent.policy if parent is not None else None, proposed) if proposed is not None else (),
-        cells=_cells(parent.policy if parent is not None else None, proposed),
-        remark=f"the simulation became unstable in {attempt.unstable} episodes" if attempt.unstable else "",
-        turns=turns,
-        cost=_attempt_cost(attempt),
-    )
+def _proposed(attempt: Attempt | None) -> Policy | None:
+    return (attempt.proposed) if attempt is not None else None
 
 
-def _state(attempt: Attempt, is_best: bool) -> str:
-    if attempt.number == 0:
-        return "random"
-    if is_best:
-        return "best"
-    if attempt.accepted:
-        return "accepted"
-    if attempt.kind == "resignation":
-        return "resigned"
-    if attempt.kind == "tuning":
-        return "tuning"
-    return "refused" if attempt.score is not None else "failed"
-
-
-def _changes(before: Policy | None, after: Policy) -> tuple[Change, ...]:
+def _changes(before: Policy | None, after: Policy) -> list[str]:
     """Return the differing lines of two policies with one line of context; all lines of a first policy."""
     new = after.to_text().splitlines()
     old = before.to_text().splitlines() if before is not None else []
     if before is None:
-        changes = [Change("+", line) for line in new]
+        changes = [f"+{line}" for line in new]
     elif max(len(new), len(old)) > _MOST_LINES:
         kept = set(old)
-        changes = [Change("+", line) for line in new if line not in kept]
+        changes = [f"+{line}" for line in new if line not in kept]
     else:
         lines = difflib.unified_diff(old, new, n=1, lineterm="")
-        changes = [Change(line[0], line[1:]) for line in lines if line[:3] not in ("---", "+++") and line[0] in "+- "]
+        changes = [line for line in lines if line[:3] not in ("---", "+++") and line[0] in "+- "]
     if len(changes) > _MOST_CHANGES:
-        rest = len(changes) - _MOST_CHANGES
-        changes = [*changes[:_MOST_CHANGES], Change(" ", f"... ({rest:,} more lines)")]
-    return tuple(changes)
+        changes[_MOST_CHANGES:] = [f" ... ({len(changes) - _MOST_CHANGES:,} more lines)"]
+    return changes
 
 
-def _cells(before: Policy | None, after: Policy | None) -> str:
-    """Count the cells in which two tables over the same grid differ; different rows may decide the same."""
-    if not (isinstance(before, TablePolicy) and isinstance(after, TablePolicy)) or before.grid != after.grid:
-        return ""
-    mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (after, before))
-    return f"{int((mine != theirs).any(axis=1).sum()):,} of {after.grid.size:,} cells have another action."
+# --- requests and replies ---------------------------------------------------------------------------------------------
 
 
-def _attempt_cost(attempt: Attempt) -> str:
-    parts = [duration(attempt.seconds)]
-    if attempt.requests.tokens_in + attempt.requests.tokens_out:
-        parts.append(f"{attempt.requests.tokens_in + attempt.requests.tokens_out:,} tokens")
-        parts.append("cost unknown" if attempt.requests.usd is None else f"${attempt.requests.usd:.4f}")
-    return ", ".join(parts)
+def turns_of(exchanges: Iterable[Exchange | FailedExchange], kept: frozenset[int]) -> dict[int, tuple[Turn, ...]]:
+    """Return the requests of each attempt, in order.
+
+    Args:
+        kept: attempts whose prompts are always shown, however large the page becomes.
+    """
+    found: dict[int, list[Turn]] = {}
+    seen: dict[str, int] = {}
+    for exchange in exchanges:
+        turns = found.setdefault(exchange.attempt, [])
+        turns.append(_turn(exchange, bool(turns), seen))
+    room = MOST_CHARACTERS
+    for attempt in sorted(found, key=lambda n: (n not in kept, -n)):
+        room -= sum(len(said.text) for turn in found[attempt] for said in turn.said)
+        if room < 0 and attempt not in kept:
+            found[attempt] = [replace(turn, said=(), left_out=True) for turn in found[attempt]]
+    return {attempt: tuple(turns) for attempt, turns in found.items()}
+
+
+def _turn(exchange: Exchange | FailedExchange, repeated: bool, seen: dict[str, int]) -> Turn:
+    messages = exchange.prompt.messages
+    # A repair repeats the prompt and the reply before it; a longer conversation repeats everything.
+    new = messages[-1:] if repeated else tuple(m for i, m in enumerate(messages) if i in (0, len(messages) - 1))
+    said = []
+    for message in new:
+        first = seen.setdefault(message.content, exchange.attempt)
+        same = first if first != exchange.attempt else None
+        said.append(ShownMessage(message.role, "" if same is not None else _clipped(message.content), same))
+    earlier = 0 if repeated else max(0, len(messages) - 2)
+    error = exchange.error if isinstance(exchange, FailedExchange) else ""
+    reply = None if isinstance(exchange, FailedExchange) else exchange.reply
+    if reply is not None:
+        reply = replace(reply, text=_clipped(reply.text), reasoning=_clipped(reply.reasoning))
+    return Turn(exchange.request, tuple(said), reply, error, exchange.requests, earlier)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _CLIPPED else f"{text[:_CLIPPED]}\n... ({len(text) - _CLIPPED:,} more characters)"

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from policygen.episodes.score import kind_of_episodes
+from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.compare.words import number
-from policygen.extensions.page.attempts import AttemptView, attempt_views, score_words, shown_attempts
-from policygen.extensions.page.conversation import turns_of
-from policygen.extensions.page.spending import Fact, command_of, said, spending, versions_of
+from policygen.extensions.page.attempts import AttemptView, attempt_views, score_words, turns_of
 from policygen.extensions.plots.groups import proposals_label
-from policygen.llm import reads_prompts
+from policygen.files import read_plain, toml_of
+from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
-from policygen.progress import share_lines
-from policygen.runs.attempt import Attempt
+from policygen.progress import duration
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, Summary
+from policygen.runs.records import Summary
+from policygen.runs.attempt import Attempt
 from policygen.runs.steering import Steering, UserComment
-from policygen.tasks.task import Task, environment_words
+from policygen.tasks.task import Task
+from policygen.tasks.trust import why_refused
+from policygen.tasks.user_env import NAMESPACE
 
 LONGEST_ABOUT = 1_000  # characters of the task's description before the rest is folded away
+_LARGEST_SETTINGS = 2**20  # bytes
+# Settings that have an option of their own in `policygen run`; --set gives the others.
+_OPTIONS = ("llm", "policy", "seed", "iterations", "refine", "template", "base_url", "max_calls", "max_usd")
+_ALWAYS = ("llm", "seed", "policy", "episodes", "final_episodes")  # their defaults depend on the task, or may change
+_NEVER = ("task", "jobs")
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedQuantity:
-    """An observation, feature or action of the task, as a table row."""
+class Headline(NamedTuple):
+    """The final score or the best so far, its interval, and how it was obtained."""
 
-    name: str
-    values: str
-    about: str
+    score: str
+    interval: str
+    basis: str
 
 
 @dataclass(frozen=True)
@@ -40,52 +49,138 @@ class RunContent:
     """The content of the page of a run, finished or not.
 
     Attributes:
-        headline: the final score or the best so far; `interval` and `basis` give its uncertainty and origin.
-        about: the description of the task: the visible part, and the folded rest.
-        left_out: number of attempts that are not shown.
+        best: the attempt with the best policy; None without a policy.
+        views: the attempts to show.
         user: the comments of the user.
+        versions: versions of the packages that made the run.
     """
 
     folder: Path
     task: Task
     config: RunConfig
     summary: Summary | None
-    attempts: tuple[Attempt, ...]
+    attempts: list[Attempt]
     best: Attempt | None
-    proposals: str
-    about: tuple[str, str]
-    headline: str
-    interval: str
-    basis: str
-    badge: str
-    scores: tuple[Fact, ...]
-    observations: tuple[ReportedQuantity, ...]
-    actions: tuple[ReportedQuantity, ...]
-    limits: tuple[Fact, ...]
-    views: tuple[AttemptView, ...]
-    left_out: int
+    views: list[AttemptView]
     user: UserComment
-    spent: tuple[Fact, ...]
-    shares: tuple[str, ...]
-    settings: tuple[Fact, ...]
-    versions: tuple[Fact, ...]
-    command: str
-    replay: str
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run has ended."""
-        return self.summary is not None
-
-    @property
-    def tuned(self) -> bool:
-        """Whether the numbers of any attempt were tuned."""
-        return any(attempt.tuned.proposed_score is not None for attempt in self.attempts)
+    versions: dict[str, str]
 
     @property
     def policy(self) -> Policy | None:
         """The best policy."""
         return self.best.policy if self.best is not None else None
+
+    @property
+    def left_out(self) -> int:
+        """Number of attempts that are not shown."""
+        return len(self.attempts) - sum(view.attempt is not None for view in self.views)
+
+    @property
+    def headline(self) -> Headline:
+        """The score, its interval, and its basis."""
+        if self.summary is not None and (final := self.summary.final) is not None:
+            if final.exact:
+                return Headline(number(final.mean), "", "exact: computed from the environment's transition table")
+            episodes = f"{final.episodes} fresh {kind_of_episodes(final.engine)}"
+            basis = f"mean return over {episodes} that the search never saw, 95% interval"
+            return Headline(number(final.mean), _between(final.ci95), basis)
+        if self.best is None:
+            return Headline(
+                "no policy", "", "no reply contained a policy" if self.summary else "no policy has been found yet"
+            )
+        last = self.attempts[-1]
+        count = last.standing.validated_episodes or last.standing.best_episodes
+        which = "held-out episodes" if last.standing.validated_mean is not None else "the search's own seeds"
+        exact = self.best.score is not None and self.best.score.exact
+        basis = "exact" if exact else f"mean return over {count} episodes, {which}"
+        value = last.standing.reported_best
+        words = number(value) if value is not None else "not scored"
+        return Headline(words, "", f"best so far, {basis}; the run is not finished")
+
+    @property
+    def badge(self) -> str:
+        """Whether the run is finished, and whether its score solves the task; empty if unknown."""
+        summary = self.summary
+        if summary is None:
+            return "unfinished"
+        if summary.optimum_reached:
+            return "the best known score"
+        if summary.solved is not None and self.best is not None:
+            return "solved" if summary.solved else "not solved"
+        return ""
+
+    @property
+    def scores(self) -> dict[str, str]:
+        """All scores of the run and of its task, by name."""
+        task, attempts, best = self.task, self.attempts, self.best
+        final = self.summary.final if self.summary is not None else None
+        rows = {}
+        if final is not None:
+            episodes = f"over {final.episodes} fresh {kind_of_episodes(final.engine)}"
+            words = "exact" if final.exact else f"{_between(final.ci95)}, {episodes}"
+            rows["final score"] = f"{number(final.mean)} ({words})"
+        if attempts and attempts[0].score is not None:
+            rows["random actions"] = score_words(attempts[0].score)
+        if best is not None and best.score is not None:
+            last = attempts[-1]
+            if best.tuned.proposed_score is not None:
+                rows["best policy before tuning"] = score_words(best.tuned.proposed_score)
+                gain = number(best.score.mean - best.tuned.proposed_score.mean)
+                rows["gain of tuning"] = f"{gain} on the search's own seeds ({best.tuned.refinement})"
+            if not best.score.exact and last.standing.best_mean is not None:
+                basis = f"over {last.standing.best_episodes} episodes; selection biases it upwards"
+                rows["search score"] = f"{number(last.standing.best_mean)} {basis}"
+            if last.standing.validated_mean is not None:
+                basis = f"over {last.standing.validated_episodes} episodes not used for the selection"
+                rows["held-out score"] = f"{number(last.standing.validated_mean)} {basis}"
+        gains = [
+            a.score.mean - a.tuned.proposed_score.mean
+            for a in attempts
+            if a.score is not None and a.tuned.proposed_score
+        ]
+        if len(gains) > 1:
+            rows["gain of tuning, per attempt"] = f"{number(sum(gains) / len(gains))} on average"
+        if final is not None and not final.exact:
+            rows["standard deviation"] = f"{number(final.std)}, of the return per episode"
+        if task.solved is not None:
+            rows["counts as solved from"] = number(task.solved)
+        if task.optimum is not None:
+            rows["best known score"] = f"{number(task.optimum.value)} ({task.optimum.source})"
+        return rows
+
+    @property
+    def about(self) -> tuple[str, str]:
+        """The description of the task: the visible part, and the folded rest."""
+        text = self.task.about
+        if len(text) <= LONGEST_ABOUT:
+            return text, ""
+        ends = [found.end() for found in re.finditer(r"[.!?]\s", text[: LONGEST_ABOUT // 2])]
+        end = ends[-1] if ends else text.find(" ", LONGEST_ABOUT // 2)
+        return (text[:end], text[end:].strip()) if end > 0 else (text, "")
+
+    @property
+    def observations(self) -> list[tuple[str, str, str]]:
+        """Name, values and meaning of each observation, text and feature of the task."""
+        rows = [(_named(o.name, o.unit), _range(o.low, o.high), o.about) for o in self.task.observations]
+        rows += [(text.name, "a text", text.about) for text in self.task.texts]
+        return rows + [(name, text, "a feature of the task") for name, text in self.task.features]
+
+    @property
+    def actions(self) -> list[tuple[str, str, str]]:
+        """Name, values and meaning of each actuator."""
+        return [
+            (_named(a.name, a.unit), ", ".join(a.labels) if a.is_choice else _range(a.low, a.high), a.about)
+            for a in self.task.actuators
+        ]
+
+    @property
+    def replay(self) -> str:
+        """The command that replays the recorded replies; empty if there are none."""
+        if not reads_prompts(self.config.llm):
+            return ""
+        place, here = self.folder.resolve(), Path.cwd()
+        place = place.relative_to(here) if place.is_relative_to(here) else place
+        return command_of(self.config.model_copy(update={"llm": f"replay:{place}"}), self.task)
 
 
 def read_run(folder: Path) -> RunContent:
@@ -97,46 +192,13 @@ def read_run(folder: Path) -> RunContent:
     logbook = Logbook(folder)
     config, task, summary, attempts = logbook.config(), logbook.task(), logbook.summary(), logbook.attempts()
     best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
-    shown, left_out = shown_attempts(attempts, best)
-    kept = frozenset(attempt.number for attempt in attempts if attempt.accepted)
-    turns = turns_of(logbook.exchanges(), kept)
+    turns = turns_of(logbook.exchanges(), frozenset(attempt.number for attempt in attempts if attempt.accepted))
     user = Steering(folder).read()
-    views = tuple(_told(view, user, config) for view in attempt_views(attempts, shown, best, turns))
-    final = summary.final if summary is not None else None
-    headline, interval, basis = _headline(final, best, attempts, finished=summary is not None)
-    place, here = folder.resolve(), Path.cwd()
-    place = place.relative_to(here) if place.is_relative_to(here) else place
-    again = config.model_copy(update={"llm": f"replay:{place}"})
-    return RunContent(
-        folder=folder,
-        task=task,
-        config=config,
-        summary=summary,
-        attempts=tuple(attempts),
-        best=best,
-        proposals=proposals_words(config.llm),
-        about=_split(task.about),
-        headline=headline,
-        interval=interval,
-        basis=basis,
-        badge=_badge(summary, best),
-        scores=tuple(_scores(task, attempts, best, final)),
-        observations=tuple(_observations(task)),
-        actions=tuple(_actions(task)),
-        limits=tuple(_limits(task)),
-        views=views,
-        left_out=left_out,
-        user=user,
-        spent=tuple(spending(summary, attempts)),
-        shares=tuple(share_lines(summary.shares)) if summary is not None else (),
-        settings=tuple(Fact(name, said(value)) for name, value in config.model_dump(exclude_none=True).items()),
-        versions=versions_of(folder),
-        command=command_of(config, task),
-        replay=command_of(again, task) if reads_prompts(config.llm) else "",
-    )
+    views = [_commented(view, user, config) for view in attempt_views(attempts, best, turns)]
+    return RunContent(folder, task, config, summary, attempts, best, views, user, versions_of(folder))
 
 
-def _told(view: AttemptView, user: UserComment, config: RunConfig) -> AttemptView:
+def _commented(view: AttemptView, user: UserComment, config: RunConfig) -> AttemptView:
     """Add the user's comments that were part of this round's prompts."""
     first = view.number - (view.number - 1) % config.candidates
     numbers = user.carried.get(first, ()) if view.number else ()
@@ -149,115 +211,12 @@ def proposals_words(llm: str) -> str:
     return "a chat window, by hand" if name == "manual" and argument else proposals_label(llm)
 
 
-def _split(text: str) -> tuple[str, str]:
-    """Split a long text into its first sentences and the rest."""
-    if len(text) <= LONGEST_ABOUT:
-        return text, ""
-    ends = [found.end() for found in re.finditer(r"[.!?]\s", text[: LONGEST_ABOUT // 2])]
-    end = ends[-1] if ends else text.find(" ", LONGEST_ABOUT // 2)
-    return (text[:end], text[end:].strip()) if end > 0 else (text, "")
-
-
-# --- the score -------------------------------------------------------------------------------------------------------
-
-
-def _headline(
-    final: FinalScore | None, best: Attempt | None, attempts: Sequence[Attempt], *, finished: bool
-) -> tuple[str, str, str]:
-    """Return the score, its interval, and its basis."""
-    if final is not None:
-        if final.exact:
-            return number(final.mean), "", "exact: computed from the environment's transition table"
-        return (
-            number(final.mean),
-            _between(final.ci95),
-            f"mean return over {final.episodes} fresh {kind_of_episodes(final.engine)} that the search never saw, "
-            "95% interval",
-        )
-    if best is None:
-        return "no policy", "", "no reply contained a policy" if finished else "no policy has been found yet"
-    last = attempts[-1]
-    exact = best.score is not None and best.score.exact
-    value = last.standing.reported_best
-    count = last.standing.validated_episodes or last.standing.best_episodes
-    which = "held-out episodes" if last.standing.validated_mean is not None else "the search's own seeds"
-    basis = "exact" if exact else f"mean return over {count} episodes, {which}"
-    return number(value) if value is not None else "not scored", "", f"best so far, {basis}; the run is not finished"
-
-
 def _between(interval: tuple[float, float] | None) -> str:
     return f"{number(interval[0])} to {number(interval[1])}" if interval is not None else ""
 
 
-def _badge(summary: Summary | None, best: Attempt | None) -> str:
-    if summary is None:
-        return "unfinished"
-    if summary.optimum_reached:
-        return "the best known score"
-    if summary.solved is not None and best is not None:
-        return "solved" if summary.solved else "not solved"
-    return ""
-
-
-def _scores(task: Task, attempts: Sequence[Attempt], best: Attempt | None, final: FinalScore | None) -> list[Fact]:
-    facts = []
-    if final is not None:
-        words = (
-            "exact"
-            if final.exact
-            else f"{_between(final.ci95)}, over {final.episodes} fresh {kind_of_episodes(final.engine)}"
-        )
-        facts.append(Fact("final score", f"{number(final.mean)} ({words})"))
-    if attempts and attempts[0].score is not None:
-        facts.append(Fact("random actions", score_words(attempts[0].score)))
-    if best is not None and best.score is not None:
-        if best.tuned.proposed_score is not None:
-            facts.append(Fact("best policy before tuning", score_words(best.tuned.proposed_score)))
-            gain = best.score.mean - best.tuned.proposed_score.mean
-            facts.append(Fact("gain of tuning", f"{number(gain)} on the search's own seeds ({best.tuned.refinement})"))
-        chosen = attempts[-1].standing.best_mean
-        if not best.score.exact and chosen is not None:
-            count = attempts[-1].standing.best_episodes
-            facts.append(Fact("search score", f"{number(chosen)} over {count} episodes; selection biases it upwards"))
-        fresh = attempts[-1].standing.validated_mean
-        if fresh is not None:
-            count = attempts[-1].standing.validated_episodes
-            facts.append(Fact("held-out score", f"{number(fresh)} over {count} episodes not used for the selection"))
-    gains = [
-        a.score.mean - a.tuned.proposed_score.mean for a in attempts if a.score is not None and a.tuned.proposed_score
-    ]
-    if len(gains) > 1:
-        facts.append(Fact("gain of tuning, per attempt", f"{number(sum(gains) / len(gains))} on average"))
-    if final is not None and not final.exact:
-        facts.append(Fact("standard deviation", f"{number(final.std)}, of the return per episode"))
-    if task.solved is not None:
-        facts.append(Fact("counts as solved from", number(task.solved)))
-    if task.optimum is not None:
-        facts.append(Fact("best known score", f"{number(task.optimum.value)} ({task.optimum.source})"))
-    return facts
-
-
-# --- the task --------------------------------------------------------------------------------------------------------
-
-
-def _observations(task: Task) -> list[ReportedQuantity]:
-    rows = [
-        ReportedQuantity(f"{o.name} [{o.unit}]" if o.unit else o.name, _range(o.low, o.high), o.about)
-        for o in task.observations
-    ]
-    rows += [ReportedQuantity(text.name, "a text", text.about) for text in task.texts]
-    return rows + [ReportedQuantity(name, text, "a feature of the task") for name, text in task.features]
-
-
-def _actions(task: Task) -> list[ReportedQuantity]:
-    return [
-        ReportedQuantity(
-            f"{a.name} [{a.unit}]" if a.unit else a.name,
-            ", ".join(a.labels) if a.is_choice else _range(a.low, a.high),
-            a.about,
-        )
-        for a in task.actuators
-    ]
+def _named(name: str, unit: str) -> str:
+    return f"{name} [{unit}]" if unit else name
 
 
 def _range(low: float, high: float) -> str:
@@ -266,6 +225,69 @@ def _range(low: float, high: float) -> str:
     return f"{ends[0] or 'unbounded'} to {ends[1] or 'unbounded'}" if any(ends) else "unbounded"
 
 
-def _limits(task: Task) -> list[Fact]:
-    facts = [Fact("environment", environment_words(task))]
-    return [*facts, Fact("an episode", f"at most {task.max_steps} steps")]
+# --- costs, settings and versions -------------------------------------------------------------------------------------
+
+
+def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, str]:
+    """Return the costs of a run by name: requests, tokens, episodes, time."""
+    calls, tokens_in, tokens_out = (sum(getattr(a.requests, n) for a in attempts) for n in ("calls", "tokens_in", "tokens_out"))
+    last = attempts[-1] if attempts else None
+    known = [attempt.requests.usd for attempt in attempts if attempt.requests.usd is not None]
+    usd: float | None = sum(known) if len(known) == len(attempts) else None
+    waited = sum(attempt.requests.llm_seconds for attempt in attempts)
+    if summary is not None:
+        calls, tokens_in, tokens_out, usd = summary.requests, summary.tokens_in, summary.tokens_out, summary.usd
+    wall = summary.wall_seconds if summary is not None else last.standing.wall_seconds if last is not None else 0.0
+    model = tokens_in + tokens_out > 0
+    failed = sum(attempt.failed for attempt in attempts)
+    costs = {"attempts": f"{max(0, len(attempts) - 1)}{f', {failed} of them failed' if failed else ''}"}
+    if model:
+        repairs = sum(attempt.requests.repairs for attempt in attempts)
+        costs["requests"] = f"{calls:,}, {repairs} of them repairs"
+        costs["tokens"] = f"{tokens_in:,} in, {tokens_out:,} out"
+        costs["cost"] = "unknown" if usd is None else f"${usd:.4f}"
+        costs["time waiting for the model"] = duration(summary.llm_seconds if summary is not None else waited)
+    else:
+        costs |= {"requests": "none to a model", "cost": "unknown" if usd is None else "nothing"}
+    costs["total time"] = duration(wall)
+    costs["episodes while searching"] = (
+        f"{last.standing.episodes:,} ({last.standing.env_steps:,} steps)" if last is not None else "0"
+    )
+    return costs
+
+
+def command_of(config: RunConfig, task: Task) -> str:
+    """Return the command that starts a run with the same settings; empty if only a program can.
+
+    It includes --trust if a task file names a module or a path, or if demonstrations come from a model.
+    """
+    if task.gym_id.startswith(NAMESPACE) or any(read_spec(spec).entry is None for spec in specs_of(config.llm)):
+        return ""
+    words = ["policygen", "run", config.task]
+    from_file = config.task != task.gym_id and (":" in task.gym_id or why_refused(task))
+    words += ["--trust"] * bool(from_file or re.match(r"\w+:", config.demonstrations or ""))
+    defaults, of_the_task = RunConfig.model_validate({"task": config.task}).model_dump(), dict(task.run)
+    for name, value in config.model_dump(exclude_none=True).items():
+        if name in _NEVER or (name not in (*_ALWAYS, *of_the_task) and value == defaults[name]):
+            continue
+        if name == "llm":
+            words += [word for spec in specs_of(value) for word in ("--llm", spec)]
+        elif name in _OPTIONS:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+        else:
+            plainly = json.dumps(value) if isinstance(value, bool | dict) else value
+            words += ["--set", f"{name}={plainly}"]
+    return shlex.join(words)
+
+
+def versions_of(folder: Path) -> dict[str, str]:
+    """Return the versions of the packages that made the run, by name.
+
+    Raises:
+        LogbookError: the settings are damaged.
+    """
+    try:
+        versions = toml_of(read_plain(folder / "config.toml", _LARGEST_SETTINGS)).get("versions", {})
+    except (PolicygenError, ValueError, RecursionError, OSError) as error:
+        raise LogbookError(f"{folder / 'config.toml'} is damaged: {error}") from None
+    return {str(name): str(value) for name, value in versions.items()} if isinstance(versions, dict) else {}

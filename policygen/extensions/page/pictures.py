@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,8 @@ from policygen.extensions.plots.planes import MOST_PATHS, decision_figure
 from policygen.extensions.plots.portraits import policy_figure
 from policygen.extensions.plots.style import style
 from policygen.policies.policy import Policy
-from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import Logbook
-from policygen.tasks.trust import trusted
+from policygen.runs.attempt import Attempt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,13 +105,8 @@ class Playing:
     words: str
 
 
-def playing(policy: Policy, *, trust: bool = False) -> Playing:
-    """Film the median episode of a few that the search never saw.
-
-    Args:
-        trust: the task may name modules to import and paths to read.
-    """
-    policy = replace(policy, task=trusted(policy.task)) if trust else policy
+def playing(policy: Policy) -> Playing:
+    """Film the median episode of a few that the search never saw."""
     try:
         shown = takes(policy, episodes=EPISODES, which="median")
         content = gif(policy, shown, SMALL)

@@ -15,16 +15,18 @@ from markupsafe import Markup
 
 from policygen import __version__
 from policygen.errors import PlaceError, UsageError
-from policygen.extensions.page.content import RunContent, read_run
+from policygen.extensions.page.attempts import score_words
+from policygen.extensions.page.content import RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.pictures import curve_picture, decision_map, own_episodes, playing, portrait
 from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.played import unplayed
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
+from policygen.policies.policy import Policy
+from policygen.progress import share_lines
+from policygen.tasks.task import environment_words
 from policygen.tasks.trust import trusted
-
-HERE = Path(__file__).parent
 
 
 def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = False) -> Path:
@@ -41,58 +43,37 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
     check_name(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser can print it to PDF)")
-    run = _run_in(folder)
-    write_named(output, _page(folder, run, film=film, trust=trust))
-    policy = run.policy if run is not None and not trust else None
-    if policy is not None and (lack := unplayed(policy, output.name, page=True, film=film)):
+    if is_sweep(folder):
+        write_named(output, render("sweep.html.j2", read_sweep(folder)))
+        return output
+    if not (folder / "config.toml").is_file():
+        raise PlaceError(f"{folder} is not a run or a sweep (it has no config.toml and no sweep.toml)")
+    run = read_run(folder)
+    policy = run.policy
+    if policy is not None and trust:
+        policy = replace(policy, task=trusted(policy.task))
+    film_shown = playing(policy) if film and policy is not None else None
+    write_named(output, render("run.html.j2", run, playing=film_shown, **pictures_of(run, policy)))
+    if policy is not None and not trust and (lack := unplayed(policy, output.name, page=True, film=film)):
         warnings.warn(lack, stacklevel=2)
     return output
 
 
-def page_of(folder: Path, *, film: bool = False, trust: bool = False) -> str:
-    """Render the page of a run or a sweep.
-
-    Raises:
-        LogbookError: the folder is neither, or is damaged.
-    """
-    return _page(folder, _run_in(folder), film=film, trust=trust)
-
-
-def _run_in(folder: Path) -> RunContent | None:
-    """Read the run in a folder; None if it is a sweep."""
-    if is_sweep(folder):
-        return None
-    if not (folder / "config.toml").is_file():
-        raise PlaceError(f"{folder} is not a run or a sweep (it has no config.toml and no sweep.toml)")
-    return read_run(folder)
-
-
-def _page(folder: Path, run: RunContent | None, *, film: bool, trust: bool) -> str:
-    if run is None:
-        return render("sweep.html.j2", read_sweep(folder))
-    shown = playing(run.policy, trust=trust) if film and run.policy is not None else None
-    return render("run.html.j2", run, playing=shown, **pictures_of(run, trust=trust))
-
-
-def pictures_of(run: RunContent, *, trust: bool = False) -> dict[str, Any]:
-    """Draw the pictures of a run's page, by template variable."""
-    policy, best = run.policy, run.best
-    if trust and policy is not None:
-        policy = replace(policy, task=trusted(policy.task))
-    drawn = policy is not None and best is not None
-    return {
-        "curve": curve_picture([run.folder]),
-        "portrait": portrait(policy) if policy is not None else None,
-        "decisions": decision_map(policy, own_episodes(run.folder, best)) if drawn and policy and best else None,
-        "text": policy.to_text(whole=True) if policy is not None else "",
-    }
+def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
+    """Draw the pictures of a run's page and of its best policy, by template variable."""
+    pictures: dict[str, Any] = {"curve": curve_picture([run.folder]), "portrait": None, "decisions": None, "text": ""}
+    if policy is not None and run.best is not None:
+        pictures["portrait"] = portrait(policy)
+        pictures["decisions"] = decision_map(policy, own_episodes(run.folder, run.best))
+        pictures["text"] = policy.to_text(whole=True)
+    return pictures
 
 
 def render(name: str, content: object, **more: Any) -> str:
     """Render a template of this folder with the common style."""
     css = environment().get_template("page.css").render()
-    values = {"content": content, "css": Markup(css), "policy": _rules(css), "version": __version__, **more}
-    return environment().get_template(name).render(values)
+    common = {"css": Markup(css), "security_policy": _rules(css), "version": __version__}
+    return environment().get_template(name).render(content=content, **common, **more)
 
 
 def _rules(css: str) -> str:
@@ -104,14 +85,22 @@ def _rules(css: str) -> str:
 @functools.cache
 def environment() -> jinja2.Environment:
     """Return the Jinja environment of the pages; it escapes values and hides secrets and invisible characters."""
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_finished,
     )
+    made.filters |= {"proposals": proposals_words, "score": score_words}
+    made.globals |= {
+        "command_of": command_of,
+        "environment_words": environment_words,
+        "share_lines": share_lines,
+        "spending": spending,
+    }
+    return made
 
 
 def _finished(value: Any) -> Any:

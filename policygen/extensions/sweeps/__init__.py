@@ -1,3 +1,1 @@
 """Sweeps: many runs over tasks, models, templates and seeds; and suites of tasks."""
-
-from __future__ import annotations

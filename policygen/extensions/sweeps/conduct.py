@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from policygen.errors import PlaceError, PolicygenError, UsageError
-from policygen.extensions.sweeps.executor import Executor, Processes
+from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.extensions.sweeps.plan import (
     MANIFEST,
     Cell,
@@ -24,7 +25,16 @@ from policygen.extensions.sweeps.plan import (
     write_plan,
 )
 from policygen.extensions.sweeps.shared_budget import SharedBudget, spent_so_far
-from policygen.extensions.sweeps.worker import CellResult, Event, Order, Progress, config_of, finished
+from policygen.extensions.sweeps.worker import (
+    CellResult,
+    Event,
+    Order,
+    Progress,
+    Tell,
+    config_of,
+    finished,
+    interrupt_once,
+)
 from policygen.llm import check_address, connect, read_spec, specs_of
 from policygen.llm.cache import Cache
 from policygen.outgoing import redacted
@@ -39,8 +49,7 @@ class Sweep:
     Attributes:
         typed: models as the user typed them, by their names in the plan, which contain no password.
         asked: whether the user stated the settings; otherwise the manifest did.
-        settings: settings of all runs; `again` holds those that resumed runs take as well (such as a server's address,
-            which no file may choose).
+        again: settings that resumed runs take as well, such as a server's address, which no file may choose.
         skipped: cells that had finished before.
         outcomes: results of this process, by cell.
         running: progress of the cells in progress.
@@ -168,12 +177,12 @@ def _check(plan: SweepPlan, again: tuple[str, ...], trust: bool, typed: Mapping[
             connect(config.llm, llm_options(config.trusted() if trust else config))
 
 
-def conduct(sweep: Sweep, tell: Callable[[Event], None] = lambda event: None, crew: Executor | None = None) -> None:
+def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | None = None) -> None:
     """Carry out all cells that are not finished; results are in `sweep.outcomes`.
 
     Args:
         tell: called with every event; an exception in it stops the sweep.
-        crew: the executor; by default `sweep.workers` processes on this machine.
+        executor: by default `sweep.workers` processes on this machine.
 
     Raises:
         KeyboardInterrupt: the sweep was interrupted; its runs are stopped and can be resumed.
@@ -190,21 +199,35 @@ def conduct(sweep: Sweep, tell: Callable[[Event], None] = lambda event: None, cr
         else:
             sweep.skipped[cell.key] = summary.final.mean if summary.final is not None else None
     SharedBudget(sweep.folder, sweep.plan.limits).open(spent_so_far(sweep.folder))
-    crew = crew or Processes(sweep.folder, sweep.workers)
-    terminated = signal.signal(signal.SIGTERM, _interrupt) if _in_main_thread() else None
+    executor = executor or ProcessExecutor(sweep.folder, sweep.workers)
+    given: set[str] = set()  # cells whose results are outstanding
+
+    def note(event: Event) -> None:
+        if isinstance(event, Progress):
+            sweep.running[event.key] = event
+        elif isinstance(event, CellResult):
+            given.discard(event.key)
+            sweep.running.pop(event.key, None)
+            sweep.outcomes[event.key] = event
+            sweep.refused = sweep.refused or event.state == "out of budget"
+        tell(event)
+
+    in_main = threading.current_thread() is threading.main_thread()
+    terminated = signal.signal(signal.SIGTERM, interrupt_once) if in_main else None
     try:
         while True:
-            while crew.free and (free := _next(waiting, sweep)) is not None:
-                crew.give(_order(sweep, free, crew.jobs))
-            if not crew.busy:
+            while len(given) < executor.size and (chosen := _next(waiting, sweep)) is not None:
+                given.add(chosen.key)
+                executor.give(_order(sweep, chosen, executor.jobs))
+            if not given:
                 return
-            for event in crew.events():
-                _note(event, sweep)
-                tell(event)
+            for event in executor.events():
+                note(event)
     finally:
-        for outcome in crew.end():
-            _note(outcome, sweep)
-            tell(outcome)
+        last = {result.key: result for result in executor.end() if result.state == "finished"}
+        for key in sorted(given):
+            note(last.get(key, CellResult(key, "interrupted")))
+        _remove_empty_logs(sweep.folder)
         if terminated is not None:
             signal.signal(signal.SIGTERM, terminated)
 
@@ -221,14 +244,6 @@ def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
     return Order(named, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track, *sources)
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def _next(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
     """Return the next cell; once the sweep's budget has refused one, only cells that need no budget."""
     while waiting:
@@ -241,10 +256,9 @@ def _next(waiting: deque[Cell], sweep: Sweep) -> Cell | None:
     return None
 
 
-def _note(event: Event, sweep: Sweep) -> None:
-    if isinstance(event, Progress):
-        sweep.running[event.key] = event
-    elif isinstance(event, CellResult):
-        sweep.running.pop(event.key, None)
-        sweep.outcomes[event.key] = event
-        sweep.refused = sweep.refused or event.state == "out of budget"
+def _remove_empty_logs(folder: Path) -> None:
+    """Remove the logs of workers that printed nothing."""
+    for log in folder.glob("worker-*.log"):
+        with suppress(OSError):
+            if not log.stat().st_size:
+                log.unlink()

@@ -150,9 +150,8 @@ def closing_words(sweep: Sweep) -> list[str]:
         parts.append(f"{len(sweep.skipped)} were finished before")
     if failed:
         parts.append(f"{len(failed)} failed")
-    open_ones = len(sweep.cells) - len(sweep.skipped) - len(done) - len(failed)
-    if open_ones:
-        parts.append(f"{open_ones} are not finished")
+    if sweep.left:
+        parts.append(f"{sweep.left} are not finished")
     lines = [", ".join(parts) + _spending(sweep)]
     lines += [f"failed: {outcome.key}: {outcome.sentence}" for outcome in failed]
     reason = next((outcome.sentence for outcome in short if not outcome.sentence.startswith("not begun")), "")
@@ -161,7 +160,7 @@ def closing_words(sweep: Sweep) -> list[str]:
         options = {f"--{name.replace('_', '-')}": max(1, 2 * value) for name, value in limits.items()}
         used = [f"{option} {value}" for option, value in options.items() if option in reason or not reason]
         lines.append(f"{reason or 'the budget is used up'}; go on with more: {' '.join([way_on(sweep), *used])}")
-    elif open_ones or failed:
+    elif sweep.left or failed:
         lines.append(f"go on with: {way_on(sweep)}")
     if sweep.whole:
         lines.append(f"compare them with: policygen compare {shlex.quote(str(sweep.folder))}")

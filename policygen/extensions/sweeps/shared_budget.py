@@ -1,9 +1,10 @@
-"""The shared budget of a sweep: one account on disk, and a ledger that checks the account before it spends."""
+"""The shared budget of a sweep: one account on disk, and a ledger that checks it before each request."""
 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from filelock import FileLock
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.sweeps.plan import Limits
 from policygen.files import read_plain, write_atomically
-from policygen.llm.messages import Prompt, Reply
+from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.runs.budget import Hold, Ledger, Price, within
 from policygen.runs.logbook import Logbook
 
@@ -21,13 +22,13 @@ SECONDS_TO_WAIT = 60.0
 
 
 class SharedBudgetExhausted(PolicygenError):
-    """The next request could exceed what a sweep may spend; its run is left as it is, to go on when there is more."""
+    """The next request could exceed the budget of a sweep; its run can be resumed once the budget is larger."""
 
 
 class SharedBudget:
-    """The account of a sweep. Processes share it: what may be spent is set aside before a request is sent.
+    """The account of a sweep, shared by its processes: a request's highest cost is set aside before it is sent.
 
-    An account holds for every cell its calls, tokens and USD so far (None: unknown), and what is set aside.
+    For every cell, the account has its calls, tokens and USD so far (None: unknown), and the cost set aside.
     """
 
     def __init__(self, folder: Path, limits: Limits) -> None:
@@ -36,13 +37,26 @@ class SharedBudget:
         self._lock = FileLock(folder / ".spent.lock", timeout=SECONDS_TO_WAIT)
 
     def open(self, spent: dict[str, tuple[int, int, float | None]]) -> None:
-        """Begin with what cells have spent, as their run folders say; nothing is set aside.
+        """Begin with the spending of each cell according to its run folder; nothing is set aside.
 
         Raises:
             LogbookError: the account cannot be written.
         """
         with self._lock:
-            self._write({key: self._entry(*amounts) for key, amounts in spent.items()})
+            write_atomically(self._path, json.dumps({key: _entry(*amounts) for key, amounts in spent.items()}))
+
+    @contextmanager
+    def _account(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """Lock the account for a change; write it unless the change raises."""
+        with self._lock:
+            try:
+                account = json.loads(read_plain(self._path))
+            except (FileNotFoundError, ValueError):
+                raise LogbookError(
+                    f"{self._path} was removed or changed while the sweep ran; resume the sweep"
+                ) from None
+            yield account
+            write_atomically(self._path, json.dumps(account))
 
     def call(self, key: str) -> None:
         """Count one request of a cell, before it is sent.
@@ -50,22 +64,19 @@ class SharedBudget:
         Raises:
             SharedBudgetExhausted: it would be one too many.
         """
-        with self._lock:
-            account = self._read()
-            limit = self.limits.max_calls
+        limit = self.limits.max_calls
+        with self._account() as account:
             if limit is not None and sum(entry["calls"] for entry in account.values()) >= limit:
                 raise SharedBudgetExhausted(f"all {limit:,} calls of the sweep (--max-calls) are used")
             account[key]["calls"] += 1
-            self._write(account)
 
     def hold(self, key: str, wanted: Hold, price: Price) -> Hold:
-        """Set aside what the request of a cell may cost at most, in place of what was set aside for it before.
+        """Set aside the highest cost of a cell's request, in place of its last one.
 
         Raises:
             SharedBudgetExhausted: it could exceed what is left, or a price is unknown.
         """
-        with self._lock:
-            account = self._read()
+        with self._account() as account:
             account[key] |= {"aside_tokens": 0, "aside_usd": 0.0}
             entries = account.values()
             tokens = sum(entry["tokens"] + entry["aside_tokens"] for entry in entries)
@@ -75,36 +86,20 @@ class SharedBudget:
                 self.limits, (tokens, usd), wanted, price, scope=" of the sweep", refusal=SharedBudgetExhausted
             )
             account[key] |= {"aside_tokens": hold.tokens, "aside_usd": hold.usd}
-            self._write(account)
         return hold
 
     def settle(self, key: str, calls: int, tokens: int, usd: float | None) -> None:
-        """Say what a cell has spent by now; nothing is set aside for it any more."""
-        with self._lock:
-            account = self._read()
-            account[key] = self._entry(calls, tokens, usd)
-            self._write(account)
+        """State the spending of a cell so far; nothing is set aside for it any more."""
+        with self._account() as account:
+            account[key] = _entry(calls, tokens, usd)
 
-    def _entry(self, calls: int, tokens: int, usd: float | None) -> dict[str, Any]:
-        return {"calls": calls, "tokens": tokens, "usd": usd, "aside_tokens": 0, "aside_usd": 0.0}
 
-    def _read(self) -> dict[str, dict[str, Any]]:
-        try:
-            account: dict[str, dict[str, Any]] = json.loads(read_plain(self._path))
-        except (FileNotFoundError, ValueError):
-            raise LogbookError(f"{self._path} was removed or changed while the sweep ran; resume the sweep") from None
-        return account
-
-    def _write(self, account: dict[str, dict[str, Any]]) -> None:
-        write_atomically(self._path, json.dumps(account))
+def _entry(calls: int, tokens: int, usd: float | None) -> dict[str, Any]:
+    return {"calls": calls, "tokens": tokens, "usd": usd, "aside_tokens": 0, "aside_usd": 0.0}
 
 
 class SharedLedger(Ledger):
-    """A run's ledger that also asks the sweep's account.
-
-    Args:
-        own: the ledger of the run as it stands.
-    """
+    """A run's ledger that also checks the sweep's account; it continues the ledger `own`."""
 
     def __init__(self, own: Ledger, shared: SharedBudget, key: str) -> None:
         super().__init__(**{name: getattr(own, name) for name in Ledger.__dataclass_fields__ if name[0] != "_"})
@@ -114,11 +109,16 @@ class SharedLedger(Ledger):
         self.settle()
 
     def settle(self) -> None:
-        """Tell the sweep what the run has spent."""
+        """Report the run's spending to the sweep's account."""
         self._shared.settle(self._key, self.calls, self.tokens_in + self.tokens_out, self.usd)
 
     def charge_call(self) -> None:
-        """Count one request to the model, before it is sent; see `Ledger` and `SharedBudget` for what they raise."""
+        """Count one request to the model, before it is sent.
+
+        Raises:
+            BudgetExhausted: it would be one too many for the run.
+            SharedBudgetExhausted: it would be one too many for the sweep.
+        """
         super().charge_call()
         try:
             self._shared.call(self._key)
@@ -130,7 +130,7 @@ class SharedLedger(Ledger):
         return self._shared.hold(self._key, super()._within(wanted, price), price)
 
     def release(self, hold: Hold) -> None:
-        """Give back what was held for a request that was not answered, here and in the sweep."""
+        """Give back the hold of a request that was not answered, here and in the sweep."""
         super().release(hold)
         self.settle()
 
@@ -141,35 +141,29 @@ class SharedLedger(Ledger):
         return tokens
 
 
-def spent_in(folder: Path) -> tuple[int, int, float | None] | None:
-    """Calls, tokens and USD that a run has spent on a language model; None where it has none, or was never begun.
+def spent_so_far(folder: Path) -> dict[str, tuple[int, int, float | None]]:
+    """Return calls, tokens and USD of each cell with a language model, by folder name; damaged runs are left out."""
+    found = {}
+    for settings in sorted(folder.glob("*/config.toml")):
+        with suppress(LogbookError):
+            if (spent := _spent_in(Logbook(settings.parent))) is not None:
+                found[settings.parent.name] = spent
+    return found
 
-    Raises:
-        LogbookError: the run is damaged.
-    """
-    logbook = Logbook(folder)
+
+def _spent_in(logbook: Logbook) -> tuple[int, int, float | None] | None:
+    """Return the spending of a run on a language model; None if it used none."""
     summary = logbook.summary()
     if summary is not None:
         return (summary.llm_calls, summary.tokens_in + summary.tokens_out, summary.usd) if summary.llm_calls else None
-    if not (folder / "transcript.jsonl").exists():
+    if not (logbook.folder / "transcript.jsonl").exists():
         return None
     ledger = Ledger(logbook.config())
     asked = False
     for exchange in logbook.exchanges():
         ledger.calls += exchange.requests
         reply = getattr(exchange, "reply", None)
-        asked = asked or reply is None or reply.model != "builtin"
+        asked = asked or reply is None or reply.model != NO_MODEL
         if reply is not None:
             ledger.charge_reply(exchange.prompt, reply)
     return (ledger.calls, ledger.tokens_in + ledger.tokens_out, ledger.usd) if asked else None
-
-
-def spent_so_far(folder: Path) -> dict[str, tuple[int, int, float | None]]:
-    """Return the spending of each cell of a sweep, by folder name; damaged runs are left out, as they do not go on."""
-    found = {}
-    for settings in sorted(folder.glob("*/config.toml")):
-        with suppress(LogbookError):
-            spent = spent_in(settings.parent)
-            if spent is not None:
-                found[settings.parent.name] = spent
-    return found

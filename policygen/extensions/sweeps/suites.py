@@ -6,11 +6,11 @@ import difflib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic.dataclasses import dataclass
 
 from policygen.errors import UsageError, explain
 from policygen.files import find_resource, list_resources, read_toml
@@ -28,7 +28,20 @@ PROTOCOL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+class _Figure(NamedTuple):
+    mean: Annotated[float, Field(allow_inf_nan=False)]
+    std: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
+
+
+def _by_name(value: Any) -> Any:
+    """Name the numbers of a figure, a mean or `[mean, standard deviation]`, so that a message can name them."""
+    numbers = [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if not isinstance(numbers, list | tuple) or not 1 <= len(numbers) <= 2:
+        raise ValueError("write a mean, or [mean, standard deviation]")
+    return dict(zip(("mean", "std"), numbers, strict=False))
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class Published:
     """The published scores of a method: a column of a table.
 
@@ -38,15 +51,16 @@ class Published:
         scores: by task the mean and the standard deviation over runs; the deviation is None if unknown.
     """
 
-    name: str
-    source: str
-    runs: int | None
-    scores: Mapping[str, tuple[float, float | None]]
+    name: Annotated[str, Field(min_length=1)]
+    source: Annotated[str, Field(min_length=1)]
+    runs: Annotated[int, Field(ge=1)] | None = None
+    scores: dict[str, Annotated[_Figure, BeforeValidator(_by_name)]] = Field(
+        default_factory=dict, min_length=1, validate_default=True
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """Tasks that are run and reported together.
+class Suite(BaseModel):
+    """Tasks that are run and reported together: the keys of `envs/suites/*.toml`.
 
     Attributes:
         tasks: names of tasks, or Gymnasium ids.
@@ -56,49 +70,15 @@ class Suite:
         published: columns to show beside ours.
     """
 
-    name: str
-    about: str
-    tasks: tuple[str, ...]
-    run: Mapping[str, Any] = field(default_factory=dict)
-    max_steps: Mapping[str, int] = field(default_factory=dict)
-    policy: Mapping[str, PolicyKind] = field(default_factory=dict)
-    published: tuple[Published, ...] = ()
-
-
-class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-
-class _Score(_Strict):
-    mean: float = Field(allow_inf_nan=False)
-    std: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_numbers(cls, value: Any) -> Any:
-        numbers = [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
-        if not isinstance(numbers, list) or not 1 <= len(numbers) <= 2:
-            raise ValueError("write a mean, or [mean, standard deviation]")
-        return dict(zip(("mean", "std"), numbers, strict=False))
-
-
-class _PublishedEntry(_Strict):
-    name: str = Field(min_length=1)
-    source: str = Field(min_length=1)
-    runs: int | None = Field(default=None, ge=1)
-    scores: dict[str, _Score] = Field(min_length=1)
-
-
-class _SuiteFile(_Strict):
-    """The keys of `envs/suites/*.toml`."""
-
     name: str
-    about: str = ""
-    tasks: list[str] = Field(min_length=1)
+    about: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)]
     run: dict[str, Any] = {}
-    max_steps: dict[str, int] = {}
+    max_steps: dict[str, Annotated[int, Field(ge=1)]] = {}
     policy: dict[str, PolicyKind] = {}
-    published: list[_PublishedEntry] = []
+    published: tuple[Published, ...] = ()
 
 
 def list_suites() -> dict[str, Path]:
@@ -143,53 +123,37 @@ def suite_from_file(path: Path) -> Suite:
         UsageError: it is malformed; the message says where.
     """
     try:
-        stated = _SuiteFile.model_validate(read_toml(path))
+        suite = Suite.model_validate(read_toml(path))
     except UsageError as error:
         raise UsageError(f"suite {error}") from None
     except ValidationError as error:
-        raise UsageError(f"suite {path.name}: {explain(error, _SuiteFile.model_fields)}") from None
-    _check(stated, path)
-    published = tuple(
-        Published(e.name, e.source, e.runs, {task: (score.mean, score.std) for task, score in e.scores.items()})
-        for e in stated.published
-    )
-    return Suite(
-        stated.name, stated.about.strip(), tuple(stated.tasks), stated.run, stated.max_steps, stated.policy, published
-    )
+        raise UsageError(f"suite {path.name}: {explain(error, Suite.model_fields)}") from None
+    if fault := _fault(suite, path.stem):
+        raise UsageError(f"suite {path.name}: {fault}")
+    return suite
 
 
-def _check(stated: _SuiteFile, path: Path) -> None:
-    where = f"suite {path.name}"
-    if stated.name != path.stem or not re.fullmatch(r"[\w.-]+", stated.name):
-        raise UsageError(f"{where}: `name` is `{stated.name}`; it must be the name of the file, `{path.stem}`")
-    twice = [task for i, task in enumerate(stated.tasks) if task in stated.tasks[:i]]
-    if twice:
-        raise UsageError(f"{where}: `tasks` names {twice[0]} twice")
-    for key in stated.run:
-        if key not in PROTOCOL:
-            raise UsageError(f"{where}: `run.{key}`: a suite may state only {', '.join(PROTOCOL)}")
+def _fault(suite: Suite, name: str) -> str:
+    """Return what is wrong with a suite whose file has this name; empty if nothing is."""
+    if suite.name != name or not re.fullmatch(r"[\w.-]+", name):
+        return f"`name` is `{suite.name}`; it must be the name of the file, `{name}`"
+    if twice := [task for i, task in enumerate(suite.tasks) if task in suite.tasks[:i]]:
+        return f"`tasks` names {twice[0]} twice"
+    if others := suite.run.keys() - set(PROTOCOL):
+        return f"`run.{min(others)}`: a suite may state only {', '.join(PROTOCOL)}"
     try:
-        RunConfig(task=stated.name, **stated.run)
-    except ValidationError as error:
-        raise UsageError(f"{where}: `run`: {explain(error)}") from None
-    except UsageError as error:
-        raise UsageError(f"{where}: `run`: {error}") from None
-    for task, steps in stated.max_steps.items():
-        if steps < 1:
-            raise UsageError(f"{where}: `max_steps.{task}` is {steps}; it must be at least 1")
-    named = [(f"published.{entry.name}.scores", task) for entry in stated.published for task in entry.scores]
-    for place, task in (
-        *(("max_steps", task) for task in stated.max_steps),
-        *(("policy", task) for task in stated.policy),
-        *named,
-    ):
-        if task not in stated.tasks:
-            raise UsageError(
-                f"{where}: `{place}` names {task}, which is not one of its tasks: {', '.join(stated.tasks)}"
-            )
-    names = [entry.name for entry in stated.published]
-    if len(set(names)) < len(names):
-        raise UsageError(f"{where}: two published columns are called {max(names, key=names.count)}")
+        RunConfig(task=name, **suite.run)
+    except (ValidationError, UsageError) as error:
+        return f"`run`: {explain(error) if isinstance(error, ValidationError) else error}"
+    named: dict[str, Mapping[str, Any]] = {"max_steps": suite.max_steps, "policy": suite.policy}
+    named |= {f"published.{column.name}.scores": column.scores for column in suite.published}
+    for place, tasks in named.items():
+        if others := tasks.keys() - set(suite.tasks):
+            return f"`{place}` names {min(others)}, which is not one of its tasks: {', '.join(suite.tasks)}"
+    columns = [column.name for column in suite.published]
+    if len(set(columns)) < len(columns):
+        return f"two published columns are called {max(columns, key=columns.count)}"
+    return ""
 
 
 def suite_line(name: str) -> str:

@@ -10,8 +10,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -100,6 +99,7 @@ class CellResult:
 
 Event = Progress | Note | CellResult
 Tell = Callable[[Event], None]
+CarryOut = Callable[[Order, Tell], CellResult]
 
 
 def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> tuple[Task, RunConfig]:
@@ -166,7 +166,7 @@ def carry_out_cell(order: Order, tell: Tell) -> CellResult:
     try:
         run = begin(order)
         try:
-            summary = carry_out(run, (_Telling(key, tell), *trackers(order.track)))
+            summary = carry_out(run, (_Reporter(run, key, tell), *trackers(order.track)))
         finally:
             if isinstance(run.ledger, SharedLedger):
                 run.ledger.settle()
@@ -207,27 +207,27 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
     return carry_out_cell(order, tell)
 
 
-def go_to(directory: str) -> str:
-    """Change to the working directory of the process that gave the order; return an error message if it is missing."""
+def carry_out_there(order: Order, directory: str, tell: Tell, carry_out: CarryOut = carry_out_again) -> CellResult:
+    """Carry out a cell on another machine, in the working directory of the process that gave the order."""
+    key = order.cell.key
     try:
         os.chdir(directory)
     except OSError as error:
-        who = socket.gethostname()
-        return f"{who} has no folder {directory} ({error.strerror}): the cluster's machines must share it"
-    return ""
+        lacks = f"{socket.gethostname()} has no folder {directory} ({error.strerror})"
+        return CellResult(key, "failed", f"{lacks}: the cluster's machines must share it")
+    with warnings.catch_warnings():  # each cell gives its own, though its process may carry out several
+        send_warnings(key, tell)
+        return carry_out(order, tell)
 
 
-@contextmanager
-def warnings_told(key: str, tell: Tell) -> Iterator[None]:
-    """Send users' warnings as notes of a cell."""
+def send_warnings(key: str, tell: Tell) -> None:
+    """Send the warnings for users that this process gives from now on, as notes of a cell."""
 
     def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, UserWarning):
             tell(Note(key, f"Warning: {message}"))
 
-    with warnings.catch_warnings():
-        warnings.showwarning = warn
-        yield
+    warnings.showwarning = warn
 
 
 def print_into(log: Path) -> None:
@@ -253,18 +253,16 @@ def finished(folder: Path, again: Sequence[str] = ()) -> Summary | None:
     return None if larger_budgets(before, changed_config(logbook.task(), before, again)) else summary
 
 
-class _Telling(Listener):
-    """Listener that reports the progress of a run."""
+class _Reporter(Listener):
+    """Listener that reports the progress of a cell's run."""
 
-    def __init__(self, key: str, tell: Tell) -> None:
+    def __init__(self, run: Run, key: str, tell: Tell) -> None:
+        self._run = run
         self._key = key
         self._tell = tell
-        self._run: Watched | None = None
 
     def started(self, run: Watched) -> None:
-        """Remember the run, and report its state."""
-        self._run = run
-        self._say(max(0, len(run.search.attempts) - 1))
+        self._report(max(0, len(run.search.attempts) - 1))
 
     def doing(self, activity: Activity | None) -> None:
         """Report waiting after errors, and the effects of the user's comments."""
@@ -272,14 +270,12 @@ class _Telling(Listener):
             self._tell(Note(self._key, str(activity)))
 
     def attempted(self, attempt: Attempt) -> None:
-        """Report the attempt."""
-        self._say(attempt.number)
+        self._report(attempt.number)
 
-    def _say(self, number: int) -> None:
-        if self._run is not None:
-            planned = self._run.config.iterations * self._run.config.candidates
-            best = self._run.search.reported_score
-            self._tell(Progress(self._key, number, planned, best.mean if best is not None else None))
+    def _report(self, number: int) -> None:
+        planned = self._run.config.iterations * self._run.config.candidates
+        best = self._run.search.reported_score
+        self._tell(Progress(self._key, number, planned, best.mean if best is not None else None))
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
@@ -296,16 +292,9 @@ def work(connection: Connection, log: Path, environment: dict[str, str]) -> None
     signal.signal(signal.SIGTERM, interrupt_once)
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     print_into(log)
-    key = ""
-
-    def warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, UserWarning):
-            connection.send(Note(key, f"Warning: {message}"))
-
-    warnings.showwarning = warn
     try:
         while (order := connection.recv()) is not None:
-            key = order.cell.key
+            send_warnings(order.cell.key, connection.send)
             outcome = carry_out_cell(order, connection.send)
             connection.send(outcome)
             if outcome.state == "interrupted":

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,26 +37,29 @@ class Answer:
 class Server:
     """A server process, and what it answers."""
 
-    port: int
     folder: Path
+    port: int
+    process: subprocess.Popen[str]
 
     @property
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def ask(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body, {"Host": f"127.0.0.1:{self.port}", **named})
             answer = connection.getresponse()
-            said = answer.read().decode()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, said)
-        finally:
-            connection.close()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read().decode())
 
     def tell(self, path: str, body: str = "", **headers: str) -> Answer:
         return self.ask(path, "POST", body, **{"Origin": self.origin, **headers})
+
+    def half_a_request(self, connection: socket.socket) -> None:
+        """Send the beginning of a form."""
+        head = f"POST /steer/pause/one HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nOrigin: {self.origin}\r\n"
+        connection.sendall(f"{head}Content-Length: 100\r\n\r\nhalf".encode())
 
 
 def lengthen(folder: Path) -> None:
@@ -91,37 +95,26 @@ def server(a_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield running
 
 
-class started:
+@contextmanager
+def started(root: Path) -> Iterator[Server]:
     """A server process for as long as the block lasts."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def __enter__(self) -> Server:
-        self.process = subprocess.Popen(
-            command("serve", self.root, "--port", 0),
-            env=environment(PYTHONUNBUFFERED="1"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+    words, variables = command("serve", root, "--port", 0), environment(PYTHONUNBUFFERED="1")
+    process = subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
         found = re.match(r"http://127\.0\.0\.1:(\d+)/ \(\d+ runs?; only this machine can open it\)", line)
-        assert found, line + (self.process.stdout.read() if self.process.poll() is not None else "")
-        return Server(int(found[1]), self.root)
-
-    def __exit__(self, *exception: object) -> None:
-        self.process.terminate()
-        self.process.communicate(timeout=60)
+        assert found, line + (process.stdout.read() if process.poll() is not None else "")
+        yield Server(root, int(found[1]), process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 def test_the_server_stops_without_a_word_though_a_request_is_under_way(tmp_path: Path) -> None:
-    server = started(tmp_path)
-    with server as running, socket.create_connection(("127.0.0.1", running.port)) as connection:
-        head = f"POST /steer/pause/one HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nOrigin: {running.origin}\r\n"
-        connection.sendall(f"{head}Content-Length: 100\r\n\r\nhalf".encode())
-        assert running.ask("/").status == 200  # the request before is being answered by now
+    with started(tmp_path) as server, socket.create_connection(("127.0.0.1", server.port)) as connection:
+        server.half_a_request(connection)
+        assert server.ask("/").status == 200  # the request before is being answered by now
         server.process.send_signal(signal.SIGINT)
         assert server.process.communicate(timeout=60)[0].strip() in ("", "stopped")
 
@@ -151,15 +144,9 @@ def test_a_run_has_its_page_and_is_not_made_again_while_nothing_changes(server: 
 @pytest.mark.parametrize(
     "path",
     [
-        *(
-            "/secret.txt",
-            "/run/secret.txt",
-            "/run/linked",
-            "/run/../secret.txt",
-            "/run/%2e%2e/secret.txt",
-            "/run/done/..",
-        ),
-        *("/run/done/best.json", "/run//etc/passwd", "/run/done%00", "/page.css/../secret.txt", "/..%2fsecret.txt"),
+        *("/secret.txt", "/run/secret.txt", "/run/linked", "/run/../secret.txt", "/run/%2e%2e/secret.txt"),
+        *("/run/done/..", "/run/done/best.json", "/run//etc/passwd", "/run/done%00"),
+        *("/page.css/../secret.txt", "/..%2fsecret.txt"),
     ],
 )
 def test_no_file_is_served_whatever_is_asked_for(server: Server, path: str) -> None:
@@ -235,6 +222,8 @@ def test_a_run_is_told_something_paused_and_let_go_on(server: Server, tmp_path: 
         ("comment/done", "text=hello", 400, "the run is finished: no prompt will carry a comment"),
         ("pause/done", "", 400, "is finished: there is nothing to pause"),
         ("comment/nowhere", "text=hello", 404, "There is no such run."),
+        ("stop/going", "", 404, "There is no such form."),
+        ("comment/going", "&".join(f"text{i}=x" for i in range(11)), 400, "A form here has no more than 10 fields."),
         ("comment/linked", "text=hello", 404, "There is no such run."),
         ("withdraw/going", "number=9", 400, "no comment stands"),
         ("withdraw/going", "number=../9", 400, "There is no such comment."),
@@ -268,19 +257,11 @@ def test_a_folder_whose_name_is_no_text_spoils_no_page(a_run: Path, tmp_path: Pa
             assert server.ask(address).status == 200
 
 
-def test_too_many_fields_are_a_sentence(server: Server) -> None:
-    answer = server.tell("/steer/comment/going", "&".join(f"text{i}=x" for i in range(11)))
-    assert (answer.status, answer.text) == (400, "A form here has no more than 10 fields.")
-
-
 def test_connections_that_ask_nothing_keep_nobody_out_and_are_closed(server: Server) -> None:
     idle = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(70)]
     try:
         idle[-1].sendall(b"GET / HTTP/1.1\r\nHost:")  # and no more of it
-        idle[-2].sendall(
-            f"POST /steer/pause/one HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nOrigin: {server.origin}\r\n"
-            "Content-Length: 9\r\n\r\nhalf".encode()
-        )
+        server.half_a_request(idle[-2])
         assert server.ask("/").status == 200
         assert [connection.recv(1) for connection in idle] == [b""] * 70
         assert server.ask("/").status == 200

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, browsing, needs_chromium
-from support import BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Line, Written
+from support import BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Line, Written, page_of
+from sweeping import plan_of
 
 import policygen
 from policygen.errors import LogbookError, UsageError
+from policygen.extensions.page.attempts import MOST_CHARACTERS, turns_of
 from policygen.extensions.page.content import read_run
-from policygen.extensions.page.conversation import MOST_CHARACTERS, turns_of
 from policygen.extensions.page.pictures import playing
-from policygen.extensions.page.render import page_of, write_page
-from policygen.extensions.sweeps.plan import SweepPlan, cells_of, product_of, write_plan
+from policygen.extensions.page.render import write_page
+from policygen.extensions.sweeps.plan import cells_of, write_plan
 from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
@@ -69,27 +70,27 @@ def words(page: str) -> str:
 
 def test_the_page_says_what_was_controlled_what_came_out_and_how_sure_that_is(page: str, a_run: Path) -> None:
     said = words(page)
-    assert "FrozenLake-v1" in said
-    assert "observed values meaning square 0 to 15 4 * row + column row floor(square / 4) a feature of the task" in said
-    assert "left, down, right, up" in said
-    assert "0.740" in said
-    assert "exact: computed from the environment's transition table" in said
-    assert "FrozenLake-v1 with is_slippery = True" in said
+    for part in (
+        "FrozenLake-v1 with is_slippery = True",
+        "observed values meaning square 0 to 15 4 * row + column row floor(square / 4) a feature of the task",
+        "left, down, right, up",
+        "0.740",
+        "exact: computed from the environment's transition table",
+        "best known score 0.740",
+    ):
+        assert part in said
     assert re.search(r"random actions 0\.0\d\d \[", said)
-    assert "best known score 0.740" in said
     assert policygen.Policy.load(a_run).to_text(whole=True).splitlines()[4] in unescape(page)
 
 
 def test_every_attempt_says_what_it_changed_and_why_it_was_kept_or_not(page: str) -> None:
     said = words(page)
-    assert "the first policy" in said
-    assert "became the best" in said
-    assert "against the best" in said
-    assert "Changes to attempt 1, the best so far" in said
-    assert "of 16 cells have another action" in said
-    assert "no policy" in said
-    changed = re.search(r'<span class="plus">\+ \| *1 *\|[^<]*left', page)
-    assert changed is not None
+    for part in (
+        *("the first policy", "became the best", "against the best", "no policy"),
+        *("Changes to attempt 1, the best so far", "of 16 cells have another action"),
+    ):
+        assert part in said
+    assert re.search(r'<span class="plus">\+ \| *1 *\|[^<]*left', page)
 
 
 def test_every_prompt_and_reply_is_on_the_page_with_repairs_folded(page: str, a_run: Path) -> None:
@@ -104,15 +105,11 @@ def test_every_prompt_and_reply_is_on_the_page_with_repairs_folded(page: str, a_
 
 def test_costs_settings_versions_and_the_commands_that_repeat_it(page: str, a_run: Path) -> None:
     said = words(page)
-    assert "8,000 in, 400 out" in said
-    assert "cost unknown" in said
-    assert "no command can repeat it" in said
-    assert f"policygen run frozenlake --llm replay:{a_run} --policy table" in said
-    assert "iterations 3" in said
-    assert "gymnasium" in said
-
-
-def test_a_command_repeats_the_settings(a_run: Path) -> None:
+    for part in (
+        *("8,000 in, 400 out", "cost unknown", "no command can repeat it", "iterations 3", "gymnasium"),
+        f"policygen run frozenlake --llm replay:{a_run} --policy table",
+    ):
+        assert part in said
     command = read_run(a_run).replay.split()
     assert command[command.index("--iterations") + 1] == "3"
     assert {"repairs=1", "stop_at=0.9"} <= set(command)
@@ -133,16 +130,9 @@ def test_nothing_of_a_run_folder_becomes_markup_and_keys_are_hidden(
     assert "{{ 7*7 }} {% raw %}" in unescape(body)
     assert "\\x1b[31m \\u202e" in unescape(body)
     assert "\x1b" not in page
-    assert set(re.findall(r'(?:src|href|srcset)="([^"]{1,5})', page)) <= {
-        "data:",
-        "#task",
-        "#scor",
-        "#curv",
-        "#poli",
-        "#atte",
-        "#cost",
-        "#agai",
-    }
+    addresses = re.findall(r'(?:src|href|srcset)="([^"]*)', page)
+    assert addresses
+    assert all(address.startswith(("data:image/", "#")) for address in addresses)
 
 
 def test_a_page_is_written_whole_and_small(a_run: Path, tmp_path: Path) -> None:
@@ -164,9 +154,8 @@ def test_an_unfinished_run_says_so_and_one_that_has_only_begun_has_a_page(a_run:
     (begun / "attempts.jsonl").write_text("".join(lines[:2]))
     (begun / "transcript.jsonl").write_bytes((a_run / "transcript.jsonl").read_bytes())
     said = words(page_of(begun))
-    assert "the run is not finished" in said
-    assert "unfinished" in said
-    assert "not scored yet" in said  # the reply to the second prompt is there, and waits
+    for part in ("the run is not finished", "unfinished", "not scored yet"):  # the second reply is there, and waits
+        assert part in said
 
 
 def test_prompts_that_are_too_much_for_a_page_are_left_out_but_for_those_of_the_best() -> None:
@@ -177,7 +166,7 @@ def test_prompts_that_are_too_much_for_a_page_are_left_out_but_for_those_of_the_
     ]
     turns = turns_of(exchanges, frozenset((1,)))
     assert [number for number, (turn,) in turns.items() if turn.left_out] == [2, 3, 4]
-    assert all(turn.reply == "r" for (turn,) in turns.values())
+    assert all(turn.reply is not None and turn.reply.text == "r" for (turn,) in turns.values())
 
 
 def test_where_the_environment_cannot_be_played_the_page_says_why_it_has_no_film(a_run: Path) -> None:
@@ -190,7 +179,7 @@ def test_where_the_environment_cannot_be_played_the_page_says_why_it_has_no_film
 def test_a_sweep_has_a_page_with_its_tables_and_curves(tmp_path: Path, line: Line) -> None:
     sweep = tmp_path / "s"
     sweep.mkdir()
-    plan = SweepPlan(products=(product_of(["frozenlake"], ["builtin"], [], [0, 1]),))
+    plan = plan_of("frozenlake", seeds=[0, 1])
     write_plan(sweep, plan)
     task = policygen.load_task("frozenlake")
     for cell in cells_of(plan):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sweeping import plan_of
 
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps.plan import (
@@ -46,8 +47,8 @@ def test_other_seeds_are_one_sentence(text: str) -> None:
 
 
 def test_cells_are_the_product_with_all_tasks_under_the_first_seed_first() -> None:
-    product = product_of(["nim", "quick", "nim"], ["builtin", "openai:gpt-5-mini"], ["improve", "mine"], [4, 9])
-    cells = cells_of(SweepPlan(products=(product,)))
+    llms, templates = ["builtin", "openai:gpt-5-mini"], ["improve", "mine"]
+    cells = cells_of(plan_of("nim", "quick", "nim", llms=llms, templates=templates, seeds=[4, 9]))
     assert len(cells) == 3 * 2 * 2 * 2
     assert [cell.entry.task for cell in cells[:3]] == ["nim", "cartpole", "frozenlake"]
     assert cells[0].entry.suite == ""  # named by itself first
@@ -58,16 +59,16 @@ def test_cells_are_the_product_with_all_tasks_under_the_first_seed_first() -> No
 
 
 def test_a_task_of_a_suite_is_run_under_its_protocol() -> None:
-    whole = SweepPlan(products=(product_of(["props15"], [], [], [100]),))
-    some = SweepPlan(products=(product_of(["props15:cartpole", "props15:maze"], [], [], [101]),))
+    whole = plan_of("props15", seeds=[100])
+    some = plan_of("props15:cartpole", "props15:maze", seeds=[101])
     assert [cell.key for cell in cells_of(some)] == ["cartpole-builtin-s101", "maze-builtin-s101"]
     assert cells_of(some)[0].entry in whole.products[0].tasks
     assert len(cells_of(extended(whole, some, Path("x")))) == 17
     with pytest.raises(
         UsageError, match="props15:taxi: suite props15 has no task `taxi`; it has mountaincar-continuous"
     ):
-        product_of(["props15:taxi"], [], [], [1])
-    assert product_of(["module:My-v0"], [], [], [1]).tasks[0].task == "module:My-v0"
+        plan_of("props15:taxi")
+    assert plan_of("module:My-v0").products[0].tasks[0].task == "module:My-v0"
 
 
 def test_what_a_suite_brings_is_said_without_what_the_user_replaces() -> None:
@@ -81,22 +82,16 @@ def test_what_a_suite_brings_is_said_without_what_the_user_replaces() -> None:
 
 def test_keys_name_folders_and_differ_wherever_cells_do() -> None:
     llms = ["compatible:a/b", "compatible:a-b", "compatible:a_b", "compatible:a:b", "replay:../x", "replay:x"]
-    cells = cells_of(SweepPlan(products=(product_of(["mod:My-v0", "My-v0"], llms, ["t.j2", "a/t.j2"], [1]),)))
+    cells = cells_of(plan_of("mod:My-v0", "My-v0", llms=llms, templates=["t.j2", "a/t.j2"]))
     keys = [cell.key for cell in cells]
     assert len(set(keys)) == len(cells) == 24
     assert all(Path(key).name == key and not key.startswith(".") for key in keys)
 
 
-def plan(*names: str, settings: tuple[str, ...] = (), seeds: str = "2", limits: Limits | None = None) -> SweepPlan:
-    return SweepPlan(
-        products=(product_of(names, [], [], read_seeds(seeds)),), settings=settings, limits=limits or Limits()
-    )
-
-
 def test_a_manifest_comes_back_as_it_was_written() -> None:
     folder = Path("sweep")
     folder.mkdir()
-    asked = plan("props15", settings=("refine=auto",), limits=Limits(max_usd=2.5))
+    asked = plan_of("props15", settings=("refine=auto",), limits=Limits(max_usd=2.5))
     assert not is_sweep(folder)
     write_plan(folder, asked)
     assert is_sweep(folder)
@@ -109,8 +104,8 @@ def test_a_manifest_comes_back_as_it_was_written() -> None:
 
 
 def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
-    first = plan("nim", seeds="2", limits=Limits(max_calls=5, max_usd=1))
-    more = extended(first, plan("nim", "taxi", seeds="1..3", limits=Limits(max_usd=3)), Path("x"))
+    first = plan_of("nim", seeds=[0, 1], limits=Limits(max_calls=5, max_usd=1))
+    more = extended(first, plan_of("nim", "taxi", seeds=[1, 2, 3], limits=Limits(max_usd=3)), Path("x"))
     assert [cell.key for cell in cells_of(more)] == [
         *("nim-builtin-s0", "nim-builtin-s1", "taxi-builtin-s1"),
         *("nim-builtin-s2", "taxi-builtin-s2", "nim-builtin-s3", "taxi-builtin-s3"),
@@ -118,9 +113,9 @@ def test_a_sweep_asked_for_again_has_all_cells_and_the_newer_limits() -> None:
     assert more.limits == Limits(max_calls=5, max_usd=3)
     assert extended(first, first, Path("x")) == first
     with pytest.raises(UsageError, match=r"x is a sweep with other settings \(none\); choose another --out"):
-        extended(first, plan("nim", settings=("refine=cma",)), Path("x"))
+        extended(first, plan_of("nim", settings=("refine=cma",)), Path("x"))
     with pytest.raises(UsageError, match="nim is in the sweep already, as it is run by itself, and not as suite quick"):
-        cells_of(extended(first, plan("quick", seeds="1"), Path("x")))
+        cells_of(extended(first, plan_of("quick", seeds=[0]), Path("x")))
 
 
 GOOD = """settings = []
@@ -151,11 +146,8 @@ def test_a_damaged_manifest_is_one_sentence(text: str, sentence: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_manifest_that_the_damaged_ones_are_made_of_is_whole() -> None:
+def test_the_manifest_that_the_damaged_ones_are_made_of_is_whole_and_a_folder_without_one_is_no_sweep() -> None:
     Path("sweep.toml").write_text(GOOD)
     assert [cell.key for cell in cells_of(read_plan(Path()))] == ["nim-builtin-s1"]
-
-
-def test_a_folder_without_one_is_no_sweep() -> None:
     with pytest.raises(LogbookError, match=r"nowhere is not a sweep folder \(it has no sweep.toml\)"):
         read_plan(Path("nowhere"))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from sweeping import plan_of
 
 from policygen.extensions.sweeps.conduct import open_sweep
-from policygen.extensions.sweeps.executor import broken_off
-from policygen.extensions.sweeps.plan import SweepPlan, product_of
 from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, way_on
 from policygen.extensions.sweeps.worker import CellResult, Note, Progress
 
@@ -24,7 +23,7 @@ def drawn(terminal: SweepTerminal) -> list[str]:
 
 
 def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = open_sweep(Path("swept"), SweepPlan(products=(product_of(["nim", "cartpole"], [], [], [1, 2]),)))
+    sweep = open_sweep(Path("swept"), plan_of("nim", "cartpole", seeds=[1, 2]))
     terminal = SweepTerminal(sweep, live=False)
     sweep.running["cartpole-builtin-s1"] = Progress("cartpole-builtin-s1", 3, 20, 412.25)
     sweep.skipped["nim-builtin-s1"] = 0.5
@@ -39,13 +38,13 @@ def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: py
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("   2/4  nim-builtin-s2: 1  (1 min 15 s), about ")
     assert second == "cartpole-builtin-s1: waiting 2 s \\x1b[31m"
-    terminal(broken_off("cartpole-builtin-s1", None))
+    terminal(CellResult("cartpole-builtin-s1", "interrupted"))
     assert " s)" not in capsys.readouterr().out  # nobody measured how long it took
     sweep.release()
 
 
 def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None:
-    plan = SweepPlan(products=(product_of(["nim"], ["manual:chats here"], [], [1]),), settings=("iterations=1",))
+    plan = plan_of("nim", llms=["manual:chats here"], settings=("iterations=1",))
     sweep = open_sweep(Path("a sweep"), plan, again=("base_url=http://here:1/v1?a&b", "jobs=2"))
     sweep.cache, sweep.track, sweep.place = Path("an swers"), ("mlflow",), "--workers 3"
     assert way_on(sweep) == (
@@ -56,7 +55,7 @@ def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None
 
 
 def test_the_last_words_name_what_failed_and_the_way_on() -> None:
-    sweep = open_sweep(Path("swept"), SweepPlan(products=(product_of(["nim"], [], [], [1, 2, 3]),)))
+    sweep = open_sweep(Path("swept"), plan_of("nim", seeds=[1, 2, 3]))
     sweep.outcomes["nim-builtin-s1"] = CellResult("nim-builtin-s1", "finished", "", 1.0)
     sweep.outcomes["nim-builtin-s2"] = CellResult("nim-builtin-s2", "failed", "no server answers")
     assert not sweep.whole

@@ -96,7 +96,7 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
         ("episodes = 5", 'base_url = "http://x"', "`run.base_url`: a suite may state only policy"),
         ("episodes = 5", "episodes = 1", "`run`: `episodes`"),
         ("episodes = 5", 'refine = "magic"', "`run`: --refine magic: methods are"),
-        ("cartpole = 100", "cartpole = 0", "`max_steps.cartpole` is 0; it must be at least 1"),
+        ("cartpole = 100", "cartpole = 0", "`max_steps.cartpole`: input should be greater than or equal to 1"),
         ("cartpole = 100", "taxi = 100", "`max_steps` names taxi, which is not one of its tasks: cartpole, nim"),
         ("cartpole = [400, 12.5]", "taxi = 1", "`published.they.scores` names taxi, which is not one of its tasks"),
         ("cartpole = [400, 12.5]", "cartpole = [1, 2, 3]", r"write a mean, or \[mean, standard deviation\]"),

@@ -16,15 +16,13 @@ from attack.test_environments import ONES, policy_of, task_with
 from attacks import LONG
 from chat_server import ChatServer, Scripted
 from played import CARTPOLE, CLUMSY, assert_equal, copies_of, policy_for
-from searched import made
-from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, outcome, sentences
+from support import ALWAYS_RIGHT, CHECKOUT, Line, files_with, sentences
+from sweeping import SWEPT, assert_as_alone, conducted, opened, stated
 
 from policygen.episodes.players import Players, by_processes, share_by
 from policygen.errors import EnvironmentFault
-from policygen.extensions.cluster.by_ray import by_ray
-from policygen.extensions.cluster.on_ray import OnRay
-from policygen.extensions.sweeps.conduct import Sweep, conduct, open_sweep
-from policygen.extensions.sweeps.plan import Limits, SweepPlan, product_of
+from policygen.extensions.cluster.on_ray import RayExecutor, by_ray
+from policygen.extensions.sweeps.conduct import open_sweep
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.extensions.sweeps.worker import CellResult, Event, Order, Progress, Tell, carry_out_again
 
@@ -35,8 +33,6 @@ pytestmark = [
     pytest.mark.skipif(not LONG, reason="starts a Ray cluster, which a busy machine fails to: POLICYGEN_ATTACK=long"),
     pytest.mark.skipif(sys.platform != "linux", reason="several nodes on one machine: Linux"),
 ]
-SETTINGS = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
-SMALL = tuple(f"{name}={value}" for name, value in SETTINGS.items())
 CANARY = "sk-canary-0123456789"
 
 
@@ -61,17 +57,9 @@ def cluster() -> Iterator[Any]:
         made.shutdown()
 
 
-def opened(*names: str, seeds: tuple[int, ...], settings: tuple[str, ...] = (), **more: Any) -> Sweep:
-    limits = more.pop("limits", Limits())
-    plan = SweepPlan(
-        products=(product_of(names, more.pop("llms", ()), [], seeds),), settings=SMALL + settings, limits=limits
-    )
-    return open_sweep(Path("swept"), plan, **more)
-
-
 def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(cluster: Any) -> None:
     cluster.wait_for_nodes()
-    sweep = opened("cartpole", "frozenlake", seeds=(100, 101), settings=("iterations=10",))
+    sweep = opened("cartpole", "frozenlake", iterations=10)
     begun, gone = Path("begun").absolute(), Path("gone").absolute()
     killed: list[str] = []
 
@@ -96,8 +84,7 @@ def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(
                 os.kill(one.process.pid, signal.SIGKILL)
             gone.touch()
 
-    conduct(sweep, tell, OnRay(sweep.folder, cluster.address, carry_out=noted))
-    sweep.release()
+    conducted(sweep, tell, RayExecutor(sweep.folder, cluster.address, carry_out=noted))
     assert len(killed) == 3
     assert sweep.whole, sweep.outcomes
     again = [key for key, count in Counter(begun.read_text().split()).items() if count > 1]
@@ -105,32 +92,25 @@ def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(
     assert len(again) == 1  # what the lost node was at
     for task in ("cartpole", "frozenlake"):
         for seed in (100, 101):
-            alone = made(task, "alone", seed=seed, iterations=10, **SETTINGS)
-            assert outcome(Path("swept") / f"{task}-builtin-s{seed}") == outcome(alone)
+            assert_as_alone(task, seed, iterations=10)
 
 
 def test_what_is_broken_off_there_goes_on_here(cluster: Any) -> None:
-    sweep = opened("cartpole", seeds=(100, 101), settings=("iterations=16",))
+    sweep = opened("cartpole", iterations=16)
 
     def tell(event: Event) -> None:
         if isinstance(event, Progress) and event.attempt >= 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(sweep, tell, OnRay(sweep.folder, cluster.address))
-    sweep.release()
+        conducted(sweep, tell, RayExecutor(sweep.folder, cluster.address))
     assert [one.state for one in sweep.outcomes.values()] == ["interrupted"] * 2
-    resumed = open_sweep(Path("swept"), workers=2)
-    conduct(resumed)
-    resumed.release()
-    assert resumed.whole
-    assert outcome(Path("swept/cartpole-builtin-s100")) == outcome(
-        made("cartpole", "alone", seed=100, iterations=16, **SETTINGS)
-    )
+    assert conducted(open_sweep(SWEPT, workers=2)).whole
+    assert_as_alone("cartpole", 100, iterations=16)
 
 
 def test_the_budget_of_the_sweep_holds_and_keys_are_in_no_log(cluster: Any, line: Line) -> None:
-    words = [word for text in (*SMALL, "iterations=3") for word in ("--set", text)]
+    words = [word for text in stated() for word in ("--set", text)]
     os.environ["OPENAI_COMPATIBLE_API_KEY"] = CANARY
     with ChatServer([Scripted(ALWAYS_RIGHT, tokens_in=2000, tokens_out=100)] * 12) as server:
         address = ("--on", "ray", "--address", cluster.address)
@@ -140,12 +120,12 @@ def test_the_budget_of_the_sweep_holds_and_keys_are_in_no_log(cluster: Any, line
         assert len(server.chats) == 5
         assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
         assert f"go on with more: policygen resume swept --on ray --address {cluster.address}" in done.err
-        assert sum(entry[0] for entry in spent_so_far(Path("swept")).values()) == 5
+        assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 5
         more = ("--set", f"base_url={server.openai_url}", "--max-calls", 9)
         done = line("resume", "swept", *address, *more)
         assert done.code == 0, done.err
         assert len(server.chats) == 9
-    assert files_with(Path("swept"), CANARY) == []
+    assert files_with(SWEPT, CANARY) == []
     assert files_with(Path(cluster.head_node.get_session_dir_path()), CANARY) == []
 
 

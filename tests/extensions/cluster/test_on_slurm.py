@@ -7,28 +7,30 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from attacks import LONG
 from chat_server import ChatServer, Scripted
-from searched import made
-from support import ALWAYS_RIGHT, Line, environment, files_with, outcome, sentences
+from support import ALWAYS_RIGHT, Line, environment, files_with, sentences
+from sweeping import SWEPT, assert_as_alone, conducted, opened
 
 from policygen.errors import UsageError
 from policygen.extensions.cluster import on_slurm
-from policygen.extensions.cluster.on_slurm import OnSlurm
-from policygen.extensions.sweeps.conduct import Sweep, conduct, open_sweep
-from policygen.extensions.sweeps.plan import Limits, SweepPlan, product_of
+from policygen.extensions.cluster.on_slurm import SlurmExecutor
+from policygen.extensions.sweeps.conduct import open_sweep
+from policygen.extensions.sweeps.plan import Limits
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.extensions.sweeps.worker import Event, Progress
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
 
-pytest.importorskip("submitit", reason="submitit is not installed")
+submitit = pytest.importorskip("submitit", reason="submitit is not installed")
 pytestmark = pytest.mark.usefixtures("workplace")
-SETTINGS = {"iterations": 16, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
 CANARY = "sk-canary-0123456789"
 
 
@@ -37,6 +39,38 @@ def there_is_slurm() -> bool:
     if shutil.which("sbatch") is None:
         return False
     return subprocess.run(["squeue"], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+class LocalQueue:
+    """The processes that stand in for jobs, as Slurm's queue shows them."""
+
+    name = "here"
+    jobs: ClassVar[list[Any]] = []
+
+    def __init__(self, folder: Path) -> None:
+        self.jobs.clear()
+
+    def states(self) -> dict[str, str]:
+        return {job.job_id: "FAILED" if job.done() else "RUNNING" for job in self.jobs}
+
+    def clear(self) -> None:
+        for job in self.jobs:
+            job.cancel()
+        deadline = time.monotonic() + 60
+        while "RUNNING" in self.states().values() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+class LocalExecutor(submitit.LocalExecutor):  # type: ignore[name-defined]
+    """submitit's own stand-in for Slurm."""
+
+    def update_parameters(self, **of_slurm: Any) -> None:
+        super().update_parameters(timeout_min=24 * 60, stderr_to_stdout=True)
+
+    def map_array(self, *work: Any) -> list[Any]:
+        jobs: list[Any] = super().map_array(*work)
+        LocalQueue.jobs += jobs
+        return jobs
 
 
 @pytest.fixture(autouse=True)
@@ -48,24 +82,23 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
 
 
-def opened(seeds: tuple[int, ...], *settings: str, name: str = "cartpole", llm: str = "builtin", **more: Any) -> Sweep:
-    words = tuple(f"{name}={value}" for name, value in SETTINGS.items())
-    limits = more.pop("limits", Limits())
-    plan = SweepPlan(products=(product_of([name], [llm], [], seeds),), settings=(*words, *settings), limits=limits)
-    return open_sweep(Path("swept"), plan, **more)
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submitit, "SlurmExecutor", LocalExecutor)
+    monkeypatch.setattr(on_slurm, "_Queue", LocalQueue)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a job's process: Linux")
+@pytest.mark.usefixtures("local")
 def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere() -> None:
-    longer = {**SETTINGS, "iterations": 40}
-    sweep = opened((100,), "iterations=40")
-    crew = OnSlurm(sweep.folder, cluster="local")
+    sweep = opened("cartpole", seeds=(100,), iterations=40)
+    executor = SlurmExecutor(sweep.folder)
     lost: list[str] = []
 
     def tell(event: Event) -> None:
         if not isinstance(event, Progress) or event.attempt < 2:
             return
-        (job,) = crew._cells
+        (job,) = executor._cells
         if not lost:
             lost.append(job.job_id)
             children = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text()
@@ -74,31 +107,29 @@ def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        conduct(sweep, tell, crew)
-    sweep.release()
+        conducted(sweep, tell, executor)
     assert lost
-    assert not list(Path("swept").glob("slurm-*"))
+    assert not list(SWEPT.glob("slurm-*"))
     ((key, one),) = sweep.outcomes.items()
     if one.state == "interrupted":  # a run of seconds may be over before the interruption reaches it
-        carry_out(resume(Path("swept") / key))
-    assert outcome(Path("swept") / key) == outcome(made("cartpole", "alone", seed=100, **longer))
+        carry_out(resume(SWEPT / key))
+    assert_as_alone("cartpole", 100, iterations=40)
 
 
 @pytest.mark.skipif(not LONG, reason="the account is that of other sweeps: POLICYGEN_ATTACK=long")
+@pytest.mark.usefixtures("local")
 def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", CANARY)
     with ChatServer([Scripted(status=401)] + [Scripted(ALWAYS_RIGHT)] * 5) as server:
-        address = f"base_url={server.openai_url}"
-        model = {"name": "frozenlake", "llm": "compatible:m", "again": (address,)}
-        sweep = opened((100, 101), limits=Limits(max_calls=3), **model)
-        conduct(sweep, crew=OnSlurm(sweep.folder, cluster="local"))
-        sweep.release()
+        model = {"llms": ("compatible:m",), "again": (f"base_url={server.openai_url}",)}
+        sweep = opened("frozenlake", limits=Limits(max_calls=3), iterations=16, **model)
+        conducted(sweep, executor=SlurmExecutor(sweep.folder))
         assert len(server.chats) == 3
         assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
     assert sorted(one.state for one in sweep.outcomes.values()) == ["failed", "out of budget"]
-    assert sum(entry[0] for entry in spent_so_far(Path("swept")).values()) == 3
-    assert files_with(Path("swept"), CANARY) == []
-    (logs,) = Path("swept").glob("slurm-*")
+    assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 3
+    assert files_with(SWEPT, CANARY) == []
+    (logs,) = SWEPT.glob("slurm-*")
     assert [path.suffix for path in logs.iterdir()] == [".out"]  # of the one that failed
 
 
@@ -109,8 +140,8 @@ def test_the_budget_of_all_jobs_holds_and_what_fails_is_told_at_the_end(monkeypa
 def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_nothing(line: Line) -> None:
     asked = tuple(os.environ.get("POLICYGEN_SLURM", "").split())  # partition=P account=A, where a cluster wants them
     seeds = (100, 101, 102)
-    sweep = opened(seeds)
-    crew = OnSlurm(sweep.folder, asked)
+    sweep = opened("cartpole", seeds=seeds, iterations=16)
+    executor = SlurmExecutor(sweep.folder, asked)
     fates = {
         "cartpole-builtin-s100": ["scancel", "--signal=ABRT"],
         "cartpole-builtin-s101": ["scancel"],
@@ -120,11 +151,10 @@ def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_no
 
     def tell(event: Event) -> None:
         if isinstance(event, Progress) and event.attempt >= 2 and event.key in fates:
-            job = next(job for job, order in crew._cells.items() if order.cell.key == event.key)
+            job = next(job for job, order in executor._cells.items() if order.cell.key == event.key)
             subprocess.run([*fates.pop(event.key), job.job_id], check=True)
 
-    conduct(sweep, tell, crew)
-    sweep.release()
+    conducted(sweep, tell, executor)
     assert not fates
     states = {key: one.state for key, one in sweep.outcomes.items()}
     assert states == {
@@ -137,19 +167,34 @@ def test_jobs_of_slurm_that_are_killed_requeued_cancelled_or_interrupted_lose_no
         if isinstance(event, Progress):
             raise KeyboardInterrupt
 
-    again = open_sweep(Path("swept"))
     with pytest.raises(KeyboardInterrupt):
-        conduct(again, interrupt, OnSlurm(again.folder, asked))
-    again.release()
+        conducted(open_sweep(SWEPT), interrupt, SlurmExecutor(SWEPT, asked))
     running = subprocess.run(["squeue", "--noheader", "--me"], capture_output=True, text=True, check=True)
     assert running.stdout == ""
     words = [word for text in asked for word in ("--slurm", text)]
     done = line("resume", "swept", "--on", "slurm", *words)
     assert done.code == 0, done.err
     for seed in seeds:
-        alone = made("cartpole", "alone", seed=seed, **SETTINGS)
-        assert outcome(Path("swept") / f"cartpole-builtin-s{seed}") == outcome(alone)
-    assert not list(Path("swept").glob("slurm-*"))
+        assert_as_alone("cartpole", seed, iterations=16)
+    assert not list(SWEPT.glob("slurm-*"))
+
+
+@pytest.mark.usefixtures("local")
+def test_a_result_that_is_renamed_during_a_look_is_seen_at_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = SlurmExecutor(opened("cartpole").folder)
+    unfinished = executor._logs / "1_0_result.pkl.save_tmp"
+    unfinished.touch()
+
+    @contextmanager
+    def slow(folder: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            found = list(entries)
+        unfinished.unlink()
+        yield found
+
+    scandir = os.scandir
+    monkeypatch.setattr(on_slurm.os, "scandir", slow)
+    assert executor.events() == []
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -160,13 +205,13 @@ def stand_in(path: Path, does: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.usefixtures("local")
 def test_a_job_whose_python_lacks_what_it_needs_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    sweep = opened((100,))
+    sweep = opened("cartpole", seeds=(100,))
     (tmp_path / "policygen").mkdir()
     (tmp_path / "policygen" / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    conduct(sweep, crew=OnSlurm(sweep.folder, cluster="local"))
-    sweep.release()
+    conducted(sweep, executor=SlurmExecutor(sweep.folder))
     (one,) = sweep.outcomes.values()
     assert one.state == "failed"
     assert one.sentence.startswith("ModuleNotFoundError: No module named 'policygen.extensions'; its output is in")
@@ -174,7 +219,7 @@ def test_a_job_whose_python_lacks_what_it_needs_says_so(monkeypatch: pytest.Monk
 
 
 def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path("swept")
+    folder = SWEPT
     folder.mkdir()
     for option, sentence in (
         ("time:4", "--slurm time:4: write NAME=VALUE with a long option name of sbatch"),
@@ -183,7 +228,7 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
         ("cpus-per-task=many", "--slurm cpus-per-task=many: write a number"),
     ):
         with pytest.raises(UsageError, match=sentence):
-            OnSlurm(folder, [option], cluster="local")
+            SlurmExecutor(folder, [option])
     assert not list(folder.iterdir())
     monkeypatch.setenv("PATH", str(folder))
     done = line("sweep", "nim", "--seeds", 1, "--out", folder / "a", "--on", "slurm")
@@ -213,9 +258,10 @@ def test_what_is_missing_or_cannot_be_taken_is_a_sentence(line: Line, monkeypatc
     assert not (folder / "b").exists()
 
 
+@pytest.mark.usefixtures("local")
 def test_a_folder_whose_name_would_end_a_comment_of_the_jobs_script_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "x\ntouch marker\n#"
     folder.mkdir()
     with pytest.raises(UsageError, match="holds a control character; choose another name"):
-        OnSlurm(folder, cluster="local")
+        SlurmExecutor(folder)
     assert not list(folder.iterdir())
