@@ -1,13 +1,33 @@
-"""The command `templates`, for editing prompts."""
+"""The commands `prompt` and `templates`, for editing prompts."""
+
+# Imports inside functions keep the start-up time short.
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
+from typing import Any
 
 import click
 
-from policygen.cli.options import say
+from policygen.cli.options import BUDGETS, RUN_SETTINGS, TRUST, say
 from policygen.errors import UsageError
+
+
+@click.command()
+@click.argument("task", metavar="TASK|RUN")
+@RUN_SETTINGS
+@BUDGETS
+@TRUST
+def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
+    """Print the prompt that a model would get: the first one of TASK, or the next one of RUN."""
+    from policygen.search.preview import preview
+
+    shown = preview(task, config_file, assignments, options, trust=trust)
+    for message in shown.prompt.messages:
+        say(f"--- {message.role} ---\n{message.content}")
+    say(shown.remark, err=True)
 
 
 @click.group(invoke_without_command=True)
@@ -58,11 +78,9 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
     from policygen.prompts.catalogue import parts_of, text_of
 
     if variables:
-        from policygen.cli.variables import variables_of
-
-        rows, others = variables_of(name)
-        widths = [max((len(row[i]) for row in rows), default=0) + 2 for i in range(2)]
-        for path, kind, example in rows:
+        read, others = _variables(name)
+        widths = [max((len(row[i]) for row in read), default=0) + 2 for i in range(2)]
+        for path, kind, example in read:
             say(f"{path.ljust(widths[0])}{kind.ljust(widths[1])}{example}")
         if others:
             say(f"(given too, but not used here: {', '.join(others)})", err=True)
@@ -70,6 +88,33 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
     say(text_of(name, as_shipped=shipped).rstrip("\n"))
     if not shipped and (parts := parts_of(name)):
         say(f"(it uses {', '.join(parts)})", err=True)
+
+
+def _variables(name: str) -> tuple[list[list[str]], list[str]]:
+    """Return the variables that a template and its parts read, as path, type and example; and the names of the others.
+
+    A template of one's own is given what the shipped one is that it is most like.
+    """
+    from policygen.prompts.catalogue import catalogue
+    from policygen.prompts.templates import mentions, used_templates
+
+    texts = list(used_templates([name]).values())
+    rows: dict[str, list[list[str]]] = {}
+    names: list[str] = []
+    # Which templates are given what is found by `tests/given.py`.
+    for line in Path(__file__).with_name("variables.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            names = line.strip("[]").split()
+        elif line:
+            for one in names:
+                rows.setdefault(one, []).append(line.split("\t"))
+    stem = name.removesuffix(".j2")
+    like = next((entry.origin for entry in catalogue() if entry.name == stem), "")
+    given = rows.get(stem) or rows.get(like) or rows["improve_linear"]
+    variables = {path: re.split(r"[.\[]", path)[0] for path, _, _ in given}
+    read = {variable for variable in set(variables.values()) if mentions(texts, variable)}
+    others = [variable for variable in dict.fromkeys(variables.values()) if variable not in read]
+    return [row for row in given if variables[row[0]] in read], others
 
 
 @templates.command("copy")

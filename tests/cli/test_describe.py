@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from policygen.cli.describe import describe_task, list_tasks
+from policygen.cli.preparing import describe_task, list_tasks
 from policygen.errors import TaskError, UsageError
 from policygen.extensions.sweeps.suites import list_suites
 from policygen.files import list_resources

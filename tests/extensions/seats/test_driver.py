@@ -18,13 +18,16 @@ from support import LEANING, PAIR, Line, Said, files_with, lines_of, transcript_
 import policygen
 from policygen.episodes.score import episode_seeds
 from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
-from policygen.extensions.seats.asker import Asker
+from policygen.extensions.seats.asking import Asker
 from policygen.extensions.seats.drive import Drive, DriveResult, DriveSettings
-from policygen.extensions.seats.driving_prompts import Questions, ShownQuantity, Situation, Step
+from policygen.extensions.seats.situations import ShownQuantity, Situation, Step, StepQuestions
 from policygen.extensions.worlds.adventure import COMMANDS
+from policygen.llm import connect
 from policygen.llm.messages import Message, Prompt
 from policygen.policies.policy import Policy
+from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.request_log import RequestLog, llm_options
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
@@ -203,11 +206,9 @@ def test_questions_of_episodes_side_by_side_go_out_together() -> None:
     assert (asker.ledger.tokens_in, asker.ledger.tokens_out) == (9 * 2000, 9 * 100)
 
 
-def asker_of(config: RunConfig, **options: Any) -> Asker:
-    from policygen.llm import connect
-    from policygen.runs.request_log import llm_options
-
-    return Asker(connect(config.llm, llm_options(config)), config, **options)
+def asker_of(config: RunConfig, concurrency: int, **options: Any) -> Asker:
+    log = RequestLog(Ledger(config), by_attempt=False, **options)
+    return Asker(connect(config.llm, llm_options(config)), log, concurrency)
 
 
 @pytest.mark.parametrize(
@@ -310,11 +311,11 @@ def test_a_broken_or_endless_template_is_a_sentence() -> None:
     with ChatServer() as server, pytest.raises(TemplateError, match=r"mine\.j2"):
         driven(server, plan=DriveSettings(1, template="mine.j2")).carry_out()
     with pytest.raises(TemplateError, match="the prompt has about"):
-        Questions(load_task("taxi"), most=500 // 5)
+        StepQuestions(load_task("taxi"), most=500 // 5)
 
 
 def test_what_several_actuators_are_asked_for_is_told_in_order() -> None:
-    questions = Questions(PAIR, memory=1)
+    questions = StepQuestions(PAIR, memory=1)
     speed = ShownQuantity("total", "", "0 and above", 1, labelled=True)
     prompt = questions.prompt(Situation((speed,), (Step((speed,), "high, 0", -1.5),)))
     assert "gear, horn, in this order" in prompt.messages[0].content

@@ -12,9 +12,8 @@ from gymnasium.utils.env_checker import check_env
 from minigrid.core.world_object import Box, Door, Key
 
 from policygen.extensions.worlds.locked.doors import ROOMS, LockedRoomEnv, SimpleDoorKeyEnv
+from policygen.extensions.worlds.locked.episode import Report, RoomEpisode, planned
 from policygen.extensions.worlds.locked.options import Executor, Option
-from policygen.extensions.worlds.locked.planner import Report, planned
-from policygen.extensions.worlds.locked.room_episode import RoomEpisode
 from policygen.extensions.worlds.locked.view import AHEAD, DROP, FORWARD, LEFT, NOTHING, PICK_UP, RIGHT, TOGGLE, View
 
 # Figures of the published environments and option code with this planner, seeds 0 to 99: mean shortest way with

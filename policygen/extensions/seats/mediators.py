@@ -1,10 +1,10 @@
-"""When to ask, learned: a table over what speaks for asking, tuned on episodes in which every question has a cost."""
+"""When a model is asked for a plan: fixed rules, and a table tuned on episodes in which every question has a cost."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
-from policygen.errors import UsageError
-from policygen.extensions.seats.mediator import LEARNED, MEDIATORS, Mediator, mediator_of
+from policygen.errors import PolicyError, UsageError
+from policygen.extensions.worlds.locked.episode import Signs
 from policygen.extensions.worlds.locked.view import ROOM_NAMES
 from policygen.files import check_name
 from policygen.policies.parse import parse
@@ -26,20 +26,62 @@ from policygen.tasks.task import Task
 
 TASK = "when-to-ask"
 COST = 0.01  # of a question, as published
-EPISODES = 3_000
 # What tuning starts from: the hard-coded mediator.
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
 
 
+@dataclass(frozen=True, slots=True)
+class Mediator:
+    """A rule that decides at each step whether to ask the planner; the first step of an episode always asks.
+
+    Attributes:
+        asks: whether to ask, from the signs of a step and the episode's own random generator.
+        policy: the policy that the rule was made from; None for the other rules.
+    """
+
+    name: str
+    asks: Callable[[Signs, np.random.Generator], bool]
+    policy: Policy | None = None
+
+
+LEARNED = "learned"
+MEDIATORS = {
+    mediator.name: mediator
+    for mediator in (
+        Mediator("always", lambda signs, rng: True),
+        Mediator("never", lambda signs, rng: False),  # again: the first plan is the only one
+        Mediator("random", lambda signs, rng: signs.ended > 0 or rng.random() < 0.5),
+        Mediator("hard-coded", lambda signs, rng: signs.ended > 0),
+    )
+}
+
+
+def mediator_of(policy: Policy, task: Task, name: str) -> Mediator:
+    """Return the mediator that a policy for the task of when to ask makes.
+
+    Args:
+        task: the task of when to ask.
+
+    Raises:
+        PolicyError: it is a policy for something else.
+    """
+    theirs, ours = (([o.name for o in t.observations], t.actuators) for t in (policy.task, task))
+    if theirs != ours or policy.remembers:
+        raise PolicyError(
+            f"{name} is a policy for {policy.task.name}; a mediator is one for {task.name} that remembers nothing"
+        )
+    return Mediator(name, lambda signs, rng: bool(policy.act_one(np.array(signs))), policy)
+
+
 def task_of_room(room: str, cost: float = COST) -> Task:
-    """The task of when to ask in a room."""
+    """Return the task of when to ask in a room."""
     return replace(load_task(TASK), kwargs=(("room", room), ("cost", cost)))
 
 
-def learned_mediator(room: str, *, seed: int = 0, episodes: int = EPISODES, cost: float = COST) -> Policy:
-    """The table that tuning makes of the hard-coded mediator, entry by entry (`--refine coordinate`).
+def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Policy:
+    """Tune the hard-coded mediator, entry by entry (`--refine coordinate`), and return its table.
 
-    It is tuned with the rule-based planner, which costs nothing to ask, on seeds that nothing else plays.
+    The plans are those of the rule-based planner, which costs nothing to ask; the seeds are used for nothing else.
 
     Raises:
         TaskError: the package minigrid is missing.
@@ -62,7 +104,7 @@ def _seeds(seed: int, first: int, count: int) -> tuple[int, ...]:
 
 
 def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
-    """The mediators of some names: of `MEDIATORS`, or of a file or run with a policy; None for the learned one.
+    """Return mediators by their names in `MEDIATORS`, or by the file or run of a policy; None for the learned one.
 
     Raises:
         UsageError: a name is none of these.
@@ -83,7 +125,7 @@ def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
 
 
 def rooms_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The rooms of some names, all of them for none; `simple-door-key` is SimpleDoorKey.
+    """Return the rooms of some names, by default all rooms; `simple-door-key` is SimpleDoorKey.
 
     Raises:
         UsageError: there is no such room.
