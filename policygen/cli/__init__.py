@@ -12,8 +12,7 @@ import click
 from policygen import __version__
 from policygen.cli.experiments import compare, sweep
 from policygen.cli.options import code_of, fail, installed, say
-from policygen.cli.preparing import cache_command, doctor, new, tasks
-from policygen.cli.prompting import prompt, templates
+from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
 from policygen.cli.results import evaluate, export, film, plot, report, serve, show, simplify
 from policygen.cli.running import comment, continue_run, pause, resume, run
 from policygen.cli.seats import drive, mediate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -90,17 +89,15 @@ def learned_mediator(room: str, *, seed: int, episodes: int, cost: float) -> Pol
     start = parse(START, task).policy
     assert start is not None
     with Simulator(task) as simulator:
-        trials = Trials(partial(_returns, simulator), partial(_seeds, seed), episodes)
-        refined = refine(start, "coordinate", trials, seed)
+
+        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
+            return np.array([np.mean([one.episode_return for one in simulator.play(p, seeds)]) for p in policies])
+
+        def seeds(first: int, count: int) -> tuple[int, ...]:
+            return episode_seeds(seed, "learning to ask", count, first)
+
+        refined = refine(start, "coordinate", Trials(returns, seeds, episodes), seed)
     return refined.policy if refined is not None else start
-
-
-def _returns(simulator: Simulator, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
-    return np.array([np.mean([one.episode_return for one in simulator.play(p, seeds)]) for p in policies])
-
-
-def _seeds(seed: int, first: int, count: int) -> tuple[int, ...]:
-    return episode_seeds(seed, "learning to ask", count, first)
 
 
 def named_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
