@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support import Written
 
 import policygen
 from policygen.extensions.seats.plans import PlanQuestions
 from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
 from policygen.extensions.worlds.locked.episode import Report
-from policygen.llm.base import Diagnosis
-from policygen.llm.messages import Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
@@ -53,21 +52,6 @@ REPLIES = {  # the second is the best, the third is refused
 }
 
 
-class Scripted:
-    """A provider that gives replies one after the other."""
-
-    spec, model, is_language_model = "scripted:example", "example", True
-
-    def __init__(self, kind: str) -> None:
-        self._replies = iter(REPLIES[kind])
-
-    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        return Reply(next(self._replies), self.model)
-
-    def diagnose(self) -> Diagnosis:
-        return Diagnosis(True, ())
-
-
 def given() -> dict[str, Mapping[str, Any]]:
     """The variables of each shipped template, by its name."""
     found: dict[str, Mapping[str, Any]] = {}
@@ -93,7 +77,8 @@ def _search(kind: str, example: Example | None = None) -> Example | None:
     config = effective_config(task, TASK, options=options)
     untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long
     search = new_search(task, config, example)
-    list(optimize(search, untuned, make_proposer(Scripted(kind), untuned), RequestLog(Ledger(untuned))))
+    provider = Written(REPLIES[kind], tokens_in=None, tokens_out=None)
+    list(optimize(search, untuned, make_proposer(provider, untuned), RequestLog(Ledger(untuned))))
     context = search.context(len(search.attempts), config)
     context = dataclasses.replace(context, comments=("Keep the cart near the centre.",))
     problems = (Problem(1, "there is no quantity `lean`", "angle"),)
