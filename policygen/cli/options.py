@@ -86,9 +86,6 @@ def code_of(error: PolicygenError) -> int:
 class RunPath(click.Path):
     """A path, or `latest`: the newest run folder in results/."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """Convert to a path."""
         return find_run(str(value))
@@ -124,7 +121,7 @@ def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, .
     return joined_specs(specs) if specs else None
 
 
-PATH = NamedPath(path_type=Path)
+PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
 BASE_URL = click.option(

@@ -29,6 +29,8 @@ from policygen.runs.records import score_record
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.task import Task
 
+TABLE_EPISODES = 100  # for the table's score, if there is no exact score
+
 
 @dataclass(frozen=True, slots=True)
 class DriveSettings:
@@ -39,14 +41,12 @@ class DriveSettings:
         memory: number of previous steps that the model is shown.
         concurrency: maximum number of questions under way at a time.
         template: renders the request of a step instead of `drive.j2`.
-        table_episodes: number of fresh episodes for the table's score, if there is no exact score.
     """
 
     episodes: int = 10
     memory: int = 0
     concurrency: int = 4
     template: str | None = None
-    table_episodes: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class Drive(seat.ModelSession[DriveResult]):
 
     def _finish(self) -> None:
         if self.table is not None:
-            self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", self.plan.table_episodes))
+            self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", TABLE_EPISODES))
 
     def _found(self) -> DriveResult:
         driver, ledger, ended = self.driver, self.asker.ledger, self.driver.ended
@@ -212,7 +212,7 @@ def table_of(driver: Driver) -> TablePolicy | None:
         return None
     actions = np.tile(np.array(most, np.float64), (grid.size, 1))
     for cell, counts in driver.chosen.items():
-        actions[cell] = max(counts, key=lambda action: counts[action])
+        actions[cell] = counts.most_common(1)[0][0]
     return TablePolicy.from_actions(driver.task, actions)
 
 

@@ -37,7 +37,7 @@ class FiniteEnv(gym.Env[Any, Any]):
         self._ended = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Start an episode in a random first state."""
+        """Start an episode in the state `start`."""
         super().reset(seed=seed)
         self.state, self._ended = self.start, False
         return self.state, {}

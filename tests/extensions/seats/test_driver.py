@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 RIGHT = "I go on.\nAction: right"
 Played = tuple[Path, DriveResult, ChatServer]
-QUICK = DriveSettings(episodes=2, concurrency=1, table_episodes=4)
+QUICK = DriveSettings(episodes=2, concurrency=1)
 
 
 def driven(
@@ -144,7 +144,7 @@ def test_published_drives_were_asked_what_is_asked_today(recorded: str, task: st
 
 def test_the_steps_before_belong_to_the_situation() -> None:
     with ChatServer(["Action: down", "Action: right"] * 30) as server:
-        outcome = driven(server, "frozenlake", DriveSettings(1, memory=1, concurrency=1, table_episodes=2)).carry_out()
+        outcome = driven(server, "frozenlake", DriveSettings(1, memory=1, concurrency=1)).carry_out()
     questions = asked(server)
     assert questions[0].startswith("The episode begins.\n\nNow:\n- row: 0\n- column: 0\n")
     assert questions[1].startswith("The last step:\n- row 0, column 0: you chose down, reward 0\n\nNow:\n")
@@ -153,7 +153,7 @@ def test_the_steps_before_belong_to_the_situation() -> None:
 
 def test_continuous_observations_are_shown_as_bins_with_units() -> None:
     with ChatServer(["left"] * 40) as server:
-        outcome = driven(server, "cartpole", DriveSettings(2, concurrency=1, table_episodes=2)).carry_out()
+        outcome = driven(server, "cartpole", DriveSettings(2, concurrency=1)).carry_out()
     assert "- angle [rad]: 0 to 0.02 (bin 3)\n" in "".join(asked(server))
     assert "- angle: 0 = below -0.06" in server.chats[0].body["messages"][0]["content"]
     assert outcome.returns == (10.0, 10.0) or max(outcome.returns) < 12  # always left
@@ -255,7 +255,7 @@ def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None
         assert (read()["finished"], read()["stopped"]) == (False, "interrupted")
         assert Policy.load("out/best.json").act_one([0]) == 2
         outcome = driven(server).carry_out()
-        again = driven(server, plan=DriveSettings(3, concurrency=1, table_episodes=2)).carry_out()
+        again = driven(server, plan=DriveSettings(3, concurrency=1)).carry_out()
     assert outcome.finished
     assert (outcome.cached, outcome.requests) == (2, outcome.counts.asked - 2)
     assert again.cached >= outcome.counts.asked
@@ -388,7 +388,7 @@ def answers_on(seeds: Sequence[int]) -> Iterator[str]:
 def test_texts_are_shown_as_they_are_read_and_what_was_done_becomes_a_table_of_what_they_contain() -> None:
     script = list(answers_on(episode_seeds(0, "driving", 1)))
     with ChatServer(script) as server:
-        outcome = driven(server, "adventure", DriveSettings(episodes=1, concurrency=1, table_episodes=2)).carry_out()
+        outcome = driven(server, "adventure", DriveSettings(episodes=1, concurrency=1)).carry_out()
         first = asked(server)[0]
     assert first.startswith('Now:\ntext:\n"""\nYou are in the hall. North: ')
     assert first.endswith('.\nCarried: nothing. Score: 0 of 50.\n"""\n\nWhich action?\n')
