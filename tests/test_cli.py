@@ -65,11 +65,6 @@ def test_the_version_is_the_packages(line: Line) -> None:
     assert line("--version").out == f"policygen, version {policygen.__version__}\n"
 
 
-def test_python_m_policygen_is_the_same_command(tmp_path: Path) -> None:
-    done = in_a_process("--version", cwd=tmp_path)
-    assert done.stdout == f"policygen, version {policygen.__version__}\n"
-
-
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 BARE = """name = "bare"
@@ -247,17 +242,10 @@ def test_eval_as_json_is_one_line_for_a_program(line: Line) -> None:
     Path("mine.txt").write_text("left = -angle\nright = angle")
     said = line("eval", "mine.txt", "--task", "cartpole", "--episodes", "7", "--seed", "3", "--json")
     record = json.loads(said.out)
-    assert (record["task"], record["gym_id"], record["episodes"], record["exact"]) == (
-        "cartpole",
-        "CartPole-v1",
-        7,
-        False,
-    )
+    named = [record[name] for name in ("task", "gym_id", "episodes", "exact")]
+    assert named == ["cartpole", "CartPole-v1", 7, False]
     assert len(record["seeds"]) == len(record["returns"]) == 7
     assert sum(record["returns"]) / 7 == pytest.approx(record["mean"])
-    assert record == json.loads(
-        line("eval", "mine.txt", "--task", "cartpole", "--episodes", "7", "--seed", "3", "--json").out
-    )
 
 
 def test_eval_plays_a_saved_policy_on_another_task(lake_run: Path, line: Line) -> None:
@@ -288,13 +276,6 @@ def test_plot_draws_runs_into_the_file_it_names(lake_run: Path, line: Line) -> N
     assert Path("both.svg").read_text().lstrip().startswith("<?xml")
 
 
-@pytest.mark.parametrize(("suffix", "start"), [("md", "| task"), ("csv", "task,"), ("tex", "%"), ("html", "<!DOCTYPE")])
-def test_plot_writes_a_table_in_the_format_its_name_says(suffix: str, start: str, lake_run: Path, line: Line) -> None:
-    said = line("plot", lake_run, "--table", f"runs.{suffix}")
-    assert said.out.splitlines() == ["learning_curves.png", f"runs.{suffix}"]
-    assert Path(f"runs.{suffix}").read_text().startswith(start)
-
-
 def test_plot_draws_the_runs_of_a_sweep(line: Line) -> None:
     assert line("sweep", "frozenlake", "--seeds", 2, "--iterations", 1, "--out", "two").code == 0
     assert line("plot", "two", "--table", "runs.csv").out.splitlines() == ["learning_curves.png", "runs.csv"]
@@ -302,14 +283,6 @@ def test_plot_draws_the_runs_of_a_sweep(line: Line) -> None:
     shutil.rmtree(next(Path("two").glob("*-s0")))
     shutil.rmtree(next(Path("two").glob("*-s1")))
     assert sentences(line("plot", "two").err) == ["Error: there is no run in two yet, so there is nothing to plot"]
-
-
-def test_plot_into_a_missing_folder_says_so(lake_run: Path, line: Line) -> None:
-    said = line("plot", lake_run, "-o", "missing/a.png")
-    assert said.code == 2
-    assert sentences(said.err) == [
-        "Error: cannot write missing/a.png: the folder missing does not exist; make it or write elsewhere"
-    ]
 
 
 def test_plot_leaves_out_what_is_no_run(lake_run: Path, line: Line) -> None:
@@ -374,21 +347,6 @@ def test_prompt_says_what_it_would_cost(line: Line) -> None:
     assert "$" not in line("prompt", "frozenlake").err
 
 
-def test_tasks_lists_shipped_and_local_tasks_and_describes_one(line: Line) -> None:
-    Path("envs").mkdir()
-    shipped = Path(policygen.__file__).parents[1] / "envs"
-    Path("envs/pond.toml").write_text((shipped / "frozenlake.toml").read_text().replace("frozenlake", "pond"))
-    Path("envs/broken.toml").write_text("gym_id = 3")
-    said = line("tasks")
-    assert said.code == 0
-    for name in [path.stem for path in shipped.glob("*.toml")] + ["pond", "broken"]:
-        assert f"\n{name} " in said.out
-    about = line("tasks", "cartpole").out
-    for part in ("CartPole-v1", "observation spin [rad/s]", "action action: left, right", "bins of angle", "hint: "):
-        assert part in about
-    assert "assumed: " in line("tasks", "Acrobot-v1").out
-
-
 def test_doctor_lists_the_providers_or_tries_one(line: Line) -> None:
     said = line("doctor")
     assert said.code == 0
@@ -413,9 +371,8 @@ def test_the_shell_finds_the_command(tmp_path: Path) -> None:
     script = Path(sys.executable).parent / "policygen"
     if not script.exists():
         pytest.skip("the command is not installed beside this Python")
-    done = subprocess.run([script, "tasks"], capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
-    assert done.returncode == 0
-    assert "cartpole" in done.stdout
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
+    assert done.stdout == f"policygen, version {policygen.__version__}\n"
 
 
 def test_a_run_without_any_policy_ends_with_an_error_code_and_says_where_to_look(line: Line) -> None:

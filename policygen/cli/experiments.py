@@ -1,5 +1,7 @@
 """Commands for many runs: `sweep`, its `resume`, and `compare`."""
 
+# Imports inside functions keep the start-up time short.
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,12 +16,12 @@ from policygen.cli.options import (
     CACHE,
     PATH,
     TRACK,
+    TRUST,
     Place,
     assignment,
     place_options,
     say,
     say_own_templates,
-    trust_option,
 )
 from policygen.errors import UsageError
 
@@ -65,7 +67,7 @@ class Shared:
 @click.option("--out", type=PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @CACHE
 @TRACK
-@trust_option
+@TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
     """Carry out a run for every task, model, template and seed; SUITE:TASK is one task under a suite's protocol.
 

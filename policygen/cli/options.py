@@ -1,11 +1,13 @@
 """Shared parts of commands: output, paths, and options."""
 
+# Imports inside functions keep the start-up time short.
+
 from __future__ import annotations
 
 import functools
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,11 @@ from policygen.files import check_name, find_run
 from policygen.outgoing import shown
 
 if TYPE_CHECKING:
+    from policygen.llm import Provider
+    from policygen.policies.policy import Policy
     from policygen.runs.config import RunConfig
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def installed(room: str) -> bool:
@@ -44,6 +50,23 @@ def say_own_templates(*configs: RunConfig) -> None:
         say(f"  templates of your own: {', '.join(own)}{use}")
 
 
+def say_key(provider: Provider, indent: str = "  ") -> None:
+    """Print which server gets a key, if any."""
+    from policygen.llm.base import Keyed
+
+    if isinstance(provider, Keyed) and provider.key_goes_to:
+        say(f"{indent}{provider.key_goes_to}")
+
+
+def read_trusted(source: Path, task_name: str | None, *, trust: bool) -> Policy:
+    """Read the policy of a run, a saved one or a text; with `trust`, its task may name a module to import."""
+    from policygen.runs.reading import read_policy
+    from policygen.tasks.trust import trusted
+
+    policy = read_policy(source, task_name, trust=trust)
+    return replace(policy, task=trusted(policy.task)) if trust else policy
+
+
 def fail(message: str, code: int) -> int:
     """Print an error and return the exit code."""
     say(f"Error: {message}", err=True)
@@ -63,9 +86,6 @@ def code_of(error: PolicygenError) -> int:
 class RunPath(click.Path):
     """A path, or `latest`: the newest run folder in results/."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """Convert to a path."""
         return find_run(str(value))
@@ -79,36 +99,18 @@ class NamedPath(click.Path):
         return Path(check_name(value))
 
 
-PATH = NamedPath(path_type=Path)
-BASE_URL = click.option(
-    "--base-url", help="Address of the compatible: or ollama: models without one of their own (compatible:MODEL@URL)."
-)
+def all_of(*options: Decorator) -> Decorator:
+    """Return a decorator that adds several options to a command, in this order."""
 
-AGAIN = click.option(
-    "--llm",
-    "llms",
-    multiple=True,
-    metavar="SPEC@URL",
-    help="Name the models again: trusts their addresses, and gives passwords, which are not stored.",
-)
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
 
-CACHE = click.option(
-    "--cache",
-    type=PATH,
-    metavar="DIR",
-    help="Store replies in DIR and reuse them (same model, settings, messages, seed, attempt); "
-    "no effect on builtin and replays.",
-)
-
-TRACK = click.option(
-    "--track",
-    type=click.Choice(["tensorboard", "wandb", "mlflow"]),
-    multiple=True,
-    help="Also log every attempt to this tracker (an extra of that name); may be repeated.",
-)
+    return decorated
 
 
-def assignment(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def assignment(help_text: str) -> Decorator:
     """The option `--set`."""
     return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
 
@@ -119,92 +121,100 @@ def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, .
     return joined_specs(specs) if specs else None
 
 
-def run_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `run` and `prompt` share."""
-    for option in (
-        assignment("Any setting (see `run --help`); may be repeated."),
-        click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
-        click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
-        click.option("--template", help="Improve template: a name in templates/ or a path."),
-        click.option(
-            "--normalise",
-            is_flag=True,
-            default=None,
-            help="Offer observations as n_NAME, minus their running mean and divided by their spread (equations).",
-        ),
-        click.option(
-            "--shape",
-            is_flag=True,
-            default=None,
-            help="Ask the model for an `objective` to tune each proposal for, and a `potential` for --refine q.",
-        ),
-        click.option(
-            "--memory",
-            is_flag=True,
-            default=None,
-            help="Let builtin's equations use memory: a clock and integrals.",
-        ),
-        click.option(
-            "--example",
-            metavar="RUN|best.json",
-            help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",
-        ),
-        click.option(
-            "--demonstrations",
-            metavar="DATASET|FILE.npz|ppo:MODEL.zip",
-            help="Show demonstrations among the best episodes: a Minari dataset, a run, a Stable-Baselines3 model "
-            "(also sac, td3, dqn, a2c, ddpg; its file runs code: needs --trust), or your own numpy.savez file with "
-            "concatenated observations (one row more per episode than steps), actions, rewards; lengths, terminated.",
-        ),
-        click.option(
-            "--ablate", type=click.Choice(["nothing", "knowledge"]), help="Knowledge withheld from the model."
-        ),
-        click.option(
-            "--episodes", type=int, help="Episodes per score while searching (default 20, up to 400 short ones)."
-        ),
-        click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
-        click.option(
-            "--policy",
-            type=click.Choice(["table", "equations", "linear"]),
-            help="Kind of policy (default: the task's); linear means equations, too.",
-        ),
-        BASE_URL,
-        click.option(
-            "--llm",
-            multiple=True,
-            metavar="SPEC",
-            callback=_joined,
-            help="Provider and model, with @URL at that address (default: builtin, which is not a language model); "
-            "`doctor` lists them. manual: paste replies of a chat window; manual:DIR: save them there "
-            "as reply-001.md for prompt-001.md. "
-            "Repeated, the models take turns, by the gain of their proposals per cost (--set choose=round: in order).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The budgets of a run."""
-    for option in (
-        click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
-        click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
-        click.option("--max-tokens", type=int, help="Most tokens, in and out."),
-        click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
-        click.option("--patience", type=int, help="Stop after this many attempts without a new best."),
-        click.option("--iterations", type=int, help="Rounds of asking (default 20)."),
-    ):
-        command = option(command)
-    return command
-
-
-def trust_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option by which a user trusts files."""
-    return click.option(
-        "--trust",
+PATH = NamedPath()
+POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
+TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
+BASE_URL = click.option(
+    "--base-url", help="Address of the compatible: or ollama: models without one of their own (compatible:MODEL@URL)."
+)
+AGAIN = click.option(
+    "--llm",
+    "llms",
+    multiple=True,
+    metavar="SPEC@URL",
+    help="Name the models again: trusts their addresses, and gives passwords, which are not stored.",
+)
+CACHE = click.option(
+    "--cache",
+    type=PATH,
+    metavar="DIR",
+    help="Store replies in DIR and reuse them (same model, settings, messages, seed, attempt); "
+    "no effect on builtin and replays.",
+)
+TRACK = click.option(
+    "--track",
+    type=click.Choice(["tensorboard", "wandb", "mlflow"]),
+    multiple=True,
+    help="Also log every attempt to this tracker (an extra of that name); may be repeated.",
+)
+TRUST = click.option(
+    "--trust",
+    is_flag=True,
+    help="Trust the files: they may name a module to import, and a server that gets the key.",
+)
+MODEL_BUDGETS = all_of(
+    click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
+    click.option("--max-tokens", type=int, help="Most tokens, in and out."),
+    click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
+)
+BUDGETS = all_of(
+    click.option("--iterations", type=int, help="Rounds of asking (default 20)."),
+    click.option("--patience", type=int, help="Stop after this many attempts without a new best."),
+    MODEL_BUDGETS,
+    click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
+)
+RUN_SETTINGS = all_of(  # of `run` and `prompt`
+    click.option(
+        "--llm",
+        multiple=True,
+        metavar="SPEC",
+        callback=_joined,
+        help="Provider and model, with @URL at that address (default: builtin, which is not a language model); "
+        "`doctor` lists them. manual: paste replies of a chat window; manual:DIR: save them there "
+        "as reply-001.md for prompt-001.md. "
+        "Repeated, the models take turns, by the gain of their proposals per cost (--set choose=round: in order).",
+    ),
+    BASE_URL,
+    click.option(
+        "--policy",
+        type=click.Choice(["table", "equations", "linear"]),
+        help="Kind of policy (default: the task's); linear means equations, too.",
+    ),
+    click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
+    click.option("--episodes", type=int, help="Episodes per score while searching (default 20, up to 400 short ones)."),
+    click.option("--ablate", type=click.Choice(["nothing", "knowledge"]), help="Knowledge withheld from the model."),
+    click.option(
+        "--demonstrations",
+        metavar="DATASET|FILE.npz|ppo:MODEL.zip",
+        help="Show demonstrations among the best episodes: a Minari dataset, a run, a Stable-Baselines3 model "
+        "(also sac, td3, dqn, a2c, ddpg; its file runs code: needs --trust), or your own numpy.savez file with "
+        "concatenated observations (one row more per episode than steps), actions, rewards; lengths, terminated.",
+    ),
+    click.option(
+        "--example",
+        metavar="RUN|best.json",
+        help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",
+    ),
+    click.option(
+        "--memory", is_flag=True, default=None, help="Let builtin's equations use memory: a clock and integrals."
+    ),
+    click.option(
+        "--shape",
         is_flag=True,
-        help="Trust the files: they may name a module to import, and a server that gets the key.",
-    )(command)
+        default=None,
+        help="Ask the model for an `objective` to tune each proposal for, and a `potential` for --refine q.",
+    ),
+    click.option(
+        "--normalise",
+        is_flag=True,
+        default=None,
+        help="Offer observations as n_NAME, minus their running mean and divided by their spread (equations).",
+    ),
+    click.option("--template", help="Improve template: a name in templates/ or a path."),
+    click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
+    click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
+    assignment("Any setting (see `run --help`); may be repeated."),
+)
 
 
 @dataclass(frozen=True)
@@ -245,16 +255,11 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise UsageError(f"--slurm {slurm[0]}: add --on slurm")
         return command(*arguments, place=Place(on, address, workers, slurm), **options)
 
-    for option in (
+    return all_of(
         click.option(
-            "--slurm",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
-            "cpus-per-task=4; may be repeated.",
-        ),
-        click.option(
-            "--address", help="A running Ray cluster, HOST:PORT or auto (default: one begun on this machine)."
+            "--workers",
+            type=click.IntRange(1),
+            help="A sweep's runs at a time (default 1; on Ray its processors; in Slurm's queue 1000).",
         ),
         click.option(
             "--on",
@@ -264,10 +269,13 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "(extras of these names); machines share the working directory and the sweep's folder.",
         ),
         click.option(
-            "--workers",
-            type=click.IntRange(1),
-            help="A sweep's runs at a time (default 1; on Ray its processors; in Slurm's queue 1000).",
+            "--address", help="A running Ray cluster, HOST:PORT or auto (default: one begun on this machine)."
         ),
-    ):
-        placed = option(placed)
-    return placed
+        click.option(
+            "--slurm",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
+            "cpus-per-task=4; may be repeated.",
+        ),
+    )(placed)

@@ -1,7 +1,10 @@
-"""The commands `run` and `resume`."""
+"""The commands of one run: `run`, `resume`, `comment`, `pause` and `continue`."""
+
+# Imports inside functions keep the start-up time short.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,23 +15,24 @@ from policygen.cli.experiments import Shared, resume_sweep
 from policygen.cli.options import (
     AGAIN,
     BASE_URL,
+    BUDGETS,
     CACHE,
     PATH,
+    RUN_SETTINGS,
     TRACK,
+    TRUST,
     Place,
     RunPath,
     assignment,
-    budget_options,
     code_of,
     fail,
     installed,
     place_options,
-    run_settings,
     say,
+    say_key,
     say_own_templates,
-    trust_option,
 )
-from policygen.errors import PolicygenError
+from policygen.errors import PolicygenError, UsageError
 from policygen.outgoing import exit_message_hook
 
 if TYPE_CHECKING:
@@ -48,9 +52,9 @@ class RunCommand(click.Command):
 
 @click.command(cls=RunCommand)
 @click.argument("task")
-@run_settings
-@trust_option
-@budget_options
+@RUN_SETTINGS
+@TRUST
+@BUDGETS
 @click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
 @click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
 @click.option(
@@ -110,9 +114,9 @@ def run(
 @assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
 @AGAIN
 @BASE_URL
-@budget_options
+@BUDGETS
 @place_options
-@trust_option
+@TRUST
 @CACHE
 @TRACK
 def resume(
@@ -182,12 +186,10 @@ def _made_whole(folder: Path) -> list[str]:
 def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     from policygen.api import learning_curve
     from policygen.llm import reads_prompts
-    from policygen.llm.base import Keyed
     from policygen.progress import Terminal, share_lines
     from policygen.search.run import carry_out
 
-    if isinstance(begun.provider, Keyed) and begun.provider.key_goes_to:
-        say(f"  {begun.provider.key_goes_to}")
+    say_key(begun.provider)
     if begun.cache is not None and not reads_prompts(begun.config.llm):
         say(f"  --cache has no effect: {begun.config.llm.partition(':')[0]} asks no model")
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun, told)}", err=True)
@@ -231,3 +233,74 @@ def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += [word for tracker in told for word in ("--track", tracker.name)]
     return f"Nothing is lost; go on with: {begun.logbook.way_on(*words)}"
+
+
+# --- steer a run ------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN", type=RunPath())
+@click.argument("text", required=False)
+@click.option(
+    "--until-withdrawn/--once", default=True, help="Number of prompts with the comment (default: until withdrawn)."
+)
+@click.option(
+    "--withdraw", is_flag=False, flag_value="all", metavar="[NUMBER]", help="Withdraw a comment; without NUMBER, all."
+)
+def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw: str | None) -> None:
+    """Add the comment TEXT to a run's prompts from the next one on; without TEXT, list comments. RUN may be `latest`.
+
+    The run need not be active. Its folder records which prompt carried which comment, so a resumed run repeats them.
+    """
+    from policygen.runs.logbook import Logbook
+    from policygen.runs.steering import Steering
+    from policygen.search.steer import why_untold
+
+    Logbook(run_folder).config()
+    steering = Steering(run_folder)
+    if withdraw is not None:
+        if text is not None:
+            raise UsageError("give either a comment or --withdraw")
+        if withdraw != "all" and not withdraw.isdecimal():
+            raise UsageError(f"--withdraw {withdraw}: write the comment's number, or nothing for all")
+        for gone in steering.withdraw(None if withdraw == "all" else int(withdraw)):
+            say(f"withdrawn: {gone.number}. {gone.text}")
+        return
+    if text is None:
+        comments = steering.read().comments
+        for one in comments:
+            used = (
+                f"in the prompt of attempt {', '.join(map(str, one.carried))}" if one.carried else "not in a prompt yet"
+            )
+            state = "withdrawn, " if one.withdrawn else "once, " if one.once else ""
+            say(f"{one.number}. {one.text}  ({state}{used})")
+        if not comments:
+            add = f'; add one with: policygen comment {shlex.quote(str(run_folder))} "Brake earlier"'
+            say(f"no comments{'' if why_untold(run_folder) else add}")
+        return
+    if why := why_untold(run_folder):
+        raise UsageError(why)
+    made = steering.say(text, once=not until_withdrawn)
+    say(f"comment {made.number}: the next prompt carries it{'' if made.once else ', and those after it'}")
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN", type=RunPath())
+def pause(run_folder: Path) -> None:
+    """Pause a run before its next prompt, until `continue`. RUN may be `latest`."""
+    _pause(run_folder, True)
+
+
+@click.command("continue")
+@click.argument("run_folder", metavar="RUN", type=RunPath())
+def continue_run(run_folder: Path) -> None:
+    """Let a paused run continue. If its process has ended, use `resume`."""
+    _pause(run_folder, False)
+
+
+def _pause(folder: Path, paused: bool) -> None:
+    from policygen.search.steer import pause as pause_run
+
+    changed = pause_run(folder, paused)
+    words = "the run will pause before its next prompt" if paused else "the run continues"
+    say(words if changed else f"the run is {'paused already' if paused else 'not paused'}")

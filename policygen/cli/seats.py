@@ -1,59 +1,56 @@
-"""Shared parts of `drive` and `mediate`: options, and continuation from stored answers."""
+"""The commands `drive` and `mediate`: a model decides every step of some episodes, or plans when it is asked."""
+
+# Imports inside functions keep the start-up time short.
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from policygen.cli.options import BASE_URL, PATH, assignment, say
+from policygen.cli.options import (
+    BASE_URL,
+    MODEL_BUDGETS,
+    PATH,
+    TRUST,
+    all_of,
+    assignment,
+    say,
+    say_key,
+)
 from policygen.errors import PolicygenError, UsageError
 
 if TYPE_CHECKING:
+    from policygen.extensions.seats.drive import Drive, DriveResult
+    from policygen.extensions.seats.mediate import MediationResult
+    from policygen.extensions.seats.mediators import Mediator
     from policygen.extensions.seats.session import ModelSession, SessionResult
-    from policygen.llm import Provider
 
     Found = TypeVar("Found", bound=SessionResult)
 
+MEDIATORS = ("always", "never", "random", "hard-coded", "learned")
+
 
 def seat_options(asked: str, seed: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of `drive` and `mediate`.
-
-    Args:
-        asked: help of `--template`; `seed`: help of `--seed`.
-    """
-
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option("--out", type=PATH, help="Folder of the results (default: a new one in results/)."),
-            assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
-            click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
-            click.option("--max-tokens", type=int, help="Most tokens, in and out."),
-            click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
-            BASE_URL,
-            click.option("--seed", type=click.IntRange(0), help=seed),
-            click.option("--template", help=asked),
-            click.option(
-                "--concurrency",
-                type=click.IntRange(1, 64),
-                default=4,
-                help="Questions under way at a time (default 4).",
-            ),
-        ):
-            command = option(command)
-        return command
-
-    return decorated
+    """The options of `drive` and `mediate`; `asked` and `seed` are the help of `--template` and `--seed`."""
+    return all_of(
+        click.option(
+            "--concurrency", type=click.IntRange(1, 64), default=4, help="Questions under way at a time (default 4)."
+        ),
+        click.option("--template", help=asked),
+        click.option("--seed", type=click.IntRange(0), help=seed),
+        BASE_URL,
+        MODEL_BUDGETS,
+        assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
+        click.option("--out", type=PATH, help="Folder of the results (default: a new one in results/)."),
+    )
 
 
-def check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) -> None:
-    """Refuse settings without effect on this command.
-
-    Raises:
-        UsageError: a setting has no effect.
-    """
+def _check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) -> None:
+    """Refuse settings without effect on this command."""
     from policygen.extensions.seats.session import SETTINGS
 
     known = [name for name in SETTINGS if name not in without]
@@ -62,28 +59,280 @@ def check_settings(assignments: Sequence[str], *, without: Sequence[str] = ()) -
             raise UsageError(f"--set {name}: has no effect here; these have: {', '.join(known)}")
 
 
-def tell_key(provider: Provider) -> None:
-    """Print which server gets a key, if any."""
-    from policygen.llm.base import Keyed
-
-    if isinstance(provider, Keyed) and provider.key_goes_to:
-        say(f"  {provider.key_goes_to}")
+def _say_wait(wait: object) -> None:
+    say(f"  {wait}", err=True)
 
 
-def carried_out(seat: ModelSession[Found]) -> Found:
+def _carried_out(seat: ModelSession[Found]) -> Found:
     """Carry out a session; after a failure or interruption, print how to continue."""
     try:
         return seat.carry_out()
     except (KeyboardInterrupt, PolicygenError):
-        say(
-            f"No answer is lost: continue with the same command and --out {shlex.quote(str(seat.folder))}",
-            err=True,
-        )
+        say(f"No answer is lost: continue with the same command and --out {shlex.quote(str(seat.folder))}", err=True)
         raise
 
 
-def requests_in_words(outcome: SessionResult) -> str:
+def _requests(outcome: SessionResult) -> str:
     """Describe the number of requests and of answers stored before."""
     who = "requests" if outcome.is_language_model else "requests, none to a language model"
     kept = f", {outcome.cached} answers from earlier" if outcome.cached else ""
     return f"{outcome.requests:,} {who}{kept}"
+
+
+# --- drive -----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("task")
+@click.option(
+    "--llm",
+    required=True,
+    metavar="SPEC",
+    help="Who drives: provider and model, policy:RUN|best.json, or replay:DRIVE.",
+)
+@click.option("--episodes", type=click.IntRange(1), default=10, help="Episodes to play (default 10).")
+@click.option("--memory", type=click.IntRange(0, 100), default=0, help="Number of previous steps shown (default 0).")
+@seat_options(
+    "Template of the question: a name in templates/ or a path (default: drive).",
+    "Determines the episodes (default 0).",
+)
+@TRUST
+def drive(
+    task: str,
+    *,
+    assignments: tuple[str, ...],
+    out: Path | None,
+    trust: bool,
+    episodes: int,
+    memory: int,
+    **options: Any,
+) -> None:
+    """Let a model decide every step of some episodes of TASK, and turn its decisions into a table.
+
+    The model sees bins if the task has a grid. A situation seen before is not asked again; with --memory, a situation
+    includes the previous steps. An answer without an action gets one repair; then the action chosen most often so far
+    is taken, and counted. The folder holds best.json, a table of the most frequent choice per cell, for `eval`, `show`
+    and `film`. The same command with the same --out continues from the answers stored there; budgets apply per command.
+    """
+    from policygen.extensions.seats.drive import Drive, DriveSettings
+    from policygen.extensions.seats.session import default_folder
+    from policygen.runs.config import effective_config
+    from policygen.tasks.load import load_task
+    from policygen.tasks.spaces import slug
+
+    _check_settings(assignments)
+    plan = DriveSettings(episodes, memory, options.pop("concurrency"), options.pop("template"))
+    loaded = load_task(task, trust=trust)
+    config = effective_config(loaded, task, assignments=assignments, options=options)
+    begun = Drive(
+        loaded,
+        config.trusted() if trust else config,
+        plan,
+        out or default_folder(f"{slug(loaded.name)}-driven", config),
+        on_episode=lambda trajectory: say(_episode(begun)),
+        tell=_say_wait,
+    )
+    _introduce(begun)
+    for line in _drive_report(begun, _carried_out(begun)):
+        say(line)
+
+
+def _introduce(drive: Drive) -> None:
+    task, plan, provider = drive.task, drive.plan, drive.provider
+    who = provider.spec if provider.is_language_model else f"{provider.spec}, which is not a language model"
+    side = drive.asker.concurrency
+    say(f"{task.name} ({task.gym_id}), {plan.episodes} episodes, decided by: {who}")
+    if task.texts:
+        beside = ", numbers in bins" if task.observations and task.grid is not None else ""
+        seen = f"{', '.join(task.text_names)} as read{beside}"
+    elif task.grid is not None:
+        seen = f"bins of {', '.join(task.grid.names)} ({task.grid.size:,} cells)"
+    else:
+        seen = "numbers of three digits (without bins, situations rarely repeat)"
+    steps = f", and the previous {'step' if plan.memory == 1 else f'{plan.memory} steps'}" if plan.memory else ""
+    say(f"  shown: {seen}{steps}; {'one question' if side == 1 else f'up to {side} questions'} at a time")
+    for sentence in task.assumed:
+        say(f"  assumed: {sentence}")
+    say_key(provider)
+
+
+def _episode(drive: Drive) -> str:
+    """Describe the last episode in one line."""
+    ended, counts, ledger = drive.driver.ended, drive.driver.counts, drive.asker.ledger
+    last = ended[-1]
+    cost = "" if ledger.usd is None or not drive.provider.is_language_model else f", ${ledger.usd:.4f}"
+    return (
+        f"{len(ended):4d}  return {last.episode_return:.6g} in {last.length} steps"
+        f"  [{ledger.calls} requests, {counts.hits} hits{cost}]"
+    )
+
+
+def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
+    """Yield the lines of the final report."""
+    from policygen.episodes.score import engine_words, sampled_score
+
+    yield ""
+    if outcome.stopped:
+        lost = outcome.planned - outcome.episodes
+        yield f"stopped: {outcome.stopped}; {lost} of {outcome.planned} episodes were not played to their end"
+    if drive.driver.ended:
+        yield f"driven: {sampled_score(drive.driver.ended, engine_words('copies', drive.task))}"
+    if drive.score is not None:
+        yield f"score of the table of choices: {drive.score}{'' if drive.score.exact else ' the model did not play'}"
+        unseen = outcome.cells - outcome.cells_seen
+        rest = f"; the other {unseen:,} take {outcome.most_chosen}, the action chosen most often" if unseen else ""
+        yield f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}"
+    elif drive.task.grid is None:
+        name = shlex.quote(drive.config.task)
+        yield f"no table: the task has no bins; give it a [grid] in a task file (policygen tasks {name} --draft)"
+    else:
+        yield "no table: no answer held an action"
+    counts = outcome.counts
+    share = counts.hits / counts.steps if counts.steps else 0.0
+    yield (
+        f"{counts.steps:,} decisions, {counts.hits:,} of them ({share:.0%}) in situations seen before; "
+        f"{counts.asked:,} situations, {_requests(outcome)}"
+    )
+    yield (
+        f"{counts.repairs} answers had to be repaired; {counts.fallbacks} situations fell back to another action, "
+        f"in {counts.fallback_uses} decisions"
+    )
+    if outcome.is_language_model:
+        tokens = "unknown" if outcome.tokens_per_episode is None else f"{outcome.tokens_per_episode:,.0f}"
+        usd = "cost unknown" if outcome.usd_per_episode is None else f"${outcome.usd_per_episode:.4f}"
+        yield (
+            f"{outcome.decision_seconds:.2g} s a decision, {outcome.answer_seconds:.2g} s an answer; "
+            f"{tokens} tokens and {usd} an episode"
+        )
+    yield f"results: {drive.folder}"
+
+
+# --- mediate ---------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("rooms", metavar="[TASK]...", nargs=-1)
+@click.option(
+    "--llm",
+    required=True,
+    metavar="SPEC",
+    help="Planner: provider and model, planner (rules, no key), or replay:DIR.",
+)
+@click.option(
+    "--mediator",
+    "names",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="always, never, random, hard-coded, learned, or a policy for when-to-ask; may be repeated (default: all).",
+)
+@click.option(
+    "--episodes", type=click.IntRange(1, 10_000), default=100, help="Episodes for each mediator (default 100)."
+)
+@click.option(
+    "--train", type=click.IntRange(100), default=3_000, help="Episodes to learn a mediator from (default 3000)."
+)
+@click.option(
+    "--cost", type=click.FloatRange(0, 1), default=0.01, help="Cost of a question while learning (default 0.01)."
+)
+@seat_options(
+    "Template of the question: a name in templates/ or a path (default: mediate).",
+    "Determines the episodes, and those to learn from (default 0).",
+)
+@click.option("-o", "--output", type=PATH, help="Also write the table to this file, as Markdown.")
+def mediate(
+    rooms: tuple[str, ...],
+    *,
+    names: tuple[str, ...],
+    assignments: tuple[str, ...],
+    out: Path | None,
+    output: Path | None,
+    **options: Any,
+) -> None:
+    """Let a robot in a room with a locked door ask a model for plans, and compare when to ask it.
+
+    TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
+    pip install "policygen[minigrid]". The model reads a report of what the robot saw, and answers with options such as
+    `go to key, pick up key`, which code carries out. The same report is asked only once. An answer without a plan gets
+    one repair; then the robot explores, and that is counted. A learned mediator is a table, tuned with the rule-based
+    planner; `show` prints its file, TASK.json in the folder. The same command with the same --out continues from the
+    answers stored there; budgets apply per command.
+    """
+    from policygen.extensions.seats.mediate import Mediation, MediationSettings, page, row_in_words
+    from policygen.extensions.seats.mediators import (
+        LEARNED,
+        TASK,
+        learned_mediator,
+        mediator_of,
+        named_mediators,
+        rooms_of,
+    )
+    from policygen.extensions.seats.session import default_folder
+    from policygen.files import write_named
+    from policygen.runs.config import effective_config
+    from policygen.tasks.load import load_task
+
+    _check_settings(assignments, without=("ablate", "step_timeout"))
+    episodes, concurrency, template, train, cost = (
+        options.pop(name) for name in ("episodes", "concurrency", "template", "train", "cost")
+    )
+    chosen, names = rooms_of(rooms), names or MEDIATORS
+    task = load_task(TASK)
+    config = effective_config(task, TASK, assignments=assignments, options=options)
+    named = named_mediators(names)
+
+    def mediators(room: str) -> Iterator[Mediator]:
+        for mediator in named.values():
+            if mediator is None:
+                say(f"{room}: learning when to ask from {train:,} episodes with the rule-based planner", err=True)
+                learned = learned_mediator(room, seed=config.seed, episodes=train, cost=cost)
+                mediator = mediator_of(learned, task, LEARNED)
+            yield mediator
+
+    def line(room: str, mediator: str, values: Sequence[str]) -> str:
+        success, returned, steps, questions = values
+        return f"{room:16}{mediator:11} {success:20}{returned:17}{steps:14}{questions}"
+
+    begun = Mediation(
+        task,
+        config,
+        MediationSettings(chosen, mediators, episodes, concurrency, template),
+        out or default_folder("on-call", config),
+        on_row=lambda row: say(line(row.room, row.mediator, row_in_words(row))),
+        tell=_say_wait,
+    )
+    provider = begun.provider
+    who = provider.spec if provider.is_language_model else f"{provider.spec}: rules, not a language model"
+    say(f"planner: {who}; {episodes} episodes for each mediator, the same for all")
+    say_key(provider)
+    say(line("room", "mediator", ("doors opened", "return", "steps", "questions")))
+    outcome = _carried_out(begun)
+    for text in _mediate_report(outcome):
+        say(text)
+    if output is not None:
+        words = ["policygen", "mediate", *rooms, "--llm", config.llm, "--seed", str(config.seed)]
+        words += [] if names == MEDIATORS else [word for name in names for word in ("--mediator", name)]
+        command = shlex.join([*words, "--episodes", str(episodes), "-o", str(output)])
+        write_named(output, page(outcome, command))
+        say(f"table: {output}")
+    say(f"results: {begun.folder}")
+
+
+def _mediate_report(outcome: MediationResult) -> Iterator[str]:
+    """Yield the lines of the final report."""
+    from policygen.extensions.seats.mediate import aim
+
+    for room, text in outcome.tables:
+        yield f"\n{room}, learned:\n{text}"
+    yield ""
+    yield from filter(None, (aim(outcome, room) for room, _ in outcome.tables))
+    if outcome.stopped:
+        yield f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out"
+    counts = outcome.counts
+    yield f"{counts.asked} different reports were planned for: {_requests(outcome)}"
+    yield (
+        f"{counts.repairs} answers had to be repaired; {counts.fallbacks} reports fell back to exploring, "
+        f"{counts.fallback_uses} times"
+    )
+    if outcome.is_language_model:
+        usd = "cost unknown" if outcome.usd is None else f"${outcome.usd:.4f}"
+        yield f"{outcome.tokens_in + outcome.tokens_out:,} tokens, {usd}"

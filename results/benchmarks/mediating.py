@@ -11,8 +11,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
-from policygen.extensions.seats.mediating_table import HEADER
-from policygen.extensions.seats.mediator import LEARNED
+from policygen.extensions.seats.mediate import HEADER
+from policygen.extensions.seats.mediators import LEARNED
 from policygen.files import write_atomically
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support import CHECKOUT, Line
 
-from policygen.cli.describe import describe_task, list_tasks
+from policygen.cli.preparing import describe_task, list_tasks
 from policygen.errors import TaskError, UsageError
 from policygen.extensions.sweeps.suites import list_suites
 from policygen.files import list_resources
@@ -14,33 +15,26 @@ from policygen.files import list_resources
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def test_the_list_has_a_line_a_task_under_its_header() -> None:
-    header, *rows, empty, other = list_tasks().partition("\n\nsuites")[0].splitlines()
+def test_the_list_has_a_line_a_task_under_its_header_also_for_one_that_cannot_be_read(line: Line) -> None:
+    Path("envs").mkdir()
+    shipped = (CHECKOUT / "envs/frozenlake.toml").read_text()
+    Path("envs/pond.toml").write_text(shipped.replace("frozenlake", "pond"))
+    Path("envs/broken.toml").write_text("gym_id = 3")
+    header, *rows, empty, other = line("tasks").out.partition("\n\nsuites")[0].splitlines()
     assert header.split() == ["task", "environment", "policy", "cells", "solved"]
     assert [row.split()[0] for row in rows] == sorted(list_resources("envs", ".toml"))
+    (broken,) = [row for row in rows if row.startswith("broken ")]
+    assert "gym_id" in broken
     (lake,) = [row.split() for row in rows if row.startswith("frozenlake ")]
     assert lake == ["frozenlake", "FrozenLake-v1", "table", "16", "0.7"]
     assert (empty, other) == ("", "Any Gymnasium id works too: policygen run Blackjack-v1")
 
 
-def test_a_task_that_cannot_be_read_keeps_no_other_from_being_listed() -> None:
-    Path("envs").mkdir()
-    Path("envs/broken.toml").write_text("gym_id = 3")
-    rows = list_tasks().splitlines()
-    (broken,) = [row for row in rows if row.startswith("broken ")]
-    assert "gym_id" in broken
-    assert any(row.startswith("cartpole ") for row in rows)
-
-
-def test_a_description_has_every_quantity_action_and_sentence() -> None:
-    text = describe_task("mountaincar")
+def test_a_description_has_every_quantity_action_and_sentence(line: Line) -> None:
+    text = line("tasks", "mountaincar").out
     assert text.startswith("mountaincar: MountainCar-v0\n")
-    for part in (
-        "observation velocity",
-        "feature energy = ",
-        "action action: left, none, right",
-        "outputs of equations: ",
-    ):
+    parts = ("observation velocity", "feature energy = ", "action action: left, none, right", "outputs of equations: ")
+    for part in (*parts, "bins of position", "hint: "):
         assert part in text
     assert "assumed: " not in text
     assert "assumed: " in describe_task("MountainCar-v0")

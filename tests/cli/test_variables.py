@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from searched import written
+from given import FILE, given, paths, written
+from searched import written as written_template
 from support import CHECKOUT
 
 from policygen.cli import commands
-from policygen.cli.variables import given_variables, paths
 from policygen.prompts.templates import mentions
 
 FILES = sorted((CHECKOUT / "templates").glob("*.j2"))
@@ -21,8 +21,8 @@ COMMENT = re.compile(r"\A\{# (.*?) ?#\}\n", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def given() -> Mapping[str, Mapping[str, Any]]:
-    return given_variables()
+def variables() -> Mapping[str, Mapping[str, Any]]:
+    return given()
 
 
 def listed(text: str, variables: Mapping[str, Any]) -> str:
@@ -48,14 +48,19 @@ def without_numbers(text: str) -> str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_template_begins_with_a_comment_that_lists_what_it_is_given(path, given):
+def test_a_template_begins_with_a_comment_that_lists_what_it_is_given(path, variables):
     text = path.read_text()
     comment = COMMENT.match(text)
     assert comment, "begin with {# a sentence, and the variables #}"
-    title, _, variables = comment[1].partition("\n")
+    title, _, said = comment[1].partition("\n")
     assert title.endswith(".")
-    expected = listed(text[comment.end() :], given[path.stem])
-    assert without_numbers(variables) == without_numbers(expected), f"write into its comment:\n{expected}"
+    expected = listed(text[comment.end() :], variables[path.stem])
+    assert without_numbers(said) == without_numbers(expected), f"write into its comment:\n{expected}"
+
+
+def test_the_file_of_variables_has_those_that_templates_are_given(variables):
+    shipped = FILE.read_text(encoding="utf-8")
+    assert without_numbers(shipped) == without_numbers(written(variables)), "run python tests/given.py"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -72,5 +77,5 @@ def test_the_variables_of_a_template_are_printed_with_type_and_example(workplace
     assert re.search(r"^tuning\.episodes +number +60$", shown.stdout, re.MULTILINE)
     assert re.search(r"given too, but not used here: .*\baccount\b", shown.stderr)
     assert re.search(r'^visits\[-1\]\.action +text +"(left|right)"$', printed("improve_table").stdout, re.MULTILINE)
-    written("{{ random.score }} {{ bets.score }}", "mine")  # one that cannot be rendered
+    written_template("{{ random.score }} {{ bets.score }}", "mine")  # one that cannot be rendered
     assert re.search(r'^random\.score +text +"', printed("mine").stdout, re.MULTILINE)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support import discovered, facts_of
 
-from policygen.cli.describe import describe_task
+from policygen.cli.preparing import describe_task
 from policygen.prompts.templates import render_template
 from policygen.search.preview import preview
 from policygen.tasks import facts as reading

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policygen.cli.describe import describe_task
+from policygen.cli.preparing import describe_task
 from policygen.errors import TaskError
 from policygen.extensions.export.formats import exported
 from policygen.policies.parse import parse

@@ -13,8 +13,8 @@ from policygen.llm.transcript import KILLED
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.progress import duration
-from policygen.runs.records import FinalScore
 from policygen.runs.attempt import Attempt
+from policygen.runs.records import FinalScore
 
 MOST_ATTEMPTS = 400  # a longer run shows only some
 NO_REPLY = "the reply has not arrived yet, or the run was killed while waiting"
@@ -108,8 +108,9 @@ class AttemptView:
         if attempt is None:
             return "not scored yet"
         words = attempt.verdict or "no policy" * attempt.failed
-        if attempt.accepted and attempt.standing.validated_mean is not None:
-            words += f"; {number(attempt.standing.validated_mean)} on {attempt.standing.validated_episodes} held-out episodes"
+        standing = attempt.standing
+        if attempt.accepted and standing.validated_mean is not None:
+            words += f"; {number(standing.validated_mean)} on {standing.validated_episodes} held-out episodes"
         return words
 
     @property

@@ -19,10 +19,10 @@ from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
 from policygen.progress import duration
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
-from policygen.runs.attempt import Attempt
 from policygen.runs.steering import Steering, UserComment
 from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
@@ -230,7 +230,9 @@ def _range(low: float, high: float) -> str:
 
 def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, str]:
     """Return the costs of a run by name: requests, tokens, episodes, time."""
-    calls, tokens_in, tokens_out = (sum(getattr(a.requests, n) for a in attempts) for n in ("calls", "tokens_in", "tokens_out"))
+    calls, tokens_in, tokens_out = (
+        sum(getattr(a.requests, n) for a in attempts) for n in ("calls", "tokens_in", "tokens_out")
+    )
     last = attempts[-1] if attempts else None
     known = [attempt.requests.usd for attempt in attempts if attempt.requests.usd is not None]
     usd: float | None = sum(known) if len(known) == len(attempts) else None

@@ -19,8 +19,8 @@ from policygen.extensions.plots.planes import MOST_PATHS, decision_figure
 from policygen.extensions.plots.portraits import policy_figure
 from policygen.extensions.plots.style import style
 from policygen.policies.policy import Policy
-from policygen.runs.logbook import Logbook
 from policygen.runs.attempt import Attempt
+from policygen.runs.logbook import Logbook
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

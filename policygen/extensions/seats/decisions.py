@@ -1,54 +1,48 @@
-"""The action in a model's answer: a name, a number, `Action: N`, the last one stated; or what is wrong with it.
+"""The action in a model's answer: a name, a number, `Action: N`, or why there is none.
 
-An action is handed on as one number for each actuator: the index of a label, or a value within the actuator's range.
+An action is one number for each actuator: the index of a label, or a value within the actuator's range.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from policygen.llm.messages import Reply
+from policygen.extensions.seats.asking import Unreadable, quoted
 from policygen.policies.cells import NUMBER, ascii_signs, read_action
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task
 
-MOST_READ = 20_000  # characters of an answer, its last ones
 _MOST_VALUE = 400  # characters behind `Action:`
-_SHOWN = 60  # characters of an answer that a sentence repeats
 _MARKS = "*`\"'_ \t"
 _LOOSE = re.compile(rf"(?<![\w.]){NUMBER.pattern}(?![\w.]*\w)")
 
 Action = tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The content of an answer: an action, or the problem to name in a repair request."""
-
-    action: Action | None
-    problem: str = ""
-
-
-def read_decision(reply: Reply, task: Task) -> Decision:
-    """The last action that an answer states.
+def read_decision(text: str, task: Task) -> Action:
+    """Read the last action that an answer states.
 
     Looked for in this order: behind the last `Action:` (or the actuators' own names, `torque: 0.5`), the last line, and
     for a single actuator the last name mentioned in the text, a number that stands alone in the last line. Where
-    `Action:` is followed by what is none, that is the problem, and nothing else is looked for.
+    `Action:` is followed by something else, nothing else is looked for.
+
+    Raises:
+        Unreadable: the text states no action.
     """
-    if reply.truncated:
-        return Decision(None, "it was cut off by its length limit")
-    text = reply.text[-MOST_READ:].strip()
-    if not text:
-        return Decision(None, "it is empty")
-    stated = _stated(text, task) or _last_line(text, task)
-    if stated is None and len(task.actuators) == 1:
-        stated = _mentioned(text, task.actuators[0])
-    return stated or Decision(None, f"it ends with `{_short(text.splitlines()[-1])}`, and {_expected(task)}")
+    action = _stated(text, task)
+    if action is None:
+        last = text.splitlines()[-1]
+        with suppress(Unreadable):
+            return _whole(last, task)
+        action = _mentioned(text, task.actuators[0]) if len(task.actuators) == 1 else None
+        if action is None:
+            raise Unreadable(f"it ends with {quoted(last)}, and {_expected(task)}")
+    return action
 
 
 def as_action(task: Task, action: Action) -> Any:
@@ -63,16 +57,12 @@ def neutral(task: Task) -> Action:
     return tuple(0.0 if a.is_choice else min(max(0.0, a.low), a.high) for a in task.actuators)
 
 
-def _stated(text: str, task: Task) -> Decision | None:
+def _stated(text: str, task: Task) -> Action | None:
     """Read the text after the last `Action:`, or after the name of every actuator; None if the text has neither."""
-    said = _behind("action", text)
-    if said:
+    if said := _behind("action", text):
         return _whole(said[-1], task)
     values = [_behind(actuator.name, text) for actuator in task.actuators]
-    if not all(values):
-        return None
-    parts = [_one(found[-1], actuator) for found, actuator in zip(values, task.actuators, strict=True)]
-    return _together(parts)
+    return _each([found[-1] for found in values], task) if all(values) else None
 
 
 def _behind(name: str, text: str) -> list[str]:
@@ -82,67 +72,62 @@ def _behind(name: str, text: str) -> list[str]:
     return [value for value in values if value]
 
 
-def _last_line(text: str, task: Task) -> Decision | None:
-    """The last line, where it is an action and nothing else."""
-    decision = _whole(text.splitlines()[-1], task)
-    return decision if decision.action is not None else None
-
-
-def _whole(said: str, task: Task) -> Decision:
+def _whole(said: str, task: Task) -> Action:
     """Read the values of all actuators from one text: one entry for each actuator."""
     if len(task.actuators) == 1:
-        return _together([_one(said, task.actuators[0])])
+        return _each([said], task)
     named = [_behind(actuator.name, said) for actuator in task.actuators]
     if all(named):  # one line may name them all: `gear=low, horn=1`
-        parts = [re.split(r"[,;]", found[-1])[0] for found in named]
-    else:
-        parts = [part for part in re.split(r"[,;\s]+", said.strip(_MARKS + "[](){}.")) if part]
+        return _each([re.split(r"[,;]", found[-1])[0] for found in named], task)
+    parts = [part for part in re.split(r"[,;\s]+", said.strip(_MARKS + "[](){}.")) if part]
     if len(parts) != len(task.actuators):
-        return Decision(None, f"`{_short(said)}` has {len(parts)} of {len(task.actuators)} entries")
-    return _together([_one(part, actuator) for part, actuator in zip(parts, task.actuators, strict=True)])
+        raise Unreadable(f"{quoted(said)} has {len(parts)} of {len(task.actuators)} entries")
+    return _each(parts, task)
 
 
-def _together(parts: list[float | str]) -> Decision:
-    wrong = [part for part in parts if isinstance(part, str)]
-    if wrong:
-        return Decision(None, wrong[0])
-    return Decision(tuple(float(part) for part in parts))
+def _each(parts: Sequence[str], task: Task) -> Action:
+    return tuple(_one(part, actuator) for part, actuator in zip(parts, task.actuators, strict=True))
 
 
-def _one(said: str, actuator: Actuator) -> float | str:
-    """The number that an entry means, or what is wrong with it."""
+def _one(said: str, actuator: Actuator) -> float:
+    """Return the number that an entry means."""
     text = said.strip(_MARKS + "[]{}()").rstrip(".,;!*`\"' ")
     value = read_action(text, actuator)
     if isinstance(value, float):
         return value
     # `left, since the pole leans left`: a name or a number that more words follow, but no second choice.
-    names = actuator.labels or tuple(name for name, _ in actuator.levels)
+    names = _names(actuator)
     begins = [name for name in names if re.match(rf"{re.escape(name)}(?!\w)", text, re.IGNORECASE)]
     number = NUMBER.match(ascii_signs(text))
     first = max(begins, key=len, default="") or (text[: number.end()] if number is not None else "")
     rest = text[len(first) :]
     second = re.match(r"\s*(\||/|or\b)", rest, re.IGNORECASE) or (
-        _names_one(rest, names) if not begins else any(re.match(rf"\s*,\s*{re.escape(n)}\W*\Z", rest) for n in names)
+        any(re.match(rf"\s*,\s*{re.escape(n)}\W*\Z", rest) for n in names) if begins else _found(names, rest)
     )
     if first and not second and not rest[:1].isalnum():
         value = read_action(first, actuator)
-    return value if isinstance(value, float) else f"it says `{_short(said)}`, {value}"
+    if isinstance(value, str):
+        raise Unreadable(f"it says {quoted(said)}, {value}")
+    return value
 
 
-def _names_one(text: str, names: tuple[str, ...]) -> bool:
-    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) for name in names)
-
-
-def _mentioned(text: str, actuator: Actuator) -> Decision | None:
-    """The name that is mentioned last, or else the only number of the last line."""
-    names = actuator.labels or tuple(name for name, _ in actuator.levels)
-    words = sorted((name for name in names if not NUMBER.fullmatch(name)), key=len, reverse=True)
-    if words:
-        found = re.findall(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)", text, re.IGNORECASE)
-        if found:
-            return _together([_one(found[-1], actuator)])
+def _mentioned(text: str, actuator: Actuator) -> Action | None:
+    """Read the name that is mentioned last, or else the only number of the last line."""
+    found = _found([name for name in _names(actuator) if not NUMBER.fullmatch(name)], text)
+    if found:
+        return (_one(found[-1], actuator),)
     numbers = _LOOSE.findall(ascii_signs(text.splitlines()[-1]))
-    return _together([_one(numbers[0], actuator)]) if len(numbers) == 1 else None
+    return (_one(numbers[0], actuator),) if len(numbers) == 1 else None
+
+
+def _names(actuator: Actuator) -> tuple[str, ...]:
+    return actuator.labels or tuple(name for name, _ in actuator.levels)
+
+
+def _found(names: Sequence[str], text: str) -> list[str]:
+    """Return the names that a text mentions as whole words, in its order; of several that fit the longest."""
+    either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.findall(rf"(?<!\w)(?:{either})(?!\w)", text, re.IGNORECASE) if names else []
 
 
 def _expected(task: Task) -> str:
@@ -152,8 +137,3 @@ def _expected(task: Task) -> str:
             return f"the action is one of {', '.join(only.labels)}"
         return f"the action is a number from {only.low:g} to {only.high:g}"
     return f"the action has {len(task.actuators)} entries: {', '.join(a.name for a in task.actuators)}"
-
-
-def _short(text: str) -> str:
-    words = " ".join(text.replace("`", "'").split())
-    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 4]} ..."

@@ -1,4 +1,4 @@
-"""A drive from start to finish: a model plays episodes, and what it decided becomes a table that is scored."""
+"""A drive: a model plays episodes, and its decisions become a table that is scored."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.seats import session as seat
-from policygen.extensions.seats.driver import DriveCounts, Driver, StandIn
-from policygen.extensions.seats.driving_prompts import Questions, in_words
+from policygen.extensions.seats.driver import DriveCounts, Driver, PolicyProvider
+from policygen.extensions.seats.situations import StepQuestions, in_words
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
 from policygen.outgoing import redacted
@@ -29,6 +29,8 @@ from policygen.runs.records import score_record
 from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.task import Task
 
+TABLE_EPISODES = 100  # for the table's score, if there is no exact score
+
 
 @dataclass(frozen=True, slots=True)
 class DriveSettings:
@@ -39,14 +41,12 @@ class DriveSettings:
         memory: number of previous steps that the model is shown.
         concurrency: maximum number of questions under way at a time.
         template: renders the request of a step instead of `drive.j2`.
-        table_episodes: number of fresh episodes for the table's score, if there is no exact score.
     """
 
     episodes: int = 10
     memory: int = 0
     concurrency: int = 4
     template: str | None = None
-    table_episodes: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,8 @@ class Drive(seat.ModelSession[DriveResult]):
     """One drive in its folder; `carry_out` plays it.
 
     Args:
-        folder, tell: see `seat.Seat`.
-        on_episode: told of every episode that ends.
+        folder, tell: see `ModelSession`.
+        on_episode: called with every episode that ends.
 
     Raises:
         UsageError: the provider cannot drive, a limit of cost cannot be held, or the folder holds something else.
@@ -112,8 +112,7 @@ class Drive(seat.ModelSession[DriveResult]):
         self.task = without_knowledge(task) if config.ablate == "knowledge" else task
         self.plan = plan
         provider = driver_of(self.task, config)
-        seat.check_price(provider, config, self.task)
-        questions = Questions(self.task, template=plan.template, memory=plan.memory, most=config.prompt_tokens)
+        questions = StepQuestions(self.task, template=plan.template, memory=plan.memory, most=config.prompt_tokens)
         begun = DriveResult(
             llm=redacted(config.llm),
             is_language_model=provider.is_language_model,
@@ -125,8 +124,8 @@ class Drive(seat.ModelSession[DriveResult]):
             shown="numbers" if self.task.grid is None else "bins",
             planned=plan.episodes,
         )
-        super().__init__(folder, config, provider, begun, concurrency=plan.concurrency, tell=tell)
-        self.driver = Driver(self.task, self.asker, questions, plan.memory, on_episode)
+        super().__init__(folder, config, provider, self.task, begun, concurrency=plan.concurrency, tell=tell)
+        self.driver = Driver(self.task, self.asker, questions, on_episode)
         self.table: TablePolicy | None = None
         self.score: Score | None = None
         self._seeds = episode_seeds(config.seed, "driving", plan.episodes)
@@ -136,7 +135,7 @@ class Drive(seat.ModelSession[DriveResult]):
             simulator.play(self.driver, self._seeds)
 
     def _keep(self) -> None:
-        """The episodes, in the order of their seeds, and the table."""
+        """Save the episodes, in the order of their seeds, and the table."""
         self.driver.ended.sort(key=lambda trajectory: self._seeds.index(trajectory.seed))
         if self.driver.ended:
             buffer = ReplayBuffer(self.config.buffer_steps)
@@ -148,7 +147,7 @@ class Drive(seat.ModelSession[DriveResult]):
 
     def _finish(self) -> None:
         if self.table is not None:
-            self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", self.plan.table_episodes))
+            self.score = evaluate(self.table, episode_seeds(self.config.seed, "evaluation", TABLE_EPISODES))
 
     def _found(self) -> DriveResult:
         driver, ledger, ended = self.driver, self.asker.ledger, self.driver.ended
@@ -194,7 +193,7 @@ def driver_of(task: Task, config: RunConfig) -> Provider:
                 f"--llm {config.llm} is a policy for {policy.task.name}: it observes or does something else than "
                 f"{task.name}; name one found for {task.name}"
             )
-        return StandIn(policy, config.llm)
+        return PolicyProvider(policy, config.llm)
     if spec.name == "builtin":
         raise UsageError(
             "builtin proposes policies and decides no single step; let a policy found before drive, which needs no key "
@@ -204,16 +203,16 @@ def driver_of(task: Task, config: RunConfig) -> Provider:
 
 
 def table_of(driver: Driver) -> TablePolicy | None:
-    """The action chosen most often in every cell, of equals the one chosen first; elsewhere the one of all cells.
+    """Return the table of the action chosen most often in each cell, of equals the one chosen first.
 
-    None where the task has no grid, or the model chose nothing.
+    Other cells take the action chosen most often in all cells. None if the task has no grid or nothing was chosen.
     """
     grid, most = driver.task.grid, driver.most_chosen
     if grid is None or most is None or not driver.chosen:
         return None
     actions = np.tile(np.array(most, np.float64), (grid.size, 1))
     for cell, counts in driver.chosen.items():
-        actions[cell] = max(counts, key=lambda action: counts[action])
+        actions[cell] = counts.most_common(1)[0][0]
     return TablePolicy.from_actions(driver.task, actions)
 
 

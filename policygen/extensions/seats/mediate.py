@@ -1,20 +1,22 @@
-"""Episodes in which a model is on call: every mediator on the same ones, and what each of them took."""
+"""Mediation: a model plans for a robot when a mediator asks it; all mediators play the same episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.errors import UsageError
 from policygen.extensions.seats import session as seat
-from policygen.extensions.seats.mediating_prompts import PlanQuestions
-from policygen.extensions.seats.mediator import LEARNED, Mediator, Planner, Rules
-from policygen.extensions.worlds.locked.room_episode import RoomEpisode
+from policygen.extensions.seats.mediators import LEARNED, Mediator
+from policygen.extensions.seats.plans import Planner, PlanQuestions, RulesProvider
+from policygen.extensions.worlds.locked.episode import RoomEpisode
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
 from policygen.outgoing import redacted
@@ -25,6 +27,7 @@ from policygen.tasks.task import Task
 if TYPE_CHECKING:  # minigrid is an extra
     from policygen.extensions.worlds.locked.doors import LockedRoomEnv
 
+HEADER = "| room | mediator | doors opened | return | steps | questions |\n| --- | --- | --- | --- | --- | --- |"
 SHARE_OF_QUESTIONS = 1 / 3  # of those of `always`, that a learned mediator may ask at most
 
 
@@ -65,19 +68,6 @@ class MediatorRow:
     steps: tuple[int, ...]
     questions: tuple[int, ...]
 
-    @property
-    def success(self) -> tuple[float, float, float]:
-        """The share of opened doors with its 95% interval (Wilson 1927)."""
-        from scipy.stats import binomtest
-
-        interval = binomtest(sum(self.opened), len(self.opened)).proportion_ci(method="wilson")
-        return float(np.mean(self.opened)), float(interval.low), float(interval.high)
-
-
-def with_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half of Student's 95% interval of it; 0 for a single value."""
-    return float(np.mean(values)), half_interval(values)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediationResult(seat.SessionResult):
@@ -101,9 +91,9 @@ class Mediation(seat.ModelSession[MediationResult]):
     """Mediators on call in rooms, in a folder; `carry_out` plays them.
 
     Args:
-        task: of when to ask.
-        folder, tell: see `seat.Seat`.
-        on_row: told of every mediator whose episodes are played.
+        task: the task of when to ask.
+        folder, tell: see `ModelSession`.
+        on_row: called with the results of every mediator whose episodes are played.
 
     Raises:
         UsageError: the provider cannot plan, a limit of cost cannot be held, or the folder holds something else.
@@ -126,7 +116,6 @@ class Mediation(seat.ModelSession[MediationResult]):
     ) -> None:
         self.plan = plan
         provider = planner_of(config)
-        seat.check_price(provider, config, task)
         questions = {
             room: PlanQuestions(room, template=plan.template, most=config.prompt_tokens) for room in plan.rooms
         }
@@ -141,7 +130,7 @@ class Mediation(seat.ModelSession[MediationResult]):
             seed=config.seed,
             episodes=plan.episodes,
         )
-        super().__init__(folder, config, provider, begun, concurrency=plan.concurrency, tell=tell)
+        super().__init__(folder, config, provider, task, begun, concurrency=plan.concurrency, tell=tell)
         self.planner = Planner(self.asker, questions)
 
     def _work(self) -> None:
@@ -155,35 +144,25 @@ class Mediation(seat.ModelSession[MediationResult]):
                 self._on_row(self.rows[-1])
 
     def _found(self) -> MediationResult:
-        return replace(
-            self._begun,
-            counts=replace(self.planner.counts),
-            rows=tuple(self.rows),
-            tables=tuple(self.tables.items()),
-        )
+        rows, tables = tuple(self.rows), tuple(self.tables.items())
+        return replace(self._begun, counts=replace(self.planner.counts), rows=rows, tables=tables)
 
     def _played(self, room: str, mediator: Mediator, envs: Sequence[LockedRoomEnv]) -> MediatorRow:
-        """All episodes of a mediator, side by side."""
+        """Play all episodes of a mediator in parallel."""
         seeds = episode_seeds(self.config.seed, "mediating", self.plan.episodes)
-        errands = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
+        playing = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
         tosses = [np.random.default_rng([seed, 1]) for seed in seeds]
-        running = list(range(len(errands)))
+        running = list(range(len(playing)))
         while running:
-            asking = [i for i in running if not errands[i].steps or mediator.asks(errands[i].signs, tosses[i])]
-            plans = self.planner.plans(room, [errands[i].report for i in asking])
+            asking = [i for i in running if not playing[i].steps or mediator.asks(playing[i].signs, tosses[i])]
+            plans = self.planner.plans(room, [playing[i].report for i in asking])
             for i, plan in zip(asking, plans, strict=True):
-                errands[i].follow(plan)
+                playing[i].follow(plan)
             for i in running:
-                errands[i].act()
-            running = [i for i in running if not errands[i].over]
-        return MediatorRow(
-            room,
-            mediator.name,
-            tuple(errand.opened for errand in errands),
-            tuple(errand.returned for errand in errands),
-            tuple(errand.steps for errand in errands),
-            tuple(errand.questions for errand in errands),
-        )
+                playing[i].act()
+            running = [i for i in running if not playing[i].over]
+        fields = ("opened", "returned", "steps", "questions")
+        return MediatorRow(room, mediator.name, *(tuple(getattr(one, name) for one in playing) for name in fields))
 
 
 def planner_of(config: RunConfig) -> Provider:
@@ -194,7 +173,7 @@ def planner_of(config: RunConfig) -> Provider:
     """
     name = read_spec(config.llm).name
     if name == "planner":
-        return Rules()
+        return RulesProvider()
     if name == "builtin":
         raise UsageError(
             "builtin proposes policies and plans nothing; the rule-based planner needs no key: --llm planner"
@@ -205,3 +184,74 @@ def planner_of(config: RunConfig) -> Provider:
 def _made(room: str) -> LockedRoomEnv:
     env: Any = make(f"policygen/{room}-v0", {}).unwrapped
     return env  # type: ignore[no-any-return]
+
+
+# --- the report -----------------------------------------------------------------------------------------------------
+
+
+def row_in_words(row: MediatorRow) -> tuple[str, ...]:
+    """Return the share of opened doors, return, steps and questions, each with a 95% interval (Wilson, Student)."""
+    interval = binomtest(sum(row.opened), len(row.opened)).proportion_ci(method="wilson")
+    return (
+        f"{np.mean(row.opened):.2f} [{interval.low:.2f}, {interval.high:.2f}]",
+        f"{np.mean(row.returns):.3f} ± {half_interval(row.returns):.3f}",
+        f"{np.mean(row.steps):.1f} ± {half_interval(row.steps):.1f}",
+        f"{np.mean(row.questions):.2f} ± {half_interval(row.questions):.2f}",
+    )
+
+
+def aim(outcome: MediationResult, room: str) -> str:
+    """Say whether the learned mediator opens as many doors as `always` for a third of its questions.
+
+    Empty if one of the two was not played.
+    """
+    learned, always = outcome.row(room, LEARNED), outcome.row(room, "always")
+    if learned is None or always is None:
+        return ""
+    share = sum(learned.questions) / sum(always.questions)
+    opened, before = sum(learned.opened), sum(always.opened)
+    reached = opened >= before and share <= SHARE_OF_QUESTIONS
+    more = "as many as" if opened == before else f"{abs(opened - before)} {'more' if opened > before else 'fewer'} than"
+    fewer = [
+        f"{row.mediator} with {np.mean(row.questions):.2f} questions an episode"
+        for row in outcome.rows
+        if row.room == room and sum(row.opened) >= opened and sum(row.questions) < sum(learned.questions)
+    ]
+    others = f"; no fewer are opened by {' and '.join(fewer)}" if fewer else ""
+    return (
+        f"{room}: {'reached' if reached else 'missed'}; {LEARNED} opens {opened} of {len(learned.opened)} doors, "
+        f"{more} always, with {share:.0%} of its questions{others}"
+    )
+
+
+def page(outcome: MediationResult, command: str) -> str:
+    """Return a Markdown page of the results and costs.
+
+    Args:
+        command: the command that repeats the mediation.
+    """
+    who = outcome.llm if outcome.is_language_model else f"{outcome.llm}, which goes by rules and is no language model"
+    first = (
+        "A robot opens the locked door of a room that it does not know, in the four rooms of When2Ask (arXiv "
+        f"2306.03604). Plans come from {who}; a mediator decides in every step whether to ask for one. "
+        f"{outcome.episodes} episodes of each, the same for all mediators, seed {outcome.seed}; intervals are 95%. The "
+        "return is the room's own, without a cost of questions; while the learned ones were tuned, on other episodes "
+        "and with the planner of rules, a question cost 0.01."
+    )
+    lines = ["# On call: when to ask a planner", "", *wrap(first, 120), "", HEADER]
+    lines += [f"| {row.room} | {row.mediator} | {' | '.join(row_in_words(row))} |" for row in outcome.rows]
+    aims = [sentence for room, _ in outcome.tables if (sentence := aim(outcome, room))]
+    if aims:
+        lines += ["", "The aim: as many doors as `always` with at most a third of its questions.", ""]
+        lines += [f"- {sentence}." for sentence in aims]
+    for room, text in outcome.tables:
+        lines += ["", f"The learned mediator of {room}:", "", "```text", text.strip(), "```"]
+    plans = (
+        f"{outcome.counts.asked} different reports were planned for; {outcome.counts.repairs} answers had to be "
+        f"repaired, and {outcome.counts.fallbacks} reports had no plan even then"
+    )
+    if outcome.is_language_model:
+        usd = "cost unknown" if outcome.usd is None else f"{outcome.usd:.4f} USD"
+        plans += f"; {outcome.requests} requests, {outcome.tokens_in + outcome.tokens_out:,} tokens, {usd}"
+    lines += ["", f"{plans}.", "", "```sh", command, "```"]
+    return "\n".join(lines) + "\n"

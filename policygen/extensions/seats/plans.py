@@ -1,18 +1,20 @@
-"""The plan in a model's answer: the options behind the last `Plan:`, or what is wrong with them."""
+"""A model or rules that plan for a robot in a locked room: the question, the plan in an answer, and who is asked."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-from policygen.extensions.seats.decisions import MOST_READ
+from policygen.extensions.seats.asking import Answers, Asker, Counts, Questions, Unreadable, quoted
+from policygen.extensions.worlds.locked.episode import Report, planned
 from policygen.extensions.worlds.locked.options import EXPLORE, GO_TO, OPEN, PUT, TAKE, Option, Plan
-from policygen.extensions.worlds.locked.planner import Report
 from policygen.extensions.worlds.locked.view import COLOURED, COLOURS, KINDS, KINDS_IN
-from policygen.llm.messages import Reply
+from policygen.llm.base import Diagnosis
+from policygen.llm.messages import NO_MODEL, Prompt, Reply
 
 MOST_OPTIONS = 12
-_SHOWN = 60  # characters of an answer that a sentence repeats
+FALLBACK: Plan = (Option(EXPLORE),)
 _MARKS = "*`\"'_ \t[]{}()."
 _PLAN = re.compile(r"(?<!\w)plan[*`\"']{0,3}[ \t]{0,4}:", re.IGNORECASE)
 _BETWEEN = re.compile(r"[,;\n]|->|→|\bthen\b", re.IGNORECASE)
@@ -30,44 +32,94 @@ _VERBS = tuple(
 _THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(KINDS.values())})\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """The content of an answer: a plan, or the problem to name in a repair request."""
-
-    plan: Plan | None
-    problem: str = ""
-
-
-def read_plan(reply: Reply, report: Report, room: str) -> ReadPlan:
-    """The plan that an answer states last: behind `Plan:`, in its line or in the lines below it, or as its last line.
-
-    What was not seen yet is explored for, and what is then picked up or opened is gone to first, whether the plan says
-    so or not. Of several keys in sight it must say which.
+class PlanQuestions(Questions[Report]):
+    """Renders the question for a plan in one room; equal reports are equal questions.
 
     Args:
-        room: one of `ROOM_NAMES`; they differ in what there is.
+        room: one of `ROOM_NAMES`.
+        template: renders the question instead of `mediate.j2`.
+        most: maximum number of estimated tokens of a prompt.
     """
-    if reply.truncated:
-        return ReadPlan(None, "it was cut off by its length limit")
-    text = reply.text[-MOST_READ:].strip()
-    if not text:
-        return ReadPlan(None, "it is empty")
+
+    def __init__(self, room: str, *, template: str | None = None, most: int = 6_000) -> None:
+        self.room = room
+        templates = ("mediate_system", template or "mediate", "mediate_repair")
+        super().__init__(templates, [{"room": room, "coloured": room == COLOURED}], most)
+
+    def prompt(self, question: Report) -> Prompt:
+        """Render the question for a report; room and report travel beside it."""
+        return self._rendered({"seen": question.seen, "carried": question.carried}, (self.room, question))
+
+
+class RulesProvider:
+    """The rule-based planner as a provider. It is not a language model, and answers as one does."""
+
+    spec = "planner"
+    model = NO_MODEL
+    is_language_model = False
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Return the plan of the rules for the report in the prompt's context."""
+        assert isinstance(prompt.context, tuple)
+        room, report = prompt.context
+        return Reply(f"Plan: {', '.join(map(str, planned(report, room)))}", NO_MODEL, 0, 0, 0.0)
+
+    def diagnose(self) -> Diagnosis:
+        """Say what it is; it can always be asked."""
+        return Diagnosis(True, ("rules for rooms with a locked door; not a language model",))
+
+
+class Planner:
+    """Asks a model for plans, once for every report of a room.
+
+    If even the repaired answer states no plan, the plan is to explore, and that is counted.
+    """
+
+    def __init__(self, asker: Asker, rooms: Mapping[str, PlanQuestions]) -> None:
+        self.counts = Counts()
+        self._answers = {
+            room: Answers(asker, self.counts, questions, partial(read_plan, room=room))
+            for room, questions in rooms.items()
+        }
+
+    def plans(self, room: str, reports: Sequence[Report]) -> list[Plan]:
+        """Return the plans for reports of parallel episodes; ask about all new reports together.
+
+        Raises:
+            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
+        """
+        plans = self._answers[room].to(reports)
+        self.counts.fallback_uses += plans.count(None)
+        return [FALLBACK if plan is None else plan for plan in plans]
+
+
+# --- reading a plan --------------------------------------------------------------------------------------------------
+
+
+def read_plan(text: str, report: Report, room: str) -> Plan:
+    """Read the plan that an answer states last: behind `Plan:`, in its line or in the lines below, or as its last line.
+
+    Exploring is added before things not seen yet, and going to what is then picked up or opened. Of several keys in
+    sight the plan must name one.
+
+    Args:
+        room: one of `ROOM_NAMES`; they differ in their things.
+
+    Raises:
+        Unreadable: the text states no plan.
+    """
     options: list[Option] = []
     for part in _BETWEEN.split(_stated(text)):
         said = part.strip().lstrip("*`\"'_ [{(")
         said = _NUMBERING.sub("", said, count=1).strip(_MARKS) if _NUMBERING.match(said) else said.strip(_MARKS)
-        if not said:
-            continue
-        found = _options(said, report, room, options)
-        if isinstance(found, str):
-            return ReadPlan(None, found)
-        options += found
+        if said:
+            options += _options(said, report, room, options)
     if not options:
         held = f"; {report.carried} is in hand already" if report.carried else ""
-        return ReadPlan(None, f"behind `Plan:` there is no option that is left to do{held}")
+        raise Unreadable(f"behind `Plan:` there is no option that is left to do{held}")
     if len(options) > MOST_OPTIONS:
-        return ReadPlan(None, f"it has {len(options)} options, and {MOST_OPTIONS} are the most")
-    return ReadPlan(tuple(options))
+        raise Unreadable(f"it has {len(options)} options, and {MOST_OPTIONS} are the most")
+    return tuple(options)
 
 
 def _stated(text: str) -> str:
@@ -80,19 +132,19 @@ def _stated(text: str) -> str:
     return line if line.strip(_MARKS) else rest.strip(_MARKS + "\n").partition("\n\n")[0]
 
 
-def _options(said: str, report: Report, room: str, before: list[Option]) -> list[Option] | str:
-    """The option that some words mean, and what goes without saying before it; or what is wrong with them."""
+def _options(said: str, report: Report, room: str, before: list[Option]) -> list[Option]:
+    """Return the option that some words mean, after those that it needs first."""
     verb, match = next(((verb, match) for verb, pattern in _VERBS if (match := pattern.match(said))), (None, None))
     if verb is None or match is None:
-        return (
-            f"`{_short(said)}` is no option; options are explore, go to THING, pick up THING, drop and open THING, "
+        raise Unreadable(
+            f"{quoted(said)} is no option; options are explore, go to THING, pick up THING, drop and open THING, "
             "and commas stand between them"
         )
     if verb in (EXPLORE, PUT):
         return [Option(verb)]
     thing = _THING.search(said, match.end())
     if thing is None:
-        return f"`{_short(said)}` names no key, box or door"
+        raise Unreadable(f"{quoted(said)} names no key, box or door")
     colour, kind = (thing[1] or "").lower(), thing[2].lower()
     name = f"{colour} {kind}".strip() if room == COLOURED else kind
     fitting = [seen for seen in report.seen if seen == name or (seen.endswith(kind) and name == kind)]
@@ -100,10 +152,10 @@ def _options(said: str, report: Report, room: str, before: list[Option]) -> list
         if verb != GO_TO:
             return [Option(verb, name)]
         if len(fitting) > 1:
-            return f"`{_short(said)}` does not say which: {' or '.join(fitting)}"
+            raise Unreadable(f"{quoted(said)} does not say which: {' or '.join(fitting)}")
         return [Option(GO_TO, fitting[0])]
     if kind not in KINDS_IN[room]:
-        return f"`{_short(said)}` names what this room does not have; it has {' and '.join(KINDS_IN[room])}"
+        raise Unreadable(f"{quoted(said)} names what this room does not have; it has {' and '.join(KINDS_IN[room])}")
     if report.carried == name and Option(PUT) not in before:  # what is in hand need not be fetched
         return []
     going = Option(GO_TO, name)
@@ -111,8 +163,3 @@ def _options(said: str, report: Report, room: str, before: list[Option]) -> list
     if going in before:
         return then or [going]
     return [going, *then] if before and before[-1].verb == EXPLORE else [Option(EXPLORE), going, *then]
-
-
-def _short(text: str) -> str:
-    words = " ".join(text.replace("`", "'").split())
-    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 4]} ..."

@@ -6,63 +6,80 @@ import json
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from policygen.errors import BudgetExhausted, PlaceError, UsageError
-from policygen.extensions.seats.answers import Counts
-from policygen.extensions.seats.asker import Asker
-from policygen.extensions.seats.recorded import Recorded
+from policygen.errors import BudgetExhausted, PlaceError, ProviderError, UsageError
+from policygen.extensions.seats.asking import Asker, Counts
 from policygen.files import mark, read_json, write_atomically
 from policygen.llm import Provider, Several, connect, read_spec
+from policygen.llm.base import Diagnosis
 from policygen.llm.cache import Cache
+from policygen.llm.messages import Prompt, Reply
 from policygen.llm.replay import Replay
 from policygen.llm.retry import Wait
 from policygen.llm.transcript import Transcript
 from policygen.proposers.proposer import LanguageModel
+from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
+from policygen.runs.listeners import Activity
 from policygen.runs.lock import RunLock
-from policygen.runs.request_log import llm_options
+from policygen.runs.request_log import RequestLog, llm_options
 from policygen.tasks.task import Task
 
-# What of a run's settings makes a difference to a seat.
+# The run settings that also apply to `drive` and `mediate`.
 SETTINGS = (
     *("llm", "seed", "base_url", "temperature", "top_p", "reasoning_effort", "request_seed", "extra_body"),
     *("timeout_seconds", "price_in", "price_out", "max_output_tokens", "prompt_tokens"),
     *("max_calls", "max_tokens", "max_usd", "ablate", "step_timeout", "unseeded"),
 )
-_REMEDY = "restore it from a copy, or choose another --out"
+
+
+class RecordedAnswers:
+    """`replay:FOLDER` as a provider: the recorded answer to the same question, in any order.
+
+    A run replays its replies one after the other; the questions of a session come from many episodes in parallel.
+    """
+
+    def __init__(self, replay: Replay) -> None:
+        self.spec, self.model, self.is_language_model = replay.spec, replay.model, replay.is_language_model
+        self._replay = replay
+        self._replies = {exchange.prompt.messages: exchange.reply for exchange in replay.exchanges()}
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Return the recorded reply, at a cost of 0. Raises ProviderError if the question was never asked."""
+        reply = self._replies.get(prompt.messages)
+        if reply is None:
+            raise ProviderError(
+                f"{self._replay.folder} holds no answer to this question: replay it with the task, the seed, the "
+                "template and the settings that it was recorded with, or ask a model"
+            )
+        return reply
+
+    def diagnose(self) -> Diagnosis:
+        """Say how many replies are recorded, and of which model."""
+        return self._replay.diagnose()
 
 
 def one_model(config: RunConfig, does: str) -> Provider:
-    """The one model of the settings, which is asked as things come.
+    """Return the only model of the settings.
 
     Args:
-        does: what it does, for the sentence that refuses several: `drives`, `plans`.
+        does: what it does, for the error message about several models: `drives`, `plans`.
 
     Raises:
-        UsageError: it is several models, or a folder without recorded answers.
+        UsageError: there are several models, or the folder to replay holds no answers.
     """
     provider = connect(config.llm, llm_options(config))
     if isinstance(provider, Several):
         raise UsageError(f"one model {does}; name one of {config.llm}")
-    return Recorded(provider) if isinstance(provider, Replay) else provider
-
-
-def check_price(provider: Provider, config: RunConfig, task: Task) -> None:
-    """Refuse a limit of cost that cannot be held.
-
-    Raises:
-        UsageError: the model's price is unknown.
-    """
-    if provider.is_language_model:
-        LanguageModel(provider, config).check(task)
+    return RecordedAnswers(provider) if isinstance(provider, Replay) else provider
 
 
 def default_folder(name: str, config: RunConfig) -> Path:
-    """A new name under results/ for what is called `name`."""
+    """Return a new path in results/ that begins with `name`."""
     provider = re.sub(r"\W+", "-", read_spec(config.llm).name)
     return Path("results") / f"{name}-{provider}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
 
@@ -97,44 +114,61 @@ Found = TypeVar("Found", bound=SessionResult)
 
 
 class ModelSession(ABC, Generic[Found]):
-    """A model in a seat, in a folder that this process holds; `carry_out` lets it work.
+    """A model's work in a folder that this process locks; `carry_out` does the work.
 
     Args:
-        folder: where its files go; one that holds the same already goes on from the answers kept there.
-        begun: what is known before anything is asked.
-        concurrency: questions under way at a time.
-        tell: told of the waits that servers ask for.
+        folder: where the files go; if it holds the same session already, its answers are used again.
+        task: for the check that the price of the model is known.
+        begun: the result before anything is asked.
+        concurrency: maximum number of questions under way at a time.
+        tell: called with the waits that servers ask for.
 
     Raises:
-        UsageError: the folder holds something else.
-        LogbookError: it cannot be written, or another process works in it.
+        UsageError: the folder holds something else, or a limit of cost cannot be held.
+        LogbookError: the folder cannot be written, or another process works in it.
     """
 
-    file: ClassVar[str]  # of what came of it
+    file: ClassVar[str]  # name of the saved result
     kind: ClassVar[str]
-    same: ClassVar[tuple[str, ...]]  # what a folder must say of the one that goes on in it
+    same: ClassVar[tuple[str, ...]]  # the fields of a saved result that a session in its folder must share
 
     def __init__(
         self,
         folder: Path,
         config: RunConfig,
         provider: Provider,
+        task: Task,
         begun: Found,
         *,
         concurrency: int,
         tell: Callable[[Wait], None],
     ) -> None:
+        def tell_waits(activity: Activity | None) -> None:
+            if isinstance(activity, Wait) and activity.reason:
+                tell(activity)
+
+        if provider.is_language_model:
+            LanguageModel(provider, config).check(task)
         self.folder, self.config, self.provider, self._begun = folder, config, provider, begun
-        self._lock = _held(folder, self.file, self.kind, {name: getattr(begun, name) for name in self.same})
+        self._lock = self._locked()
         try:
-            self._write(begun)  # says what it is before anything is asked
-            self.asker = _asker(folder, provider, config, concurrency=concurrency, tell=tell)
+            self._write(begun)  # other sessions must see whose folder it is before anything is asked
+            transcript = Transcript(folder / "transcript.jsonl")
+            log = RequestLog(
+                Ledger(config),
+                on_exchange=transcript.record,
+                on_sent=transcript.record_sent,
+                tell=tell_waits,
+                cache=Cache(folder / "answers") if provider.is_language_model else None,
+                by_attempt=False,
+            )
+            self.asker = Asker(provider, log, concurrency)
         except BaseException:
             self._lock.release()
             raise
 
     def carry_out(self) -> Found:
-        """Work until all is done or a budget is spent, and write everything down; also what an interruption leaves.
+        """Work until all is done or a budget is used up; save the results, also of an interrupted session.
 
         Raises:
             ProviderError: the model cannot be asked.
@@ -159,10 +193,10 @@ class ModelSession(ABC, Generic[Found]):
 
     @abstractmethod
     def _work(self) -> None:
-        """Do all that asks the model."""
+        """Do everything that asks the model."""
 
     def _keep(self) -> None:
-        """Write files beside what was found, whatever ended the work."""
+        """Write the files besides the saved result, whatever ended the work."""
 
     def _finish(self) -> None:
         """Do the rest after work that was not interrupted."""
@@ -190,57 +224,28 @@ class ModelSession(ABC, Generic[Found]):
         record |= record.pop("counts")
         write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **record}, indent=1))
 
-
-def _held(folder: Path, file: str, kind: str, told: Mapping[str, Any]) -> RunLock:
-    """A folder for what `kind` names, held by this process; one that holds the same already is gone on with.
-
-    Args:
-        file: says what the folder holds.
-        told: what must be the same in it.
-
-    Raises:
-        UsageError: the folder holds something else.
-        LogbookError: it cannot be made, or another process works in it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        others = {path.name for path in folder.iterdir()} - {".lock"}
-    except OSError as error:
-        raise PlaceError(f"cannot create {folder}: {error.strerror}; choose another --out") from None
-    if others and file not in others:
-        raise UsageError(f"{folder} holds other files; choose another --out")
-    lock = RunLock(folder)
-    try:
-        if file in others:
-            before = read_json(folder / file, kind, _REMEDY)
-            for name, value in told.items():
-                was = before.get(name) if isinstance(before, dict) else None
-                if was != value:
-                    raise UsageError(
-                        f"{folder} holds a {kind} whose {name} is {was}, not {value}; choose another --out"
-                    )
-    except BaseException:
-        lock.release()
-        raise
-    return lock
-
-
-def _asker(
-    folder: Path,
-    provider: Provider,
-    config: RunConfig,
-    *,
-    concurrency: int,
-    tell: Callable[[Wait], None],
-) -> Asker:
-    """Return an asker that keeps a transcript and, for a language model, its answers in the folder."""
-    transcript = Transcript(folder / "transcript.jsonl")
-    return Asker(
-        provider,
-        config,
-        concurrency=concurrency,
-        cache=Cache(folder / "answers") if provider.is_language_model else None,
-        on_exchange=transcript.record,
-        on_sent=transcript.record_sent,
-        tell=tell,
-    )
+    def _locked(self) -> RunLock:
+        """Create and lock the folder, unless it holds something other than this session."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            others = {path.name for path in self.folder.iterdir()} - {".lock"}
+        except OSError as error:
+            raise PlaceError(f"cannot create {self.folder}: {error.strerror}; choose another --out") from None
+        if others and self.file not in others:
+            raise UsageError(f"{self.folder} holds other files; choose another --out")
+        lock = RunLock(self.folder)
+        try:
+            if self.file in others:
+                remedy = "restore it from a copy, or choose another --out"
+                before = read_json(self.folder / self.file, self.kind, remedy)
+                for name in self.same:
+                    was, value = before.get(name) if isinstance(before, dict) else None, getattr(self._begun, name)
+                    if was != value:
+                        raise UsageError(
+                            f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; "
+                            "choose another --out"
+                        )
+        except BaseException:
+            lock.release()
+            raise
+        return lock

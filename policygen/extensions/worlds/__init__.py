@@ -22,12 +22,12 @@ def _register(name: str, module: str, steps: int, threshold: float | None, *, ve
         )
 
 
-_register("Nim", "nim", 10, 1.0)
-_register("Maze", "maze", 100, 0.96)
+_register("Nim", "finite", 10, 1.0)
+_register("Maze", "finite", 100, 0.96)
 _register("Adventure", "adventure", 60, 41.0)
 _register("Navigation", "navigation", 1_000, 4_200.0, vector=True)
 _register("Pong", "pong", 1_000, 3.0, vector=True)
 _register("PendulumTorque", "pendulum", 200, None)
 for _name in ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey"):
     _register(_name, "locked.doors", 100, 0.7)
-_register("WhenToAsk", "locked.asking", 100, 0.7)
+_register("WhenToAsk", "locked.doors", 100, 0.7)

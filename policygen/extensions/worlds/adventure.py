@@ -14,7 +14,6 @@ SIDE_ROOMS = ("kitchen", "library", "cave", "garden")
 COMMANDS = (*(f"go {direction}" for direction in DIRECTIONS), "take lamp", "take key", "take crown", "open chest")
 POINTS = {"take lamp": 10, "take key": 10, "open chest": 10, "take crown": 20}
 MOST_POINTS = sum(POINTS.values())
-SHORTEST = 9  # commands
 _LIES_IN = {"lamp": "kitchen", "key": "library"}
 
 

@@ -1,4 +1,4 @@
-"""An environment with finitely many states that publishes its transitions, like Gymnasium's toy-text environments."""
+"""Nim and a maze: environments with finitely many states that publish their transitions, as toy-text ones do."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from policygen.extensions.worlds.picture import Picture
+
 # (probability, next state, reward, whether the episode ends) of each outcome of an action
 Outcomes = list[tuple[float, int, float, bool]]
 
 
 class FiniteEnv(gym.Env[Any, Any]):
-    """Plays the transitions in `P` from `start`; with `P`, returns can be computed without sampling.
+    """Plays the transitions in `P` from state `start`; with `P`, returns can be computed without sampling.
 
     Attributes:
         P: `P[state][action]` lists the outcomes of an action.
@@ -35,7 +37,7 @@ class FiniteEnv(gym.Env[Any, Any]):
         self._ended = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Start an episode in a random first state."""
+        """Start an episode in the state `start`."""
         super().reset(seed=seed)
         self.state, self._ended = self.start, False
         return self.state, {}
@@ -57,3 +59,220 @@ class FiniteEnv(gym.Env[Any, Any]):
             chosen = int(self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes]))
         probability, self.state, reward, self._ended = outcomes[chosen]
         return self.state, reward, self._ended, False, {"prob": probability}
+
+
+# --- Nim -------------------------------------------------------------------------------------------------------------
+
+STICKS = 10
+MOST = 3  # sticks in one move
+
+
+class NimEnv(FiniteEnv):
+    """Misère Nim against a perfect player.
+
+    ## Description
+    Ten sticks lie on the table. The agent and its opponent take one, two or three sticks in turn, the agent first;
+    whoever takes the last stick loses. The opponent leaves one more than a multiple of four sticks whenever it can;
+    where the agent has left it such a number it takes a uniformly random legal number of sticks.
+
+    The game is that of ProPS (NeurIPS 2025). As published, its action is the number of sticks itself although the
+    declared actions are 0, 1 and 2: action 0 loses at once, and taking three is not declared. Here action `a` takes
+    `a + 1` sticks, as in the game; `published_actions=True` gives the published three actions back, with which the
+    best expected return is -1/9 instead of 1.
+
+    ## Action Space
+    `Discrete(3)`
+
+    | Num | Action            |
+    |-----|-------------------|
+    | 0   | take one stick    |
+    | 1   | take two sticks   |
+    | 2   | take three sticks |
+
+    ## Observation Space
+    `Discrete(11)`: the number of sticks left, after the opponent's move.
+
+    ## Reward
+    1 for a won game, -1 for a lost one, 0 before the end. Taking more sticks than there are loses the game.
+
+    ## Starting State
+    Always ten sticks.
+
+    ## Episode End
+    The episode terminates when the game is won or lost, which is after five moves of the agent at the latest.
+
+    ## Information
+    `step()` returns the probability of what happened as `"prob"`. `P` and `initial_state_distrib` publish all of them.
+
+    ## Arguments
+    `gymnasium.make("policygen/Nim-v0", published_actions=False)`
+
+    ## Version History
+    * v0: initial version
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None, published_actions: bool = False) -> None:
+        fewest = 0 if published_actions else 1
+        transitions = {
+            sticks: {action: _outcomes_of_taking(sticks, action + fewest) for action in range(MOST)}
+            for sticks in range(STICKS + 1)
+        }
+        super().__init__(transitions, STICKS, render_mode)
+
+    def render(self) -> Any:
+        """The sticks as text (`ansi`) or as a picture of 80 x 240 pixels (`rgb_array`); those taken are pale."""
+        if self.render_mode == "ansi":
+            return f"{'|' * self.state}{'.' * (STICKS - self.state)}  {self.state} left\n"
+        return self._picture() if self.render_mode == "rgb_array" else None
+
+    def _picture(self) -> npt.NDArray[np.uint8]:
+        picture = Picture(80, 240)
+        for i in range(STICKS):
+            x = 23.0 + 21.5 * i
+            there = i < self.state
+            picture.segment((x, 22), (x, 66), 6, (196, 150, 92) if there else (232, 230, 224))
+            if there:
+                picture.disc((x, 18), 5.5, (190, 60, 44))
+        return picture.pixels()
+
+
+def _outcomes_of_taking(sticks: int, taken: int) -> Outcomes:
+    """Return the outcomes after the agent has taken `taken` sticks."""
+    if sticks == 0:  # the game is over
+        return [(1.0, 0, 0.0, True)]
+    if not 1 <= taken <= min(MOST, sticks):
+        return [(1.0, sticks, -1.0, True)]
+    left = sticks - taken
+    if left == 0:
+        return [(1.0, 0, -1.0, True)]
+    replies = [(left - 1) % 4] if (left - 1) % 4 else list(range(1, min(MOST, left) + 1))
+    return [(1 / len(replies), left - k, float(left == k), left == k) for k in replies]
+
+
+# --- a maze ----------------------------------------------------------------------------------------------------------
+
+SIDE = 3
+GOAL = SIDE * SIDE - 1
+STEP_REWARD = -0.1 / (SIDE * SIDE)
+MOVES = {0: (-1, 0), 1: (1, 0), 2: (0, 1), 3: (0, -1)}  # (rows, columns)
+# The pairs of squares without a wall between them: a spanning tree of the grid.
+OPEN = frozenset(map(frozenset, [(0, 1), (1, 2), (2, 5), (5, 4), (0, 3), (3, 6), (6, 7), (7, 8)]))
+_SCALE = 64  # pixels a square
+
+
+class MazeEnv(FiniteEnv):
+    """The 3 x 3 sample maze.
+
+    ## Description
+    A robot moves between nine squares, some of which have a wall between them. It starts in the upper left corner and
+    must reach the lower right one. There is one way only: down, down, right, right.
+
+    ```text
+    +---+---+---+
+    | S         |
+    +   +---+   +
+    |   |       |
+    +   +---+---+
+    |         G |
+    +---+---+---+
+    ```
+
+    The maze is the sample maze that ProPS (NeurIPS 2025) uses, whose observation is (x, y); here it is the number of
+    the square, which ProPS derives from it. As published the goal does not count as an end when it is reached on the
+    very last step of the limit; here it always does.
+
+    ## Action Space
+    `Discrete(4)`
+
+    | Num | Action      |
+    |-----|-------------|
+    | 0   | north (up)  |
+    | 1   | south       |
+    | 2   | east        |
+    | 3   | west        |
+
+    A step into a wall leaves the robot where it is.
+
+    ## Observation Space
+    `Discrete(9)`: the square, 3 * row + column, counted from the upper left corner.
+
+    ## Reward
+    1 for the step that ends in the goal, -0.1/9 for every other: the way of four steps is worth 1 - 0.3/9 = 0.9667.
+
+    ## Starting State
+    Always square 0.
+
+    ## Episode End
+    The episode terminates in the goal, and is truncated after 100 steps.
+
+    ## Information
+    `step()` returns the probability of what happened as `"prob"`, here always 1. `P` and `initial_state_distrib`
+    publish the whole maze.
+
+    ## Arguments
+    `gymnasium.make("policygen/Maze-v0")`; for another limit `max_episode_steps=20`.
+
+    ## Version History
+    * v0: initial version
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        squares = range(SIDE * SIDE)
+        super().__init__({s: {a: _outcomes_of_moving(s, a) for a in MOVES} for s in squares}, 0, render_mode)
+
+    def render(self) -> Any:
+        """The maze as text (`ansi`), or as a picture of 208 x 208 pixels (`rgb_array`)."""
+        if self.render_mode == "ansi":
+            return self._text()
+        return self._picture() if self.render_mode == "rgb_array" else None
+
+    def _text(self) -> str:
+        marks = {0: "S", GOAL: "G", self.state: "R"}
+        lines = ["+---" * SIDE + "+"]
+        for row in range(SIDE):
+            squares, below = "|", "+"
+            for square in range(SIDE * row, SIDE * row + SIDE):
+                squares += f" {marks.get(square, ' ')} " + (" " if _open(square, 2) else "|")
+                below += ("   " if _open(square, 1) else "---") + "+"
+            lines += [squares, below]
+        return "\n".join(lines) + "\n"
+
+    def _picture(self) -> npt.NDArray[np.uint8]:
+        margin = 8
+        size = SIDE * _SCALE + 2 * margin
+        picture = Picture(size, size)
+        corner = margin + (SIDE - 1) * _SCALE
+        picture.rectangle((corner, corner), (corner + _SCALE, corner + _SCALE), (176, 214, 164))
+        wall = (62, 66, 74)
+        for i in (margin, size - margin):
+            picture.segment((margin, i), (size - margin, i), 6, wall)
+            picture.segment((i, margin), (i, size - margin), 6, wall)
+        for square in range(SIDE * SIDE):
+            row, column = divmod(square, SIDE)
+            left, top = margin + column * _SCALE, margin + row * _SCALE
+            if column < SIDE - 1 and not _open(square, 2):
+                picture.segment((left + _SCALE, top), (left + _SCALE, top + _SCALE), 6, wall)
+            if row < SIDE - 1 and not _open(square, 1):
+                picture.segment((left, top + _SCALE), (left + _SCALE, top + _SCALE), 6, wall)
+        row, column = divmod(self.state, SIDE)
+        picture.disc((margin + (column + 0.5) * _SCALE, margin + (row + 0.5) * _SCALE), 16, (58, 104, 176))
+        return picture.pixels()
+
+
+def _open(square: int, action: int) -> bool:
+    """Whether a step from the square leads into another."""
+    row, column = (a + b for a, b in zip(divmod(square, SIDE), MOVES[action], strict=True))
+    inside = 0 <= row < SIDE and 0 <= column < SIDE
+    return inside and frozenset((square, SIDE * row + column)) in OPEN
+
+
+def _outcomes_of_moving(square: int, action: int) -> Outcomes:
+    if square == GOAL:
+        return [(1.0, GOAL, 0.0, True)]
+    rows, columns = MOVES[action]
+    after = square + SIDE * rows + columns if _open(square, action) else square
+    return [(1.0, after, 1.0, True) if after == GOAL else (1.0, after, STEP_REWARD, False)]

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from chat_server import ChatServer, Scripted
-from support import LEANING, Line, lines_of
+from chat_server import ChatServer
+from support import LEANING, Line
 
 import policygen
-from policygen.errors import PolicyError, ProviderError, TaskError, UsageError
-from policygen.extensions.seats.mediate import Mediation, MediationResult, MediationSettings, MediatorRow
-from policygen.extensions.seats.mediating_table import aim, page
-from policygen.extensions.seats.mediator import MEDIATORS, mediator_of
-from policygen.extensions.seats.on_call import TASK, named_mediators, rooms_of, task_of_room
+from policygen.errors import PolicyError, TaskError, UsageError
+from policygen.extensions.seats.asking import Unreadable
+from policygen.extensions.seats.mediate import Mediation, MediationResult, MediationSettings, MediatorRow, aim, page
+from policygen.extensions.seats.mediators import MEDIATORS, TASK, mediator_of, named_mediators, rooms_of, task_of_room
 from policygen.extensions.seats.plans import read_plan
-from policygen.extensions.worlds.locked.planner import Report
-from policygen.extensions.worlds.locked.room_episode import Signs
-from policygen.llm.messages import Reply
+from policygen.extensions.worlds.locked.episode import Report, Signs
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
+Asked = tuple[Path, MediationResult, ChatServer]
 
 
 def mediation(llm: str, names: tuple[str, ...] = ("always",), out: str = "out", **options: Any) -> Mediation:
@@ -84,16 +84,13 @@ def room_of(report: Report) -> str:
     ],
 )
 def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: Report, plan: str) -> None:
-    said = read_plan(Reply(text, "m", 1, 1, 0.0), report, room_of(report))
     expected = plan or "go to red key, pick up red key, go to red door, open red door"
-    read = ", ".join(map(str, said.plan or ()))
-    assert (read, said.problem) == (expected, "")
+    assert ", ".join(map(str, read_plan(text, report, room_of(report)))) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "report", "problem"),
     [
-        ("", PLAIN, "it is empty"),
         ("Plan:", PLAIN, "there is no option"),
         ("I would look around.", PLAIN, "`I would look around` is no option; options are explore, go to THING"),
         ("Plan: pick up key", Report((), "key"), "there is no option that is left to do; key is in hand already"),
@@ -104,11 +101,8 @@ def test_a_plan_is_read_in_the_forms_that_models_write(text: str, report: Report
     ],
 )
 def test_what_is_no_plan_is_said(text: str, report: Report, problem: str) -> None:
-    said = read_plan(Reply(text, "m", 1, 1, 0.0), report, room_of(report))
-    assert said.plan is None
-    assert problem in said.problem
-    cut = read_plan(Reply(text, "m", 1, 1, 0.0, truncated=True), report, room_of(report))
-    assert cut.problem == "it was cut off by its length limit"
+    with pytest.raises(Unreadable, match=re.escape(problem)):
+        read_plan(text, report, room_of(report))
 
 
 # --- asking a model --------------------------------------------------------------------------------------------------
@@ -119,7 +113,7 @@ def answered(server: ChatServer, **options: Any) -> MediationResult:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MediationResult, ChatServer]:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """Three episodes in which a model always explores, one answer is repaired, and one is no plan even then."""
     folder = tmp_path_factory.mktemp("on call") / "out"
     with ChatServer(["Hm.", "Plan: explore", "Hm.", "Hm?", *["Plan: explore"] * 20]) as server:
@@ -128,24 +122,17 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MediationResu
     return folder, outcome, server
 
 
-def test_the_same_report_is_asked_about_once_whoever_asks_again(
-    asked: tuple[Path, MediationResult, ChatServer],
-) -> None:
+def test_the_same_report_is_asked_about_once_whoever_asks_again(asked: Asked) -> None:
     folder, outcome, server = asked
     reports = [one.body["messages"][1]["content"] for one in server.chats if len(one.body["messages"]) == 2]
     assert len(reports) == len(set(reports)) == outcome.counts.asked
     assert reports[0] == "Seen so far: nothing but walls and floor.\nIn hand: nothing.\n\nWhat is the plan?\n"
     assert sum(sum(row.questions) for row in outcome.rows) > 10 * outcome.counts.asked
-    assert [json.loads((folder / "mediate.json").read_text())[key] for key in ("asked", "finished")] == [
-        outcome.counts.asked,
-        True,
-    ]
-    assert sum("sent" in line for line in lines_of(folder / "transcript.jsonl")) == outcome.requests
+    saved = json.loads((folder / "mediate.json").read_text())
+    assert (saved["asked"], saved["finished"]) == (outcome.counts.asked, True)
 
 
-def test_an_answer_without_a_plan_gets_one_repair_and_then_the_robot_explores(
-    asked: tuple[Path, MediationResult, ChatServer],
-) -> None:
+def test_an_answer_without_a_plan_gets_one_repair_and_then_the_robot_explores(asked: Asked) -> None:
     _, outcome, server = asked
     assert (outcome.counts.repairs, outcome.counts.fallbacks) == (2, 1)
     assert outcome.counts.fallback_uses >= 1
@@ -156,18 +143,10 @@ def test_an_answer_without_a_plan_gets_one_repair_and_then_the_robot_explores(
     assert outcome.usd == pytest.approx(outcome.requests * 2200e-6)
 
 
-def test_a_failing_server_loses_no_answer_and_a_budget_is_held() -> None:
-    refusal = Scripted(status=401, error="wrong key", code="invalid_api_key")
-    with ChatServer(["Plan: explore", refusal, *["Plan: explore"] * 9]) as server:
-        with pytest.raises(ProviderError):
-            answered(server, episodes=8)
-        begun = json.loads(Path("out/mediate.json").read_text())
-        assert (begun["finished"], begun["stopped"]) == (False, "interrupted")
+def test_a_mediator_whose_episodes_a_budget_cut_short_is_left_out() -> None:
+    with ChatServer(["Plan: explore"] * 9) as server:
         outcome = answered(server, episodes=8, max_calls=1)
-        assert (outcome.cached, outcome.requests) == (1, 1)
-        assert outcome.stopped == "all 1 calls (--max-calls) are used"
-        assert outcome.rows == ()
-        assert answered(server, episodes=8).cached == 2
+        assert (outcome.requests, outcome.stopped, outcome.rows) == (1, "all 1 calls (--max-calls) are used", ())
         with pytest.raises(UsageError, match="holds a mediation whose seed is 0, not 7; choose another --out"):
             answered(server, seed=7)
 
@@ -198,8 +177,6 @@ def test_without_the_package_a_sentence_says_which_extra_brings_it(monkeypatch: 
 
 
 def test_mediators_ask_when_their_names_say() -> None:
-    import numpy as np
-
     rng = np.random.default_rng(0)
     going, over = Signs(1, 0, 3), Signs(0, 1, 3)
     asks = {name: [mediator.asks(signs, rng) for signs in (going, over)] for name, mediator in MEDIATORS.items()}

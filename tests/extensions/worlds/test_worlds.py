@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -15,19 +16,24 @@ from support import environment
 from policygen.extensions import worlds
 
 assert worlds
-NAMES = ["Nim", "Maze", "Navigation", "Pong"]
+ROOMS = ["SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey"]
+NAMES = ["Nim", "Maze", "Navigation", "Pong", "Adventure", "PendulumTorque", "WhenToAsk", *ROOMS]
 VECTORS = ["Navigation", "Pong"]
 
 
+def plain(observation):
+    return np.array(observation["image"] if isinstance(observation, dict) else observation).tolist()
+
+
 def played(env, seed, actions):
-    """What an episode gives: observations, rewards and flags."""
-    rows = [env.reset(seed=seed)[0]]
+    """What an episode gives: the first observation; and observations, rewards and flags."""
+    first, rows = plain(env.reset(seed=seed)[0]), []
     for action in actions:
-        observation, reward, terminated, truncated, _ = env.step(int(action))
-        rows.append((np.array(observation).tolist(), reward, terminated, truncated))
+        observation, reward, terminated, truncated, _ = env.step(action)
+        rows.append((plain(observation), reward, terminated, truncated))
         if terminated or truncated:
             break
-    return rows[0], rows[1:]
+    return first, rows
 
 
 def some_actions(name, steps, copies, seed=0):
@@ -38,41 +44,38 @@ def some_actions(name, steps, copies, seed=0):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gymnasium_finds_nothing_to_criticise(name):
-    env = gym.make(f"policygen/{name}-v0", render_mode="rgb_array")
+    mode = {"Adventure": "ansi", "PendulumTorque": None}.get(name, "rgb_array")
+    env = gym.make(f"policygen/{name}-v0", render_mode=mode)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_env(env.unwrapped)
+        # As of Gymnasium's own pendulum: it would rather have actions between -1 and 1.
+        warnings.filterwarnings("ignore", message=".*symmetric and normalized.*")
+        check_env(env.unwrapped, skip_render_check=mode is None)
     env.close()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_episode_depends_on_its_seed_alone(name):
-    env = gym.make(f"policygen/{name}-v0")
-    actions = some_actions(name, 60, 1)[:, 0]
-    first, rows = played(env, 5, actions)
-    played(env, 6, actions)
-    again, same_rows = played(env, 5, actions)
-    assert np.array_equal(first, again)
-    assert rows == same_rows
-
-
-@pytest.mark.parametrize("name", ["Navigation", "Pong"])
-def test_other_seeds_begin_otherwise(name):
-    env = gym.make(f"policygen/{name}-v0")
-    assert not np.array_equal(env.reset(seed=1)[0], env.reset(seed=2)[0])
+    env = gym.make(f"policygen/{name}-v0", disable_env_checker=True)
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(60)]
+    first, other, again = (played(env, seed, actions) for seed in (5, 6, 5))
+    assert first == again
+    assert name in ("Nim", "Maze") or first != other
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_of_the_observation_is_documented(name):
     env = gym.make(f"policygen/{name}-v0").unwrapped
+    text = next(one.__doc__ for one in type(env).__mro__ if "## Action Space" in (one.__doc__ or ""))
     for title in ("Action Space", "Observation Space", "Reward", "Starting State", "Episode End", "Arguments"):
-        assert f"## {title}" in type(env).__doc__
+        assert f"## {title}" in text
     if isinstance(env.observation_space, gym.spaces.Box):
         for number in range(env.observation_space.shape[0]):
-            assert f"| {number}   |" in type(env).__doc__.split("## Observation Space")[1]
+            assert re.search(rf"\| {number} +\|", text.split("## Observation Space")[1])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["Nim", "Maze", "Navigation", "Pong", "WhenToAsk", "SimpleDoorKey"])
 def test_a_picture_shows_the_state(name):
     env = gym.make(f"policygen/{name}-v0", render_mode="rgb_array")
     env.reset(seed=0)
@@ -103,15 +106,15 @@ def test_a_state_is_shown_as_text(name):
     assert env.render().splitlines() == expected[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["Nim", "Maze", "Navigation", "Pong", "WhenToAsk", *ROOMS])
 def test_misuse_is_refused(name):
     env = gym.make(f"policygen/{name}-v0", disable_env_checker=True).unwrapped
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
         env.step(0)
     env.reset(seed=0)
-    with pytest.raises(gym.error.InvalidAction, match="there is no action 7"):
-        env.step(7)
-    assert env.render() is None
+    with pytest.raises(gym.error.InvalidAction, match="there is no action 9"):
+        env.step(9)
+    assert name in ROOMS or env.render() is None
     with pytest.raises(gym.error.UnsupportedMode, match="no render mode"):
         type(env)(render_mode="film")  # type: ignore[call-arg]
 
@@ -147,16 +150,7 @@ def test_a_copy_that_has_ended_begins_again(name):
     assert envs.metadata["autoreset_mode"] is gym.vector.AutoresetMode.NEXT_STEP
     envs.reset(seed=3)
     steps = [envs.step(np.array([1, 1])) for _ in range(8)]
-    assert [truncated.all() for _, _, _, truncated, _ in steps] == [
-        False,
-        False,
-        True,
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]
+    assert [step for step, (_, _, _, truncated, _) in enumerate(steps) if truncated.all()] == [2, 6]
     assert steps[3][1].tolist() == [0, 0]  # the step that begins an episode pays nothing
 
 

@@ -1,4 +1,4 @@
-"""Four rooms of unknown size with a locked door: find the key, open the door. Built on the package `minigrid`."""
+"""Rooms of unknown size with a locked door, and when to ask a planner in them. Built on the package `minigrid`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
 from minigrid.core.constants import COLOR_NAMES
 from minigrid.core.grid import Grid
@@ -13,6 +14,7 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import Box, Door, Key, WorldObj
 from minigrid.minigrid_env import MiniGridEnv
 
+from policygen.extensions.worlds.locked.episode import RoomEpisode, planned
 from policygen.extensions.worlds.locked.view import AHEAD, EMPTY, LEFT, MISSION, NOBODY, NONE, NOTHING, TOGGLE, Cell
 
 LEAST, MOST = 5, 10  # cells of a room's side, walls included
@@ -231,3 +233,95 @@ ROOMS: dict[str, type[LockedRoomEnv]] = {
 
 def _mission() -> str:
     return MISSION
+
+
+SignArray = npt.NDArray[np.int64]
+
+
+class WhenToAskEnv(gym.Env[SignArray, np.int64]):
+    """When to ask a planner for the next options.
+
+    ## Description
+    A robot in a room with a locked door follows a plan, such as `go to key, pick up key`, that a planner answered when
+    it was asked. The planner here goes by rules. In every step the mediator decides whether to ask for a new plan, at
+    a cost, or to go on with the one there is. The rooms and the options are those of When2Ask (arXiv 2306.03604).
+
+    ## Action Space
+    `Discrete(2)`
+
+    | Num | Action                                 |
+    |-----|----------------------------------------|
+    | 0   | continue with the plan                 |
+    | 1   | ask the planner what to do, and do it  |
+
+    ## Observation Space
+    `MultiDiscrete([5, 2, 101])`
+
+    | Num | Observation                                              |
+    |-----|----------------------------------------------------------|
+    | 0   | new: things that were seen first since the last question |
+    | 1   | ended: whether the plan is over                          |
+    | 2   | since: steps since the last question                     |
+
+    ## Reward
+    `1 - 0.9 * steps / 100` for opening the door, and `-cost` for every question.
+
+    ## Starting State
+    A random room. The planner was asked once, without a cost, and the first step of its plan is done.
+
+    ## Episode End
+    The episode terminates when the door is open, and is truncated after 100 steps of the robot. A robot whose plan is
+    over does nothing until it asks.
+
+    ## Information
+    `step()` returns the `"questions"` asked so far.
+
+    ## Arguments
+    `gymnasium.make("policygen/WhenToAsk-v0", room="SimpleDoorKey", cost=0.01)`; other rooms are `KeyInBox`,
+    `RandomBoxKey` and `ColoredDoorKey`.
+
+    ## Version History
+    * v0: initial version
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, room: str = "SimpleDoorKey", cost: float = 0.01, render_mode: str | None = None) -> None:
+        if room not in ROOMS:
+            raise ValueError(f"room is {room}; there are {', '.join(ROOMS)}")
+        self.observation_space = spaces.MultiDiscrete([5, 2, STEPS + 1])
+        self.action_space = spaces.Discrete(2)
+        self.render_mode = render_mode
+        self._room, self._cost = room, cost
+        self._env = ROOMS[room](render_mode)
+        self._episode: RoomEpisode | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[SignArray, dict[str, Any]]:
+        """Start a random room with a first plan."""
+        super().reset(seed=seed)
+        self._episode = RoomEpisode(self._env, self._room, seed)
+        self._episode.follow(planned(self._episode.report, self._room))
+        self._episode.act()
+        return self._seen(self._episode)
+
+    def step(self, action: Any) -> tuple[SignArray, float, bool, bool, dict[str, Any]]:
+        """Take one step of the robot, after a question or without one."""
+        episode = self._episode
+        if episode is None:
+            raise gym.error.ResetNeeded("call reset() before step()")
+        if action not in (0, 1):
+            raise gym.error.InvalidAction(f"there is no action {action}; 0 continues and 1 asks")
+        if action:
+            episode.follow(planned(episode.report, self._room))
+        reward = episode.act() - self._cost * int(action)
+        signs, info = self._seen(episode)
+        return signs, reward, episode.opened, episode.over and not episode.opened, info
+
+    def render(self) -> Any:
+        """Draw the room, as a picture of 320 x 320 pixels."""
+        return self._env.render() if self.render_mode is not None else None  # type: ignore[no-untyped-call]
+
+    def _seen(self, episode: RoomEpisode) -> tuple[SignArray, dict[str, Any]]:
+        return np.array(episode.signs, np.int64), {"questions": episode.questions}

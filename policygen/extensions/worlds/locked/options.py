@@ -11,9 +11,7 @@ visible. If it is not visible by its turn, the plan is over.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -32,7 +30,7 @@ from policygen.extensions.worlds.locked.view import (
     View,
 )
 
-EXPLORE, GO_TO, TAKE, PUT, OPEN = VERBS = ("explore", "go to", "pick up", "drop", "open")
+EXPLORE, GO_TO, TAKE, PUT, OPEN = ("explore", "go to", "pick up", "drop", "open")
 STRIP = 3  # steps between lanes of the sweep: the width of the view
 _TURNS = {0: [], 1: [RIGHT], 2: [RIGHT, RIGHT], 3: [LEFT]}  # by quarter turns to the right
 _BACK = {0: [], 1: [LEFT], 2: [RIGHT, RIGHT], 3: [RIGHT]}
@@ -54,10 +52,37 @@ Plan = tuple[Option, ...]
 
 @dataclass(slots=True)
 class Sweep:
-    """The state of exploring: actions to take next, and whether the upper wall was reached."""
+    """Exploring: to the upper left corner, then to and fro in lanes.
+
+    Attributes:
+        due: the actions to take next.
+        reached: whether the upper wall was reached.
+    """
 
     due: deque[int]
     reached: bool = False
+
+    def next(self, view: View, rng: np.random.Generator) -> int:
+        """Return the next action."""
+        blocked = view.kind(view.ahead()) in (WALL, DOOR)
+        if not self.reached:
+            if self.due:
+                return self.due.popleft()
+            if blocked:
+                self.reached = view.direction == 3
+                return RIGHT
+            return FORWARD
+        if not blocked:
+            return self.due.popleft() if self.due else FORWARD
+        if view.direction in (0, 2):  # the end of a lane
+            turn = RIGHT if view.direction == 0 else LEFT
+            self.due = deque([FORWARD] * STRIP + [turn])
+            return turn
+        turn = RIGHT
+        if view.direction == 1:  # the lower wall blocks the next lane
+            turn = self.due[-1] if self.due else int(rng.choice([LEFT, RIGHT]))
+        self.due.clear()
+        return turn
 
 
 @dataclass
@@ -66,39 +91,38 @@ class Executor:
 
     Attributes:
         rng: for turns that exploring chooses at random.
-        doing: the current option.
     """
 
     rng: np.random.Generator
-    doing: Option | None = None
     _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)
-    _control: _Control | None = None
-    _sweep: Sweep | None = None
+    _running: deque[int] | Sweep | None = None  # the option under way: the actions left, or exploring
+    _sweep: Sweep | None = None  # where exploring goes on, until the robot goes to a thing
 
     def follow(self, plan: Plan, view: View) -> None:
         """Replace the plan; the places of its things are those known now."""
-        self.doing = self._control = None
+        self._running = None
         self._waiting = deque((option, place_of(option.thing, view)) for option in plan)
 
     def act(self, view: View) -> int:
         """Return the next action; a finished plan does nothing."""
-        if isinstance(self._control, _Exploring) and self._awaited and place_of(self._awaited, view):
-            self._control = None
-        while self._control is None and not self.is_over(view):
-            self.doing, place = self._waiting.popleft()
-            self._control = self._begun(self.doing, place or place_of(self.doing.thing, view), view)
-        if self._control is None:
+        if isinstance(self._running, Sweep) and self._sees_awaited(view):
+            self._running = None
+        while not self._running and not self.is_over(view):
+            option, place = self._waiting.popleft()
+            self._running = self._begun(option, place or place_of(option.thing, view), view)
+        if not self._running:
             self._waiting.clear()
-            self.doing = None
             return NOTHING
-        action, over = self._control.act(view)
-        if over:
-            self._control = None
-        return action
+        if isinstance(self._running, Sweep):
+            action = self._running.next(view, self.rng)
+            if view.is_complete():
+                self._running = None
+            return action
+        return self._running.popleft()
 
     def is_over(self, view: View) -> bool:
         """Whether no option is running and the plan is finished or its next target is not visible."""
-        if self._control is not None:
+        if self._running:
             return False
         return not self._waiting or (self._awaited is not None and place_of(self._awaited, view) is None)
 
@@ -108,22 +132,28 @@ class Executor:
         option, place = self._waiting[0] if self._waiting else (None, None)
         return option.thing if option is not None and option.verb == GO_TO and place is None else None
 
-    def _begun(self, option: Option, place: Cell | None, view: View) -> _Control | None:
-        """Start an option; return None if there is nothing to do, or no path."""
+    def _sees_awaited(self, view: View) -> bool:
+        return bool(self._awaited and place_of(self._awaited, view))
+
+    def _begun(self, option: Option, place: Cell | None, view: View) -> deque[int] | Sweep | None:
+        """Start an option; return None or no actions if there is nothing to do, or no path."""
         if option.verb == EXPLORE:
-            if view.is_complete() or (self._awaited and place_of(self._awaited, view)):
+            if view.is_complete() or self._sees_awaited(view):
                 return None
             if self._sweep is None:
                 self._sweep = Sweep(deque(([LEFT, LEFT], [RIGHT], [], [LEFT])[view.direction]))
-            return _Exploring(self._sweep, self.rng)
+            return self._sweep
+        actions: list[int] = []
         if option.verb == GO_TO:
             self._sweep = None
-            return _listed(way_to(place, view) if place is not None else None)
-        if option.verb == TAKE:
-            return _listed([PICK_UP] if view.carried is None else _exchanged(view))
-        if option.verb == PUT:
-            return _listed(_put_down(view) if view.carried is not None else None)
-        return _listed([TOGGLE] if option.verb == OPEN else None)
+            actions = way_to(place, view) if place is not None else []
+        elif option.verb == TAKE:
+            actions = [PICK_UP] if view.carried is None else _exchanged(view)
+        elif option.verb == PUT and view.carried is not None:
+            actions = _put_down(view)
+        elif option.verb == OPEN:
+            actions = [TOGGLE]
+        return deque(actions)
 
 
 def place_of(name: str, view: View) -> Cell | None:
@@ -136,65 +166,8 @@ def place_of(name: str, view: View) -> Cell | None:
     return fitting[-1].place if fitting else None
 
 
-# --- how they are carried out ----------------------------------------------------------------------------------------
-
-
-class _Control(Protocol):
-    def act(self, view: View, /) -> tuple[int, bool]:
-        """Return the next action, and whether it is the option's last."""
-        ...
-
-
-@dataclass(slots=True)
-class _Listed:
-    """A fixed list of actions."""
-
-    actions: deque[int]
-
-    def act(self, view: View, /) -> tuple[int, bool]:
-        action = self.actions.popleft()
-        return action, not self.actions
-
-
-def _listed(actions: Sequence[int] | None) -> _Listed | None:
-    return _Listed(deque(actions)) if actions else None
-
-
-@dataclass(slots=True)
-class _Exploring:
-    """Exploring: to the upper left corner, then to and fro in lanes."""
-
-    sweep: Sweep
-    rng: np.random.Generator
-
-    def act(self, view: View, /) -> tuple[int, bool]:
-        return self._next(view), view.is_complete()
-
-    def _next(self, view: View) -> int:
-        sweep = self.sweep
-        blocked = view.kind(view.ahead()) in (WALL, DOOR)
-        if not sweep.reached:
-            if sweep.due:
-                return sweep.due.popleft()
-            if blocked:
-                sweep.reached = view.direction == 3
-                return RIGHT
-            return FORWARD
-        if not blocked:
-            return sweep.due.popleft() if sweep.due else FORWARD
-        if view.direction in (0, 2):  # the end of a lane
-            turn = RIGHT if view.direction == 0 else LEFT
-            sweep.due = deque([FORWARD] * STRIP + [turn])
-            return turn
-        turn = RIGHT
-        if view.direction == 1:  # the lower wall blocks the next lane
-            turn = sweep.due[-1] if sweep.due else int(self.rng.choice([LEFT, RIGHT]))
-        sweep.due.clear()
-        return turn
-
-
-def way_to(place: Cell, view: View) -> list[int] | None:
-    """Return a shortest path through known empty cells until the robot faces a place; None if there is none."""
+def way_to(place: Cell, view: View) -> list[int]:
+    """Return a shortest path through known empty cells until the robot faces a place; empty if there is none."""
     start = (*view.here, view.direction)
     before: dict[tuple[int, int, int], tuple[tuple[int, int, int], int]] = {start: (start, -1)}
     waiting = deque([start])
@@ -215,7 +188,7 @@ def way_to(place: Cell, view: View) -> list[int] | None:
             if after not in before:
                 before[after] = (state, action)
                 waiting.append(after)
-    return None
+    return []
 
 
 def _is_free(cell: Cell, view: View) -> bool:
@@ -223,7 +196,7 @@ def _is_free(cell: Cell, view: View) -> bool:
     return view.kind(cell) == EMPTY and all(view.kind(view.ahead(cell, d)) != DOOR for d in range(4))
 
 
-def _exchanged(view: View) -> list[int] | None:
+def _exchanged(view: View) -> list[int]:
     """Put down the carried thing beside the robot, or beside the next cell, and pick up the one ahead."""
     for turn in (2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
@@ -237,12 +210,12 @@ def _exchanged(view: View) -> list[int] | None:
             if _is_free(view.ahead(cell, (direction + second) % 4), view):
                 aside = [*_TURNS[second], DROP, *_BACK[second]]
                 return [*_TURNS[turn], FORWARD, *aside, RIGHT, RIGHT, FORWARD, *_TURNS[(2 - turn) % 4], PICK_UP]
-    return None
+    return []
 
 
-def _put_down(view: View) -> list[int] | None:
+def _put_down(view: View) -> list[int]:
     """Put down the carried thing, ahead or beside."""
     for turn in (0, 2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
             return [*_TURNS[turn], DROP]
-    return None
+    return []

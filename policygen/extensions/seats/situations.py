@@ -1,7 +1,7 @@
-"""Prompts for a model that drives: the situation of one step in words, and the messages that ask for its action.
+"""Questions to a model that drives: the situation of one step in words.
 
 Quantities are binned if the task has a grid, so that situations repeat. Observed texts are shown as they are, and the
-grid's bins of them are left out. A prompt is made from its `Situation` alone, so that equal situations are equal
+grid's bins of them are left out. A prompt depends on its `Situation` alone, so that equal situations are equal
 questions.
 """
 
@@ -14,19 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import TemplateError
-from policygen.llm.messages import Message, Prompt
+from policygen.extensions.seats.asking import Questions
+from policygen.llm.messages import Prompt
 from policygen.policies.cells import action_text
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.prompts.render import Show
-from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.views import grid_view, task_view
 from policygen.quantities.text import format_number
 from policygen.quantities.tree import names_in, texts_in
 from policygen.quantities.words import decoded
 from policygen.tasks.task import Task
 
-SYSTEM, REQUEST, REPAIR = "drive_system", "drive", "drive_repair"
 DIGITS = 3  # significant ones of a quantity that has no bins
 # From all to the least that is told of a task, for prompts that must be short.
 _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800, facts=400, details=300))
@@ -34,9 +32,12 @@ _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800,
 
 @dataclass(frozen=True, slots=True)
 class ShownQuantity:
-    """One quantity as it is shown: `text` is its value, or the values of its bin; `labelled` where these differ.
+    """A quantity in a prompt.
 
-    `said` marks a text that was read, which may have several lines.
+    Attributes:
+        text: its value, or the values of its bin.
+        labelled: whether the bin's number says something that its values do not.
+        said: whether it is an observed text, which may have several lines.
     """
 
     name: str
@@ -49,7 +50,7 @@ class ShownQuantity:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step before: what was shown, the action in the task's words, and the reward that it paid."""
+    """A previous step: the quantities shown, the action in the task's words, and its reward."""
 
     shown: tuple[ShownQuantity, ...]
     action: str
@@ -58,9 +59,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that a model is shown at one step; equal situations are one question.
+    """Everything that a model is shown at one step; equal situations are one question.
 
-    The `observation` that first led into it, of shape (d,), travels beside the prompt for whoever is no language model.
+    Attributes:
+        observation: the first observation in this situation, shape (d,); for providers that are no language models.
     """
 
     now: tuple[ShownQuantity, ...]
@@ -69,10 +71,7 @@ class Situation:
 
 
 class Window:
-    """Looks at observations as the model is shown them.
-
-    `cells` of them are those of the task's grid; without one, quantities are shown as numbers of three digits.
-    """
+    """Turns observations into what the model is shown: bins of the task's grid, or numbers of three digits."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -82,14 +81,14 @@ class Window:
         self._known: dict[int, tuple[ShownQuantity, ...]] = {}
 
     def cell(self, observation: npt.NDArray[Any]) -> int | None:
-        """The cell of one flattened observation of shape (d,); None where the task has no grid."""
+        """Return the cell of a flattened observation of shape (d,); None if the task has no grid."""
         if not isinstance(self._reader, CellReader):
             return None
         # In a batch of one: edges are those that a table compares with.
         return int(self._reader.cells(np.asarray(observation)[np.newaxis])[0])
 
     def shown(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
-        """One flattened observation of shape (d,) in words."""
+        """Return the quantities of a flattened observation of shape (d,)."""
         return self._texts(observation) + self._numbers(observation)
 
     def _texts(self, observation: npt.NDArray[Any]) -> tuple[ShownQuantity, ...]:
@@ -120,7 +119,7 @@ class Window:
 
 
 def _told_by_texts(task: Task) -> frozenset[str]:
-    """The quantities that texts alone decide, and the columns that texts are kept in."""
+    """Return the quantities that depend on texts alone, and the columns that hold texts."""
     told = set(task.columns[len(task.observations) :])
     for name, node in task.parsed_features if task.texts else ():
         if (read := names_in(node)) <= told and (read or texts_in(node)):
@@ -129,61 +128,34 @@ def _told_by_texts(task: Task) -> frozenset[str]:
 
 
 def in_words(task: Task, action: Sequence[float]) -> str:
-    """An action, a number for each actuator, in the task's words."""
+    """Return an action, one number per actuator, in the task's words."""
     return ", ".join(action_text(a, value) for a, value in zip(task.actuators, action, strict=True))
 
 
-class Questions:
-    """Renders what a model is asked.
+class StepQuestions(Questions[Situation]):
+    """Renders the question for the action of a step.
 
     Args:
-        template: renders the request of a step instead of `drive.j2`.
-        memory: steps before that are shown.
-        most: estimated tokens that a prompt may have.
-
-    Raises:
-        TemplateError: a template is missing or broken, or what it says of the task alone is too long.
+        template: renders the question instead of `drive.j2`.
+        memory: number of previous steps shown.
+        most: maximum number of estimated tokens of a prompt.
     """
 
+    shorter = "show fewer steps (--memory), or less in the template"
+
     def __init__(self, task: Task, *, template: str | None = None, memory: int = 0, most: int = 6_000) -> None:
-        self._template = template or REQUEST
-        self._memory = memory
-        self._most = most
-        for name in (SYSTEM, self._template, REPAIR):
-            load_template(name)
-        self._form = form_of(task)
         told = _told_by_texts(task)
         grid = [dimension for dimension in grid_view(task.grid) if dimension["name"] not in told]
-        said = {"task": task_view(task), "grid": grid, "form": self._form, "memory": memory}
-        for show in _SHOWS:
-            self._system = Message("system", render_template(SYSTEM, {**said, "show": show}))
-            if Prompt((self._system,)).estimated_tokens <= 0.8 * most:
-                return
-        self._refuse_length(Prompt((self._system,)))
+        self.memory = memory
+        shared = {"form": form_of(task)}
+        variables = {"task": task_view(task), "grid": grid, "memory": memory, **shared}
+        templates = ("drive_system", template or "drive", "drive_repair")
+        super().__init__(templates, ({**variables, "show": show} for show in _SHOWS), most, shared)
 
-    def prompt(self, situation: Situation) -> Prompt:
-        """The question for a situation.
-
-        Raises:
-            TemplateError: it cannot be rendered, or is too long.
-        """
-        said = {"now": situation.now, "recent": situation.recent, "memory": self._memory, "form": self._form}
-        request = Message("user", render_template(self._template, said))
-        prompt = Prompt((self._system, request), situation.observation)
-        if prompt.estimated_tokens > self._most:
-            self._refuse_length(prompt)
-        return prompt
-
-    def repair(self, prompt: Prompt, reply: str, problem: str) -> Prompt:
-        """The same question once more, after a reply that says no action."""
-        request = render_template(REPAIR, {"problem": problem, "form": self._form})
-        return prompt.followed_by(Message("assistant", reply[-2_000:] or "(empty)"), Message("user", request))
-
-    def _refuse_length(self, prompt: Prompt) -> None:
-        raise TemplateError(
-            f"the prompt has about {prompt.estimated_tokens:,} tokens and may have {self._most:,}; raise "
-            "--set prompt_tokens=N, show fewer steps (--memory), or less in the template"
-        )
+    def prompt(self, question: Situation) -> Prompt:
+        """Render the question for a situation; the observation travels beside it."""
+        variables = {"now": question.now, "recent": question.recent, "memory": self.memory}
+        return self._rendered(variables, question.observation)
 
 
 def form_of(task: Task) -> str:

@@ -1,0 +1,334 @@
+"""Commands that prepare runs: `new`, `tasks`, `prompt`, `doctor`, `cache` and `templates`."""
+
+# Imports inside functions keep the start-up time short.
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from policygen.cli.options import BASE_URL, BUDGETS, PATH, RUN_SETTINGS, TRUST, assignment, installed, say, say_key
+from policygen.errors import TaskError, UsageError
+from policygen.files import check_name, find_resource, list_resources, write_atomically
+
+
+@click.command()
+@click.argument("gym_id", metavar="[MODULE:]ENV")
+@click.option("-o", "--output", type=PATH, help="File (default: envs/NAME.toml).")
+@click.option(
+    "--kwarg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Argument of the environment; may be repeated.",
+)
+@assignment("A setting of every run, written to the file's [run]; may be repeated.")
+def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignments: tuple[str, ...]) -> None:
+    """Write a task file for an environment of your own, ready to edit, with findings and assumptions.
+
+    ENV is an id that MODULE registers, or a class or function in it that makes the environment. MODULE is a file in the
+    working directory (`room` for `room.py`) or an installed package:
+
+    \b
+      policygen new room:RoomEnv --kwarg outside=5.0
+      policygen run envs/room.toml --trust
+
+    `policygen run room:RoomEnv` works without a file. In the file you may edit names, units and prose of observations
+    and actions, bins, features, hints. With --trust, the file may name a module to import.
+    """
+    from policygen.runs.config import effective_config, step_timeout_of
+    from policygen.tasks.discovery import task_from_gym
+    from policygen.tasks.draft import file_to_edit
+
+    limit = step_timeout_of(None, assignments, {})
+    task = task_from_gym(check_name(gym_id), limit, kwargs=dict(map(_argument, arguments)))
+    effective_config(task, gym_id, assignments=assignments)
+    settings = dict(_argument(text, "--set") for text in assignments)
+    task = replace(task, run=tuple({**dict(task.run), **settings}.items()))
+    path = output or Path("envs") / f"{task.name}.toml"
+    if path.suffix != ".toml":
+        raise UsageError(f"a task file ends in .toml: -o {path.with_suffix('.toml')}")
+    if path.exists():
+        raise UsageError(f"{path} is there already; move it, or name another file with -o")
+    text = file_to_edit(task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text)
+    say(f"observed: {', '.join((*task.observation_names, *task.text_names))}")
+    say(f"decided: {', '.join(actuator.name for actuator in task.actuators)}")
+    for sentence in task.assumed:
+        say(f"  assumed: {sentence}")
+    words = shlex.join([str(path), *["--trust"] * (":" in gym_id)])
+    say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
+
+
+def _argument(text: str, option: str = "--kwarg") -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"{option} {text}: write {option} NAME=VALUE")
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):
+        return name, value
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--draft", is_flag=True, help="Print NAME as a task file to edit.")
+@TRUST
+def tasks(name: str | None, draft: bool, trust: bool) -> None:
+    """List tasks and suites, or describe one: NAME, a task file, or a Gymnasium id."""
+    from policygen.tasks.draft import draft_of
+    from policygen.tasks.load import load_task
+
+    if draft and not name:
+        raise UsageError("--draft needs a task: policygen tasks Hopper-v5 --draft > envs/mine.toml")
+    if draft and name:
+        say(draft_of(load_task(name, trust=trust)))
+    else:
+        say(describe_task(name, trust=trust) if name else list_tasks())
+
+
+def list_tasks() -> str:
+    """Return one line per task file and per suite."""
+    from policygen.tasks.load import load_task
+    from policygen.tasks.task import KIND_WORDS
+
+    rows = [("task", "environment", "policy", "cells", "solved")]
+    for name in sorted(list_resources("envs", ".toml")):
+        try:
+            task = load_task(name)
+        except TaskError as error:
+            rows.append((name, str(error), "", "", ""))
+            continue
+        cells = str(task.grid.size) if task.grid is not None else "-"
+        solved = f"{task.solved:g}" if task.solved is not None else "-"
+        rows.append((name, task.gym_id, KIND_WORDS[task.default_policy], cells, solved))
+    full = [row for row in rows if row[2]]
+    widths = [max(len(row[i]) for row in full) for i in range(5)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1"]
+    if installed("sweeps"):
+        from policygen.extensions.sweeps.suites import list_suites, suite_line
+
+        lines += ["", "suites, for policygen sweep:", *map(suite_line, sorted(list_suites()))]
+    return "\n".join(lines)
+
+
+def describe_task(name: str, *, trust: bool = False) -> str:
+    """Describe a task or a suite in plain text."""
+    from policygen.runs.config import effective_config
+    from policygen.search.prepare import with_optimum
+    from policygen.tasks.load import load_task
+    from policygen.tasks.task import environment_words, output_names
+
+    if installed("sweeps") and find_resource("envs", name, ".toml") is None:
+        from policygen.extensions.sweeps.suites import describe_suite, find_suite
+
+        if find_suite(name) is not None:
+            return describe_suite(name)
+    task = with_optimum(load_task(name, trust=trust))
+    effective_config(task, name, options={"unseeded": True})  # raises for invalid settings in its [run]
+    lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
+    for o in task.observations:
+        unit = f" [{o.unit}]" if o.unit else ""
+        lines.append(f"observation {o.name}{unit}: {o.low:g} to {o.high:g}{'; ' + o.about if o.about else ''}")
+    lines += [f"observed text {t.name}{'; ' + t.about if t.about else ''}" for t in task.texts]
+    lines += [f"feature {feature} = {text}" for feature, text in task.features]
+    for a in task.actuators:
+        choices = ", ".join(a.labels) if a.is_choice else f"{a.low:g} to {a.high:g}"
+        lines.append(f"action {a.name}{f' [{a.unit}]' if a.unit else ''}: {choices}{'; ' + a.about if a.about else ''}")
+    if task.grid is not None:
+        for d in task.grid.dimensions:
+            lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")
+    lines.append(f"outputs of equations: {', '.join(output_names(task))}")
+    lines.append(f"at most {task.max_steps} steps, discount {task.discount:g} (used by builtin only)")
+    if task.solved is not None:
+        lines.append(f"counts as solved from {task.solved:g}")
+    if task.optimum is not None:
+        lines.append(f"best known: {task.optimum.value:g} ({task.optimum.source})")
+    lines += [f"fact: {fact}" for fact in task.facts]
+    lines += [f"hint: {hint}" for hint in task.hints]
+    lines += [f"assumed: {sentence}" for sentence in task.assumed]
+    return "\n".join(lines)
+
+
+@click.command()
+@click.argument("task", metavar="TASK|RUN")
+@RUN_SETTINGS
+@BUDGETS
+@TRUST
+def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
+    """Print the prompt that a model would get: the first one of TASK, or the next one of RUN."""
+    from policygen.search.preview import preview
+
+    shown = preview(task, config_file, assignments, options, trust=trust)
+    for message in shown.prompt.messages:
+        say(f"--- {message.role} ---\n{message.content}")
+    say(shown.remark, err=True)
+
+
+@click.command()
+@click.option("--llm", help="Provider and model to try; without it, all providers are listed.")
+@BASE_URL
+def doctor(llm: str | None, base_url: str | None) -> None:
+    """Check whether a model can be used: the key, the server, and the model's limits."""
+    from policygen.llm import PROVIDERS, LLMOptions, connect
+
+    if llm is None:
+        width = max(map(len, PROVIDERS)) + 2
+        for name, entry in PROVIDERS.items():
+            say(f"{name.ljust(width)}{entry.help}")
+        say("\nTry one with: policygen doctor --llm openai:gpt-5-mini")
+        return
+    provider = connect(llm, LLMOptions(base_url=base_url))
+    say_key(provider, indent="")
+    diagnosis = provider.diagnose()
+    for line in diagnosis.lines:
+        say(line)
+    if not diagnosis.ok:
+        raise SystemExit(1)
+
+
+@click.command("cache")
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option("--clear", "wanted", is_flag=True, help="Remove the cache, even if it is damaged.")
+def cache_command(folder: Path, wanted: bool) -> None:
+    """Describe the cache of replies in DIR (see `run --cache`), or clear it."""
+    from policygen.llm.cache import clear, content
+
+    if wanted:
+        freed = clear(folder)
+        say(f"cleared, {_size(freed)} freed" if freed else f"there was nothing to clear in {folder}")
+        return
+    held = content(folder)
+    number = sum(count for _, count, _ in held.answers)
+    say(f"{number} repl{'ies' if number != 1 else 'y'} in {held.path}, {_size(held.size)}")
+    for spec, count, usd in held.answers:
+        say(f"  {spec}: {count}, {'cost unknown' if usd is None else f'${usd:.4f} when asked'}")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MB" if count >= 2**20 else f"{-(-count // 2**10)} KB"
+
+
+# --- templates -------------------------------------------------------------------------------------------------------
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def templates(context: click.Context) -> None:
+    """List, show, copy and compare the templates that prompts are rendered from.
+
+    A copy in ./templates replaces the shipped template of its name; `policygen prompt TASK` shows the result.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_templates)
+
+
+@templates.command("list")
+def list_templates() -> None:
+    """List the templates with their origin and content."""
+    from policygen.prompts.catalogue import IN_CHECKOUT, TemplateEntry, catalogue, in_checkout
+
+    one_folder = in_checkout()
+
+    def place(entry: TemplateEntry) -> str:
+        if not entry.own:
+            return "templates/" if one_folder else "shipped"
+        if entry.changed is None:
+            return "yours"
+        like = "shipped" if entry.origin == entry.name else entry.origin
+        lines = f"{entry.changed} line{'' if entry.changed == 1 else 's'}"
+        return f"yours, {lines} from {like}" if entry.changed else f"yours, as {like}"
+
+    entries = catalogue()
+    width = max((len(entry.name) for entry in entries), default=0) + 2
+    places = [place(entry) for entry in entries]
+    wide = max(map(len, places), default=0) + 2
+    for entry, where in zip(entries, places, strict=True):
+        say(f"{entry.name.ljust(width)}{where.ljust(wide)}{entry.about}")
+    if one_folder:
+        say(f"\nNote: {IN_CHECKOUT}")
+    change = "policygen templates copy improve_table --as mine, then edit templates/mine.j2"
+    say(f"{'' if one_folder else chr(10)}Change one: {change} and name it: --template mine")
+
+
+@templates.command("show")
+@click.argument("name")
+@click.option("--shipped", is_flag=True, help="Print the shipped one, even if a copy of yours replaces it.")
+@click.option("--variables", is_flag=True, help="Print its variables instead: name, type, an example value.")
+def show_template(name: str, shipped: bool, variables: bool) -> None:
+    """Print template NAME as used here."""
+    from policygen.prompts.catalogue import parts_of, text_of
+
+    if variables:
+        read, others = _variables(name)
+        widths = [max((len(row[i]) for row in read), default=0) + 2 for i in range(2)]
+        for path, kind, example in read:
+            say(f"{path.ljust(widths[0])}{kind.ljust(widths[1])}{example}")
+        if others:
+            say(f"(given too, but not used here: {', '.join(others)})", err=True)
+        return
+    say(text_of(name, as_shipped=shipped).rstrip("\n"))
+    if not shipped and (parts := parts_of(name)):
+        say(f"(it uses {', '.join(parts)})", err=True)
+
+
+def _variables(name: str) -> tuple[list[list[str]], list[str]]:
+    """Return the variables that a template and its parts read, as path, type and example; and the names of the others.
+
+    A template of one's own is given what the shipped one is that it is most like.
+    """
+    from policygen.prompts.catalogue import catalogue
+    from policygen.prompts.templates import mentions, used_templates
+
+    texts = list(used_templates([name]).values())
+    rows: dict[str, list[list[str]]] = {}
+    names: list[str] = []
+    # Which templates are given what is found by `tests/given.py`.
+    for line in Path(__file__).with_name("variables.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            names = line.strip("[]").split()
+        elif line:
+            for one in names:
+                rows.setdefault(one, []).append(line.split("\t"))
+    stem = name.removesuffix(".j2")
+    like = next((entry.origin for entry in catalogue() if entry.name == stem), "")
+    given = rows.get(stem) or rows.get(like) or rows["improve_linear"]
+    variables = {path: re.split(r"[.\[]", path)[0] for path, _, _ in given}
+    read = {variable for variable in set(variables.values()) if mentions(texts, variable)}
+    others = [variable for variable in dict.fromkeys(variables.values()) if variable not in read]
+    return [row for row in given if variables[row[0]] in read], others
+
+
+@templates.command("copy")
+@click.argument("name")
+@click.option("--as", "other", default="", metavar="OTHER", help="Name of the copy, for --template OTHER.")
+def copy(name: str, other: str) -> None:
+    """Copy template NAME into ./templates, to edit it."""
+    from policygen.prompts.catalogue import copy_template
+
+    path = copy_template(name, other)
+    use = f"--template {path.stem}" if path.stem != name.removesuffix(".j2") else "every run here uses it from now on"
+    say(f"{path}: edit it; {use}")
+
+
+@templates.command("diff")
+@click.argument("names", metavar="[NAME [OTHER]]", nargs=-1)
+def diff(names: tuple[str, ...]) -> None:
+    """Show how your templates differ from the shipped ones, or NAME from OTHER; NAME's lines are those with a plus.
+
+    A template without a shipped namesake is compared with the most similar shipped one.
+    """
+    from policygen.prompts.catalogue import IN_CHECKOUT, difference, in_checkout
+
+    if len(names) > 2:
+        raise UsageError(f"compare two templates at a time: policygen templates diff {shlex.join(names[:2])}")
+    text = difference(names).rstrip("\n")
+    say(text or (IN_CHECKOUT if len(names) < 2 and in_checkout() else "nothing differs"))

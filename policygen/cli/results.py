@@ -1,0 +1,291 @@
+"""Commands for what was found: `show`, `eval`, `plot`, `film`, `report`, `serve`, `export` and `simplify`."""
+
+# Imports inside functions keep the start-up time short.
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from policygen.cli.options import (
+    PATH,
+    POLICY,
+    TASK_OF_TEXT,
+    TRUST,
+    RunPath,
+    assignment,
+    installed,
+    read_trusted,
+    say,
+)
+from policygen.errors import UsageError
+
+
+@click.command()
+@POLICY
+@TASK_OF_TEXT
+@click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
+@TRUST
+def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
+    """Print a policy as text, and a map of it. RUN may be `latest`."""
+    from policygen.tasks.task import KIND_WORDS
+
+    policy = read_trusted(source, task_name, trust=trust)
+    say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
+    if installed("plots"):
+        from policygen.extensions.plots.maps import policy_map
+
+        drawn = policy_map(policy)
+        say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
+    if output is not None:
+        from policygen.extensions.plots.played import unplayed
+        from policygen.extensions.plots.portraits import plot_policy
+
+        say(f"\npicture: {plot_policy(policy, output)}")
+        if lack := unplayed(policy, "the picture"):
+            say(f"Warning: {lack}", err=True)
+
+
+@click.command("eval")
+@POLICY
+@click.option("--task", "task_name", help="Task to play; needed for a text file.")
+@click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
+)
+@assignment("unseeded=true: score on an environment that ignores its seed.")
+@TRUST
+def evaluate(
+    source: Path,
+    task_name: str | None,
+    *,
+    episodes: int,
+    seed: int,
+    as_json: bool,
+    assignments: tuple[str, ...],
+    trust: bool,
+) -> None:
+    """Score a policy, also one written by hand, on fresh episodes, or exactly if possible."""
+    from policygen.api import score as score_of
+    from policygen.runs.records import score_record
+
+    if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
+        raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
+    policy = read_trusted(source, task_name, trust=trust)
+    # A run has accepted it for its policy, and a task file may accept it.
+    said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
+    score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
+    if as_json:
+        named = {"task": policy.task.name, "gym_id": policy.task.gym_id}
+        say(json.dumps({**named, **score_record(score), "returns": list(score.returns)}))
+        return
+    say(f"{policy.task.name}: {score}, standard deviation {score.std:.4g}")
+    if policy.task.solved is not None:
+        solved = "yes" if score.mean >= policy.task.solved else "no"
+        say(f"counts as solved from {policy.task.solved:g}: {solved}")
+
+
+@click.command()
+@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=RunPath())
+@click.option("-o", "--output", type=PATH, default=Path("learning_curves.png"), help="File.")
+@click.option(
+    "--x",
+    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "wall_seconds"]),
+    default="attempt",
+    help="Horizontal axis (default: attempt).",
+)
+@click.option("--table", "table_file", type=PATH, help="Also write a table of the runs: .md, .csv, .tex or .html.")
+def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) -> None:
+    """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals."""
+    from policygen.extensions.plots.curves import plot_runs
+    from policygen.extensions.plots.groups import repeated_runs
+    from policygen.extensions.plots.style import check_suffix
+    from policygen.extensions.plots.tables import FORMATS, write_table
+    from policygen.extensions.sweeps.plan import is_sweep
+
+    if table_file is not None:
+        check_suffix(table_file, FORMATS)
+    # `results/*` may include other files; a single path must be a run.
+    folders = [path for path in runs if (path / "config.toml").is_file() or is_sweep(path)]
+    for other in [path for path in runs if path not in folders] if folders else ():
+        say(f"Warning: {other} is not a run folder and is left out", err=True)
+    runs = tuple(folders) or runs
+    for folder in repeated_runs(runs):
+        say(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
+    say(plot_runs(runs, output, x=x))
+    if table_file is not None:
+        say(write_table(runs, table_file))
+
+
+@click.command()
+@POLICY
+@click.option("-o", "--output", type=PATH, help="A .gif or .mp4 (default: film.gif).")
+@click.option("--window", is_flag=True, help="Show it in a window instead; keys pause it and go step by step.")
+@click.option(
+    "--episodes", type=click.IntRange(1), help="Episodes to play (default 1; with --best, --worst or --median 20)."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
+@click.option("--best", "which", flag_value="best", help="Film only the episode with the highest return.")
+@click.option("--worst", "which", flag_value="worst", help="Film only the one with the lowest.")
+@click.option("--median", "which", flag_value="median", help="Film only the one in the middle.")
+@TASK_OF_TEXT
+@TRUST
+def film(source: Path, output: Path | None, *, window: bool, task_name: str | None, trust: bool, **choice: Any) -> None:
+    """Film a policy: every step with its return, its action, and the row or terms that decided it.
+
+    The episodes are those of `policygen eval` with the same seed. Most environments, MP4 and windows need
+    `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL or OSMesa.
+    """
+    from policygen.extensions.film import film as films
+    from policygen.extensions.film.frames import Look, ending_of, frames
+    from policygen.extensions.film.window import check_screen, show
+    from policygen.extensions.plots.style import check_suffix
+
+    if window:
+        if output is not None:
+            raise UsageError("a film goes into a file or into a window: give -o or --window")
+        check_screen()
+    path = output or Path("film.gif")
+    check_suffix(path, films.FORMATS)
+    policy = read_trusted(source, task_name, trust=trust)
+    shown = films.takes(policy, **choice)
+    if window:
+        show(films.checked(frames(policy, shown, Look(width=640)), shown), policy.task.name)
+    else:
+        path = films.film(policy, shown, path)
+    for take in shown:
+        episode = take.episode
+        what = take.title or "episode"
+        ending = ending_of(episode, policy.task)
+        said = ", ".join(filter(None, (ending.why, ending.solved)))
+        say(f"{what}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}; {said}")
+    if not window:
+        say(path)
+
+
+@click.command()
+@click.argument("source", metavar="RUN|SWEEP", type=RunPath())
+@click.option("-o", "--output", type=PATH, default=Path("report.html"), help="File (default: report.html).")
+@click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
+@TRUST
+def report(source: Path, output: Path, film: bool, trust: bool) -> None:
+    """Write a page about a run or a sweep: one HTML file that needs no network. RUN may be `latest`.
+
+    It shows the final score, the learning curve, the policy as text and picture, an animated episode, the changes of
+    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. A browser can print it
+    as a PDF.
+    """
+    from policygen.extensions.page.render import write_page
+
+    path = write_page(source, output, film=film, trust=trust)
+    say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+@click.command()
+@click.argument("folder", metavar="RUN|DIR", type=RunPath())
+@click.option("--port", type=click.IntRange(0, 65535), default=8421, help="Port (default: 8421; 0 takes a free one).")
+def serve(folder: Path, port: int) -> None:
+    """Show running and finished runs in a browser: curves, the conversation, and a form to comment and pause.
+
+    Only browsers on this machine can connect; there is no login. It needs `pip install "policygen[serve]"`.
+    """
+    try:  # the extra `serve`
+        from policygen.extensions.live.app import serve as serve_pages
+    except ImportError:
+        raise UsageError('serving needs more packages; run: pip install "policygen[serve]"') from None
+
+    try:
+        serve_pages(folder, port, say)
+    except KeyboardInterrupt:
+        say("stopped")
+
+
+@click.command()
+@POLICY
+@click.option(
+    "--to",
+    type=click.Choice(["c", "python", "json", "latex", "minari"]),
+    required=True,
+    help="C99 or Python without libraries, JSON for programs, LaTeX for a paper; minari: the run's episodes.",
+)
+@click.option("-o", "--output", type=PATH, help="File (default: it is printed); for minari the dataset's id.")
+@TASK_OF_TEXT
+@TRUST
+def export(source: Path, to: str, output: Path | None, task_name: str | None, trust: bool) -> None:
+    """Write a policy in another language, with its definitions. RUN may be `latest`.
+
+    C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
+    and for NaN. With --to minari the run's replay buffer becomes a Minari dataset.
+    """
+    if to == "minari":
+        _export_episodes(source, output, trust)
+        return
+    from policygen.extensions.export.formats import exported
+    from policygen.files import write_named
+
+    text = exported(read_trusted(source, task_name, trust=trust), to)
+    if output is None:
+        say(text.rstrip("\n"))
+        return
+    write_named(output, text)
+    say(output)
+
+
+def _export_episodes(run: Path, output: Path | None, trust: bool) -> None:
+    from policygen.episodes.datasets import write_minari
+    from policygen.runs.logbook import Logbook
+    from policygen.tasks.spaces import slug
+    from policygen.tasks.trust import trusted
+
+    logbook = Logbook(run)
+    config, task = logbook.config(), logbook.task()
+    name = str(output) if output is not None else f"policygen/{slug(task.name)}-s{config.seed}-v0"
+    episodes = [episode.trajectory for episode in logbook.buffer(config.buffer_steps)]
+    folder = write_minari(episodes, trusted(task) if trust else task, name)
+    say(f"{len(episodes)} episodes, {sum(episode.length for episode in episodes):,} steps: {name} in {folder}")
+
+
+@click.command()
+@POLICY
+@click.option("-o", "--output", type=PATH, default=Path("simple.json"), help="File (default: simple.json).")
+@TASK_OF_TEXT
+@click.option("--episodes", type=click.IntRange(2), default=100, help="Episodes per candidate (default 100).")
+@click.option(
+    "--max-episodes",
+    type=click.IntRange(1),
+    default=20_000,
+    help="Episodes of all candidates together, without checks (default 20000).",
+)
+@click.option("--margin", type=click.FloatRange(0, 1), default=0.01, help="Share of the score that may be lost (0.01).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
+@TRUST
+def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **options: Any) -> None:
+    """Find the smallest policy that is not worse: fewer rows, terms and digits. RUN may be `latest`.
+
+    Cells that are never visited may change. Not worse means: on the same episodes the mean loss is at most 1% of the
+    score (or of its standard deviation, if larger), and not significant in a one-sided paired t-test (p > 0.05). An
+    exact score must not fall. The result is checked on twice as many new episodes; if it fails, up to three larger
+    policies are checked, each on new episodes.
+    """
+    from policygen.extensions.simplify.simplify import simplify as simplified
+    from policygen.extensions.simplify.simplify import size_of, words_of
+    from policygen.files import write_named
+    from policygen.policies.policy import Policy
+
+    policy = read_trusted(source, task_name, trust=trust)
+    told = {str(size_of(policy))}
+
+    def tell(smaller: Policy) -> None:
+        if (words := str(size_of(smaller))) not in told:
+            told.add(words)
+            say(f"  {words}", err=True)
+
+    found = simplified(policy, **options, on_accepted=tell)
+    for line in words_of(found, options["margin"]):
+        say(line)
+    write_named(output, json.dumps(found.policy.to_record(), indent=1))
+    say(f"\n{found.policy.to_text(whole=True)}\n\n{output}")

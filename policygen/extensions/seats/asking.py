@@ -1,0 +1,215 @@
+"""Questions to a model: rendered, asked in parallel and only once, with a repair request for unreadable answers."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from policygen.errors import TemplateError
+from policygen.llm import Provider
+from policygen.llm.base import Keyed
+from policygen.llm.messages import Exchange, Message, Prompt, Reply
+from policygen.prompts.templates import load_template, render_template
+from policygen.runs.request_log import RequestLog
+
+MOST_READ = 20_000  # characters of an answer, its last ones
+_MOST_REPEATED = 2_000  # characters of an answer that a repair request shows
+_QUOTED = 60  # characters of an answer that a sentence repeats
+
+Q = TypeVar("Q", bound=Hashable)  # a question
+V = TypeVar("V")  # the value that an answer states
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Unreadable(ValueError):
+    """An answer without the value that was asked for; the message says why, for the repair request."""
+
+
+def read_reply(reply: Reply, read: Callable[[str], V]) -> V:
+    """Read the value that a reply states, from the last characters of its text.
+
+    Raises:
+        Unreadable: the reply is empty, was cut off, or `read` finds no value.
+    """
+    if reply.truncated:
+        raise Unreadable("it was cut off by its length limit")
+    text = reply.text[-MOST_READ:].strip()
+    if not text:
+        raise Unreadable("it is empty")
+    return read(text)
+
+
+def quoted(text: str) -> str:
+    """Return a part of an answer in backquotes, on one line and shortened."""
+    words = " ".join(text.replace("`", "'").split())
+    return f"`{words if len(words) <= _QUOTED else f'{words[: _QUOTED - 4]} ...'}`"
+
+
+class Questions(ABC, Generic[Q]):
+    """Renders the questions to a model, and repair requests for unreadable answers.
+
+    Args:
+        templates: names of the templates of the system message, of a question, and of a repair request.
+        systems: variables of the system message, from its longest version to its shortest.
+        most: maximum number of estimated tokens of a prompt.
+        shared: variables of both questions and repair requests.
+
+    Raises:
+        TemplateError: a template is missing or broken, or the shortest system message is too long.
+    """
+
+    shorter = "show less in the template"  # advice for prompts that are too long
+
+    def __init__(
+        self,
+        templates: tuple[str, str, str],
+        systems: Iterable[Mapping[str, Any]],
+        most: int,
+        shared: Mapping[str, Any] | None = None,
+    ) -> None:
+        for name in templates:
+            load_template(name)
+        self._request, self._repair = templates[1:]
+        self._most, self._shared = most, shared or {}
+        for variables in systems:
+            self._system = Prompt((Message("system", render_template(templates[0], variables)),))
+            if self._system.estimated_tokens <= 0.8 * most:
+                return
+        self._limited(self._system)
+
+    @abstractmethod
+    def prompt(self, question: Q) -> Prompt:
+        """Render a question.
+
+        Raises:
+            TemplateError: it cannot be rendered, or is too long.
+        """
+
+    def repair(self, prompt: Prompt, reply: str, problem: str) -> Prompt:
+        """Render the question again, after an unreadable reply."""
+        request = render_template(self._repair, {"problem": problem, **self._shared})
+        return prompt.followed_by(Message("assistant", reply[-_MOST_REPEATED:] or "(empty)"), Message("user", request))
+
+    def _rendered(self, variables: Mapping[str, Any], context: object) -> Prompt:
+        """Render a prompt; `context` travels beside it, for providers that are no language models."""
+        request = Message("user", render_template(self._request, {**variables, **self._shared}))
+        return self._limited(Prompt((*self._system.messages, request), context))
+
+    def _limited(self, prompt: Prompt) -> Prompt:
+        if prompt.estimated_tokens > self._most:
+            raise TemplateError(
+                f"the prompt has about {prompt.estimated_tokens:,} tokens and may have {self._most:,}; raise "
+                f"--set prompt_tokens=N, {self.shorter}"
+            )
+        return prompt
+
+
+@dataclass(eq=False)
+class Asker:
+    """Asks one provider, from several threads at a time; see `RequestLog`.
+
+    The first request goes alone, so that a parameter that the model refuses is found out only once.
+
+    Args:
+        concurrency: maximum number of requests under way; providers that are no servers get one at a time.
+    """
+
+    provider: Provider
+    log: RequestLog
+    concurrency: int = 1
+
+    def __post_init__(self) -> None:
+        self.concurrency = self.concurrency if isinstance(self.provider, Keyed) else 1
+        self.ledger = self.log.ledger
+        self._answered = False
+
+    def together(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Call `work`, which asks, for several items in parallel; return the results in the order of the items.
+
+        Raises:
+            PolicygenError: the first error, in the order of the items; requests under way are waited for.
+        """
+        alone = len(items) if self.concurrency == 1 else 0 if self._answered else 1
+        results = [work(item) for item in items[:alone]]
+        if len(items) <= alone:
+            return results
+        with ThreadPoolExecutor(self.concurrency) as executor:
+            futures = [executor.submit(work, item) for item in items[alone:]]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                # What was not begun is not asked any more; what is under way is paid for, and its answer kept.
+                for future in futures:
+                    future.cancel()
+        return results + [future.result() for future in futures]  # cancelled ones stand behind the one that failed
+
+    def ask(self, number: int, request: int, prompt: Prompt) -> Exchange:
+        """Return the answer to question `number`; `request` is 0, or 1 for its repair. See `RequestLog.ask`."""
+        exchange = self.log.ask(self.provider, number, request, prompt)
+        self._answered = self._answered or exchange.requests > 0
+        return exchange
+
+
+@dataclass
+class Counts:
+    """The counts of questions, repairs and fallbacks.
+
+    Attributes:
+        asked: different questions that were answered.
+        repairs: of them, asked again because the answer could not be read.
+        fallbacks: of them, questions whose repaired answer could not be read either.
+        fallback_uses: how often a fallback was used in place of an answer.
+    """
+
+    asked: int = 0
+    repairs: int = 0
+    fallbacks: int = 0
+    fallback_uses: int = 0
+
+
+class Answers(Generic[Q, V]):
+    """A cache of a model's answers that asks for the missing ones, with one repair request each.
+
+    Args:
+        counts: updated with every question asked.
+        read: reads the text of an answer to a question; raises Unreadable.
+    """
+
+    def __init__(self, asker: Asker, counts: Counts, questions: Questions[Q], read: Callable[[str, Q], V]) -> None:
+        self._asker, self._counts, self._questions, self._read = asker, counts, questions, read
+        self._known: dict[Q, V | None] = {}
+        self._lock = threading.Lock()  # guards the counts and the answers
+
+    def to(self, questions: Sequence[Q]) -> list[V | None]:
+        """Return the answers to questions that come up at the same time; None where even the repair is unreadable.
+
+        Raises:
+            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
+        """
+        new = [question for question in dict.fromkeys(questions) if question not in self._known]
+        numbered = list(enumerate(new, start=self._counts.asked + 1))
+        self._asker.together(lambda item: self._ask(*item), numbered)
+        return [self._known[question] for question in questions]
+
+    def _ask(self, number: int, question: Q) -> None:
+        prompt, value, repairs = self._questions.prompt(question), None, 0
+        reply = self._asker.ask(number, 0, prompt).reply
+        try:
+            value = read_reply(reply, lambda text: self._read(text, question))
+        except Unreadable as error:
+            repairs = 1
+            repair = self._questions.repair(prompt, reply.text, str(error))
+            with suppress(Unreadable):
+                reply = self._asker.ask(number, 1, repair).reply
+                value = read_reply(reply, lambda text: self._read(text, question))
+        with self._lock:
+            self._counts.asked += 1
+            self._counts.repairs += repairs
+            self._counts.fallbacks += value is None
+            self._known[question] = value

@@ -1,0 +1,151 @@
+"""The variables that each shipped template is given, found by a small search with scripted replies.
+
+`python tests/given.py` writes them into the package, for `policygen templates show NAME --variables`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support import Written
+
+import policygen
+from policygen.extensions.seats.plans import PlanQuestions
+from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
+from policygen.extensions.worlds.locked.episode import Report
+from policygen.policies.lines import Problem
+from policygen.prompts.filters import FILTERS
+from policygen.prompts.render import render_prompt, render_repair
+from policygen.prompts.templates import used_templates, watching
+from policygen.proposers.make import make_proposer
+from policygen.runs.budget import Ledger
+from policygen.runs.config import Refinement, effective_config
+from policygen.runs.example import Example, Worth, example_of
+from policygen.runs.request_log import RequestLog
+from policygen.search.loop import new_search, optimize
+from policygen.tasks.load import load_task
+
+FILE = Path(policygen.__file__).parent / "cli" / "variables.txt"
+TASK = "cartpole"
+LONGEST = 60  # characters of an example
+LINEAR = "Push where the pole falls.\n```\n{}\nleft = 0\nright = {}\n```"
+TABLE = "Push where the pole falls.\n```\n| position | velocity | angle | spin | action |\n|-|-|-|-|-|\n{}\n```"
+REPLIES = {  # the second is the best, the third is refused
+    "linear": [
+        LINEAR.format("", "-1*angle"),
+        LINEAR.format("objective = 0.1*reward - abs(angle)", "2*angle"),
+        LINEAR.format("let strange = 1/(angle - angle)", "0*strange - 2*angle"),
+    ],
+    "table": [
+        TABLE.format(rows)
+        for rows in (
+            "| * | * | * | * | left |",
+            "| * | * | 0-2 | * | left |\n| * | * | * | * | right |",
+            "| * | * | * | * | right |",
+        )
+    ],
+}
+
+
+def given() -> dict[str, Mapping[str, Any]]:
+    """The variables of each shipped template, by its name."""
+    found: dict[str, Mapping[str, Any]] = {}
+    with watching() as of_table:
+        best = _search("table")
+    with watching() as of_linear:
+        _search("linear", best)
+    with watching() as of_seats:
+        _seats()
+    for watched, kind in ((of_linear, "linear"), (of_table, "table"), (of_seats, "")):
+        for name, variables in watched.items():
+            for part in used_templates([name], {"kind": kind}):
+                found.setdefault(part, variables)
+    return found
+
+
+def _search(kind: str, example: Example | None = None) -> Example | None:
+    """Ask for the prompts of a search; return its best policy."""
+    task = load_task(TASK)
+    options: dict[str, Any] = {"iterations": 3, "episodes": 8, "warmup_episodes": 8, "max_episodes": 200}
+    options |= {"policy": kind, "normalise": kind == "linear", "shape": True}
+    options["refine"] = "cma:60" if kind == "linear" else "coordinate:60"
+    config = effective_config(task, TASK, options=options)
+    untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long
+    search = new_search(task, config, example)
+    provider = Written(REPLIES[kind], tokens_in=None, tokens_out=None)
+    list(optimize(search, untuned, make_proposer(provider, untuned), RequestLog(Ledger(untuned))))
+    context = search.context(len(search.attempts), config)
+    context = dataclasses.replace(context, comments=("Keep the cart near the centre.",))
+    problems = (Problem(1, "there is no quantity `lean`", "angle"),)
+    render_repair(render_prompt(context, config), "left = lean", problems, context, config)
+    policy, score = context.incumbent, context.best_score
+    return example_of(policy, Worth(score.mean, score.ci95, 8, exact=False, fresh=True)) if policy and score else None
+
+
+def _seats() -> None:
+    """Ask the questions of `policygen drive` and `policygen mediate`."""
+    task = load_task(TASK)
+    questions, shown = StepQuestions(task, memory=1), Window(task).shown(np.array([0.0, 0.1, 0.02, -0.3]))
+    questions.repair(questions.prompt(Situation(shown, (Step(shown, "left", 1.0),))), "", "it is empty")
+    plans = PlanQuestions("KeyInBox")
+    plans.repair(plans.prompt(Report(("box", "door"), "key")), "", "it is empty")
+
+
+def paths(path: str, value: Any) -> Iterator[tuple[str, str, str]]:
+    """A variable as a template reaches it, its type in plain words, and an example; of a record every field."""
+    if _is_record(value):
+        fields = (
+            value if isinstance(value, Mapping) else {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        )
+        for name, one in fields.items():
+            yield from paths(f"{path}.{name}", one)
+        if not fields:
+            yield path, "record", "{}"
+    elif isinstance(value, list | tuple) and value and _is_record(value[-1]):
+        yield from paths(f"{path}[-1]", value[-1])
+    else:
+        yield path, _type(value), _example(value)
+
+
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) or isinstance(value, Mapping)
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"list of {_type(value[0])}s" if value and not isinstance(value[0], list | tuple) else "list"
+    if value is None:
+        return "none"
+    return "yes or no" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
+
+
+def _example(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= LONGEST else f"{value[: LONGEST - 4]} ...", ensure_ascii=False)
+    if isinstance(value, Sequence):
+        items = ", ".join(map(_example, value[:2]))
+        return f"[{items}{', ...' if len(value) > 2 else ''}]"
+    return str(FILTERS["brief"](value, 4))
+
+
+def written(given: Mapping[str, Mapping[str, Any]]) -> str:
+    """The text of the file: behind the templates in brackets, one line for each variable, or for a field of one."""
+    templates: dict[str, list[str]] = {}
+    for name, variables in given.items():
+        for row in (row for variable, value in variables.items() for row in paths(variable, value)):
+            templates.setdefault("\t".join(row), []).append(name)
+    groups: dict[str, list[str]] = {}
+    for row, names in templates.items():
+        groups.setdefault(" ".join(names), []).append(row)
+    return "\n\n".join("\n".join([f"[{names}]", *rows]) for names, rows in groups.items()) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(given()), encoding="utf-8")
