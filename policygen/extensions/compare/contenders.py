@@ -12,8 +12,7 @@ import numpy as np
 
 from policygen.errors import LogbookError, PlaceError, UsageError
 from policygen.extensions.compare.foreign import LARGEST, read_foreign
-from policygen.extensions.plots.extended import without_extensions
-from policygen.extensions.plots.groups import Member, each_once, proposals_label, read_member
+from policygen.extensions.plots.groups import Member, each_once, proposals_label, read_member, without_extensions
 from policygen.extensions.plots.style import Numbers
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
 from policygen.extensions.sweeps.suites import Published, load_suite, published_columns

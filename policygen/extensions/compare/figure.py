@@ -16,8 +16,7 @@ import numpy as np
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.comparison import aggregates, scale_of
 from policygen.extensions.compare.contenders import Field, Result
-from policygen.extensions.plots.groups import average
-from policygen.extensions.plots.statistics import interval_over_seeds, performance_profile
+from policygen.extensions.plots.statistics import average, interval_over_seeds, performance_profile
 from policygen.extensions.plots.style import OKABE_ITO, Numbers, check_suffix, save, style
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def _draw_profiles(axes: Axes, field: Field) -> None:
         points: list[Numbers] = [scales[task].points(field.scores(task, name)) for task in field.tasks]
         profile = performance_profile(points, thresholds)
         axes.fill_between(thresholds, profile.low, profile.high, color=look["color"], alpha=0.2, linewidth=0)
-        axes.plot(thresholds, profile.share, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
+        axes.plot(thresholds, profile.centre, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
     axes.set_xlim(0, 110)
     axes.set_ylim(-0.02, 1.02)
     axes.set_title("performance profile")

@@ -122,9 +122,9 @@ def test_no_test_of_so_few_seeds_comes_down_to_the_level() -> None:
 
 def test_a_profile_is_the_share_of_runs_above_each_threshold() -> None:
     profile = performance_profile([np.array([0.0, 1.0]), np.array([1.0, 1.0])], np.array([-1.0, 0.0, 0.5, 1.0]))
-    assert profile.share.tolist() == [1.0, 0.75, 0.75, 0.0]
-    assert np.all(profile.low <= profile.share)
-    assert np.all(profile.high >= profile.share)
+    assert profile.centre.tolist() == [1.0, 0.75, 0.75, 0.0]
+    assert np.all(profile.low <= profile.centre)
+    assert np.all(profile.high >= profile.centre)
 
 
 def test_runs_against_a_published_mean_are_welchs_test_students_or_a_sign_test() -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 import policygen
 from policygen.episodes.simulator import Simulator
-from policygen.extensions.plots.planes import MOST_PATHS, POINTS
+from policygen.extensions.plots.played import MOST_PATHS, POINTS
 from policygen.extensions.plots.portraits import policy_figure
 
 PUSH = "force = 10*velocity + 0.1*position + 0.02"

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from policygen.extensions.plots.maps import MOST_CELLS, action_grids, alphabet, cell_texts, definitions, policy_map
+from policygen.extensions.plots.maps import MOST_CELLS, action_grids, alphabet, cell_texts, policy_map
+from policygen.extensions.plots.portraits import policy_figure
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
@@ -238,7 +239,7 @@ def test_cell_texts_keep_the_shape() -> None:
     policy = table(a_task(MOVES), [0, 1, 2, 3, 0, 0], integers("b", 2), integers("c", 3))
     ((actuator, actions),) = action_grids(policy)
     assert actuator is MOVES
-    assert cell_texts(actions, alphabet(actuator, actions)).tolist() == [["←", "↓", "→"], ["↑", "←", "←"]]
+    assert cell_texts(actions, alphabet(actuator, actions), {}).tolist() == [["←", "↓", "→"], ["↑", "←", "←"]]
 
 
 def test_weights_of_a_choice() -> None:
@@ -288,7 +289,7 @@ def test_an_unknown_kind_has_no_map() -> None:
 def defined(text: str, task: Task, kind: PolicyKind) -> list[str]:
     policy = parse(text, task, kind).policy
     assert policy is not None
-    return definitions(policy)
+    return policy_figure(policy).get_supxlabel().splitlines()
 
 
 def test_the_features_a_policy_rests_on_are_defined_the_tasks_and_its_own() -> None:

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import policygen
 from policygen.episodes.simulator import Simulator
-from policygen.extensions.plots.planes import POINTS, deciding_quantities, decision_figure
+from policygen.extensions.plots.played import POINTS, deciding_quantities, decision_figure
 
 
 def car(text: str) -> policygen.Policy:

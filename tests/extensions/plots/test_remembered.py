@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support import Line
 
+from policygen.extensions.plots.played import MOST_STEPS, played, traces
 from policygen.extensions.plots.portraits import policy_figure
-from policygen.extensions.plots.remembered import MOST_STEPS, traces
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
@@ -27,7 +27,8 @@ def policy_of(text: str, task: str) -> Policy:
 
 
 def test_traces_are_what_the_episode_left() -> None:
-    found = dict(traces(policy_of(CLOCKED, "pendulum")))
+    policy = policy_of(CLOCKED, "pendulum")
+    found = traces(policy, played(policy)[0][0])
     assert set(found) == {"phase", "torque"}
     assert np.isnan(found["phase"][0])
     assert found["phase"][1:4].tolist() == [0.5, 1.0, 1.5]

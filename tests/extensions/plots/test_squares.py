@@ -6,9 +6,8 @@ import matplotlib.text
 import numpy as np
 import pytest
 
-from policygen.extensions.plots.maps import policy_map
+from policygen.extensions.plots.maps import marks, policy_map
 from policygen.extensions.plots.portraits import policy_figure
-from policygen.extensions.plots.squares import marks
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
 
