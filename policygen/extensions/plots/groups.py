@@ -29,8 +29,6 @@ from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
 
-NOT_RECORDED = "not recorded"
-
 # Settings that always separate runs if they are not the default ...
 _TELLING = {
     *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "ablate", "grid"),
@@ -141,7 +139,9 @@ def read_member(folder: Path) -> Member:
 def _templates(logbook: Logbook, config: RunConfig) -> str:
     if not reads_prompts(config.llm):
         return ""
-    return ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(logbook.folder)))) or NOT_RECORDED
+    return (
+        ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(logbook.folder)))) or "not recorded"
+    )
 
 
 def _comments(folder: Path) -> str:
@@ -233,11 +233,18 @@ def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tup
 
 
 def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[str, ...]]:
+    """Return task, proposals, kind of policy, and other settings that separate runs, such as `refine cma:4000`."""
     others = [other.config for other in among if other.task.name == run.task.name]
-    config = run.config
-    if _replayed(config.llm) is not None:
-        config = config.model_copy(update={"template": None})  # replayed replies do not depend on it
-    return run.task.name, proposals_label(config.llm), config.policy, special_settings(config, others)
+    settings = []
+    for name, known in RunConfig.model_fields.items():
+        value = getattr(run.config, name)
+        if name in _SAID | _SILENT or value == known.default:
+            continue
+        if name == "template" and _replayed(run.config.llm) is not None:
+            continue  # replayed replies do not depend on it
+        if name in _TELLING or any(getattr(other, name) != value for other in others):
+            settings.append(name if value is True else f"{name} {value}")
+    return run.task.name, proposals_label(run.config.llm), run.config.policy, tuple(settings)
 
 
 def _replayed(llm: str) -> Path | None:
@@ -252,22 +259,6 @@ def proposals_label(llm: str) -> str:
         return f"replay of {replayed.name}"
     entry = read_spec(llm).entry
     return f"{llm} (no language model)" if entry is not None and not entry.is_language_model else llm
-
-
-def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> tuple[str, ...]:
-    """Describe settings other than provider, kind of policy and seed that separate runs, such as `refine cma:4000`.
-
-    Args:
-        among: other runs of the same task; a setting in which any of them differs is named.
-    """
-    words = []
-    for name, known in RunConfig.model_fields.items():
-        value = getattr(config, name)
-        if name in _SAID | _SILENT or value == known.default:
-            continue
-        if name in _TELLING or any(getattr(other, name) != value for other in among):
-            words.append(name if value is True else f"{name} {value}")
-    return tuple(words)
 
 
 # --- runs that were extended -----------------------------------------------------------------------------------------
@@ -285,22 +276,24 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     """
     asked = _asked([member.folder for member in members])
     own = [asked.get(member.folder.resolve()) for member in members]
+    budgets = [
+        {name: now for name in BUDGETS if stated is not None and (now := getattr(member.config, name)) is not None}
+        for member, stated in zip(members, own, strict=True)
+    ]
     smallest: dict[tuple[Path, str, str], Any] = {}
-    for member, stated in zip(members, own, strict=True):
-        for name in BUDGETS if stated is not None else ():
-            place, now = (member.folder.parent, member.task.name, name), getattr(member.config, name)
-            if now is not None:
-                smallest[place] = min(now, smallest.get(place, now))
+    for member, budget in zip(members, budgets, strict=True):
+        for name, now in budget.items():
+            place = (member.folder.parent, member.task.name, name)
+            smallest[place] = min(now, smallest.get(place, now))
     found = []
-    for member, stated in zip(members, own, strict=True):
+    for member, stated, budget in zip(members, own, budgets, strict=True):
         less = {}
-        for name in BUDGETS if stated is not None else ():
-            now = getattr(member.config, name)
-            least = smallest.get((member.folder.parent, member.task.name, name))
+        for name, now in budget.items():
+            least = smallest[member.folder.parent, member.task.name, name]
             before = _number(stated[name]) if stated and name in stated else least
-            if now is not None and before is not None and now > before:
+            if before is not None and now > before:
                 less[name] = type(now)(before)
-        words = " and ".join(f"{getattr(member.config, name):g} {name}" for name in less)
+        words = " and ".join(f"{budget[name]:g} {name}" for name in less)
         config = member.config.model_copy(update=less)
         found.append(replace(member, config=config, extended=words) if less else member)
     extended = Counter(member.extended for member in found if member.extended)
