@@ -226,7 +226,7 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
     (group,) = grouped([curve])
-    axes.set_title(f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
+    axes.set_title(f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}", wrap=True)
     _label(axes, x, float(at[-1]), "mean return per episode")
 
 
@@ -279,7 +279,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
     counts = [f"{finished} run{'s' * (finished > 1)}" if finished else "", f"{begun} unfinished" if begun else ""]
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    axes.set_title(f"{groups[0].task}: {subject}")
+    axes.set_title(f"{groups[0].task}: {subject}", wrap=True)
     _label(axes, x, end, "mean return of the best so far")
 
 

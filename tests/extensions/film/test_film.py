@@ -120,12 +120,18 @@ def test_a_long_film_is_cut_to_what_fits(falling):
     assert 3 < sum(frame.seconds for frame in made) < 8
 
 
-def test_a_short_episode_is_shown_slowly():
-    policy = policygen.parse("hip_torque = 1\nknee_torque = 0\nankle_torque = 0", "hopper")
-    shown = film.takes(policy)
-    assert shown[0].episode.length < 250  # two seconds
-    made = list(frames(policy, shown, Look(width=80, most=20)))
+def test_a_short_episode_is_shown_slowly(falling):
+    shown = film.takes(falling)
+    assert 0.25 < shown[0].episode.length / 50 < 2  # seconds
+    made = list(frames(falling, shown, Look(width=80, most=20)))
     assert 2 < sum(frame.seconds for frame in made[:-1]) < 3
+
+
+def test_a_film_that_differs_from_the_scored_episode_warns(falling):
+    [take] = film.takes(falling)
+    other = replace(take, episode=replace(take.episode, episode_return=take.episode.episode_return + 1))
+    with pytest.warns(UserWarning, match=f"did not repeat the episode of seed {take.episode.seed}"):
+        film.gif(falling, [other], Look(width=80, most=3))
 
 
 def test_a_notebook_shows_the_film_inline(falling, tmp_path):
