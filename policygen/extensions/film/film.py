@@ -158,7 +158,7 @@ def _palette(images: Sequence[Image.Image], colours: int) -> Image.Image:
     return sheet.quantize(colors=colours, method=Image.Quantize.MEDIANCUT)
 
 
-def film(policy: Policy, shown: Sequence[Take], path: str | Path, look: Look | None = None) -> Path:
+def film(policy: Policy, shown: Sequence[Take], path: str | Path) -> Path:
     """Write a film of some episodes as .gif or .mp4; return the path.
 
     An MP4 has every frame, however many; a GIF at most 300.
@@ -170,15 +170,12 @@ def film(policy: Policy, shown: Sequence[Take], path: str | Path, look: Look | N
     """
     path = Path(path)
     check_suffix(path, FORMATS)
-    if path.suffix.lower() == ".gif":
-        write_named(path, gif(policy, shown, look or Look()))
-    else:
-        write_named(path, _mp4(policy, shown, look or Look(width=640, most=None)))
+    write_named(path, gif(policy, shown) if path.suffix.lower() == ".gif" else _mp4(policy, shown))
     return path
 
 
-def _mp4(policy: Policy, shown: Sequence[Take], look: Look) -> bytes:
-    made = frames(policy, shown, look)
+def _mp4(policy: Policy, shown: Sequence[Take]) -> bytes:
+    made = frames(policy, shown, Look(width=640, most=None))
     first = next(made)  # an environment that cannot render fails before the package is checked
     try:
         import imageio_ffmpeg

@@ -117,7 +117,8 @@ def write_cells(
     """Write a text into each cell, black or white, whichever is readable on its colour; NaN has no colour."""
     luminance = colors(norm(block))[..., :3] @ [0.299, 0.587, 0.114]
     dark = (luminance < 0.5) & ~np.isnan(block)
+    # Texts stay within their cells, so the layout need not measure them.
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size, "in_layout": False}
     for (row, column), text in np.ndenumerate(texts):
         if text:
-            color = "white" if dark[row, column] else "black"
-            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, color=color)
+            axes.text(column + 0.5, row + 0.5, text, color="white" if dark[row, column] else "black", **centred)

@@ -102,19 +102,14 @@ def test_what_cannot_be_read_as_text_has_no_map(policy: Policy) -> None:
     assert policy_map(policy) == ""
 
 
-def test_wide_maps_drop_the_gaps_and_number_every_tenth_column() -> None:
-    actions = np.zeros((2, 25), int)
-    actions[1, 12] = 2
-    lines = policy_map(table(actions, integers("b", 2), integers("c", 25))).splitlines()
-    assert lines[2] == "   0         10        20"
-    assert lines[3] == "0  " + "←" * 25
-    assert lines[4] == "1  " + "←" * 12 + "→" + "←" * 12
-
-
-def test_maps_wider_than_the_terminal_are_cut() -> None:
+def test_wide_maps_drop_the_gaps_and_number_every_tenth_column_and_are_cut_to_the_width() -> None:
     actions = np.zeros((2, 70), int)
     actions[0, 65] = 2
-    lines = policy_map(table(actions, integers("b", 2), integers("c", 70)), width=40).splitlines()
+    policy = table(actions, integers("b", 2), integers("c", 70))
+    whole = policy_map(policy).splitlines()
+    assert whole[2] == "   0         10        20        30        40        50        60"
+    assert whole[3:] == ["0  " + "←" * 65 + "→" + "←" * 4, "1  " + "←" * 70]
+    lines = policy_map(policy, width=40).splitlines()
     assert max(map(len, lines)) <= 40
     assert [line for line in lines if line.startswith("   ")] == [
         "   0         10        20",
