@@ -154,14 +154,13 @@ def film(source: Path, output: Path | None, *, window: bool, task_name: str | No
     policy = read_trusted(source, task_name, trust=trust)
     shown = films.takes(policy, **choice)
     if window:
-        show(films.checked(frames(policy, shown, Look(width=640)), shown), policy.task.name)
+        show(list(frames(policy, shown, Look(width=640))), policy.task.name)
     else:
         path = films.film(policy, shown, path)
     for take in shown:
         episode = take.episode
         what = take.title or "episode"
-        ending = ending_of(episode, policy.task)
-        said = ", ".join(filter(None, (ending.why, ending.solved)))
+        said = ", ".join(ending_of(episode, policy.task))
         say(f"{what}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}; {said}")
     if not window:
         say(path)

@@ -178,7 +178,7 @@ def _is_sweep(folder: Path) -> bool:
 def _made_whole(folder: Path) -> list[str]:
     if not installed("plots"):
         return []
-    from policygen.extensions.plots.missing import make_missing
+    from policygen.extensions.plots.curves import make_missing
 
     return make_missing(folder)
 

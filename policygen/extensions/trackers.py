@@ -14,9 +14,8 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from filelock import FileLock
 
@@ -31,32 +30,6 @@ from policygen.runs.records import Summary
 
 _PROJECT = "policygen"
 _STATE = 2**16  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedAttempt:
-    """The data of an attempt that a tracker gets.
-
-    Attributes:
-        numbers: by name: scores of the attempt and of the best so far, and costs so far.
-        texts: by name: `policy`, `prompt` and `verdict`, if they exist.
-    """
-
-    number: int
-    numbers: Mapping[str, float]
-    texts: Mapping[str, str]
-
-
-class Sink(Protocol):
-    """The output of a tracker."""
-
-    def write(self, entry: LoggedAttempt) -> None:
-        """Add an attempt."""
-        ...
-
-    def close(self, last: Mapping[str, float]) -> None:
-        """Write the final numbers, if any, and close the output."""
-        ...
 
 
 class Tracker(Listener, ABC):
@@ -74,7 +47,7 @@ class Tracker(Listener, ABC):
             self._module = self._import()
         except ImportError:
             raise UsageError(f'--track {self.name} needs an extra: pip install "policygen[{self.name}]"') from None
-        self._sink: Sink | None = None
+        self._opened = False
         self._prompts: dict[int, str] = {}
         self._final: dict[str, float] = {}
 
@@ -82,8 +55,21 @@ class Tracker(Listener, ABC):
         return importlib.import_module(self.package)
 
     @abstractmethod
-    def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
-        """Open the output; return it and its identifier. `known` is the identifier in an interrupted run, or empty."""
+    def _open(self, run: Watched, known: str) -> str:
+        """Open the output; return its identifier. `known` is the identifier in an interrupted run, or empty."""
+
+    @abstractmethod
+    def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
+        """Write an attempt.
+
+        Args:
+            numbers: by name: scores of the attempt and of the best so far, and costs so far.
+            texts: by name: `policy`, `prompt` and `verdict`, if they exist.
+        """
+
+    @abstractmethod
+    def _close(self, last: Mapping[str, float]) -> None:
+        """Write the final score, if there is one, and close the output."""
 
     def started(self, run: Watched) -> None:
         """Open the output, and write the attempts that it lacks."""
@@ -95,7 +81,7 @@ class Tracker(Listener, ABC):
             for exchange in Logbook(run.folder).exchanges():
                 if exchange.attempt >= count:
                     self.exchanged(exchange)
-        self._sink, self._known = self._open(run, known)
+        self._known, self._opened = self._open(run, known), True
         for attempt in attempts:
             self._write(attempt, attempt.number >= count)
 
@@ -111,7 +97,7 @@ class Tracker(Listener, ABC):
 
     def _write(self, attempt: Attempt, new: bool) -> None:
         numbers = self._totals.after(attempt)
-        if not new or self._sink is None:
+        if not new or not self._opened:
             return
         texts = {
             "policy": attempt.policy.to_text(whole=True) if attempt.policy is not None else "",
@@ -119,7 +105,7 @@ class Tracker(Listener, ABC):
             "verdict": " ".join(filter(None, (attempt.requests.model, attempt.idea, f"({attempt.verdict})"))),
         }
         kept = {name: redacted(text) for name, text in texts.items() if text}
-        self._sink.write(LoggedAttempt(attempt.number, numbers, kept))
+        self._log(attempt.number, numbers, kept)
         write_atomically(self._state, json.dumps({"attempts": attempt.number + 1, "known": self._known}))
 
     def finished(self, summary: Summary) -> None:
@@ -129,8 +115,8 @@ class Tracker(Listener, ABC):
 
     def ended(self) -> None:
         """Close the output."""
-        if self._sink is not None:
-            self._sink.close(self._final)
+        if self._opened:
+            self._close(self._final)
 
 
 class _Totals:
@@ -191,31 +177,24 @@ class TensorBoard(Tracker):
     name = "tensorboard"
     package = "tensorboardX"
 
-    def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
+    def _open(self, run: Watched, known: str) -> str:
         # File names have a resolution of a second, in which another process may have started.
         suffix = f".{secrets.token_hex(4)}"
-        writer = self._module.SummaryWriter(str(_folder_in(run, self.name)), filename_suffix=suffix)
-        return _Events(writer, _settings(run), known), "events"
-
-
-class _Events:
-    def __init__(self, writer: Any, settings: Mapping[str, Any], known: str) -> None:
-        self._writer = writer
+        self._writer = self._module.SummaryWriter(str(_folder_in(run, self.name)), filename_suffix=suffix)
         self._last = 0
         if not known:
-            writer.add_text("settings", _block(json.dumps(settings, indent=1)), 0)
+            self._writer.add_text("settings", _block(json.dumps(_settings(run), indent=1)), 0)
+        return "events"
 
-    def write(self, entry: LoggedAttempt) -> None:
-        """Write scalars and texts, with the attempt's number as step."""
-        for name, value in entry.numbers.items():
-            self._writer.add_scalar(name, value, entry.number)
-        for name, text in entry.texts.items():
-            self._writer.add_text(name, _block(text), entry.number)
-        self._last = entry.number
+    def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, number)
+        for name, text in texts.items():
+            self._writer.add_text(name, _block(text), number)
+        self._last = number
         self._writer.flush()
 
-    def close(self, last: Mapping[str, float]) -> None:
-        """Write the final score as a scalar of the last step."""
+    def _close(self, last: Mapping[str, float]) -> None:
         for name, value in last.items():
             self._writer.add_scalar(name, value, self._last)
         self._writer.close()
@@ -239,34 +218,25 @@ class WandB(Tracker):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         return super()._import()
 
-    def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
-        wandb = self._module
-        own = known or secrets.token_hex(8)
-        opened = wandb.init(
+    def _open(self, run: Watched, known: str) -> str:
+        identity = known or secrets.token_hex(8)
+        quiet = {"silent": True, "console": "off", "x_disable_stats": True, "disable_git": True, "save_code": False}
+        self._run = self._module.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
             name=run.folder.name,
-            id=own,
+            id=identity,
             resume="allow",
             dir=str(_folder_in(run, self.name).parent),  # W&B creates a folder `wandb` there
             mode=os.environ.get("WANDB_MODE", "offline"),
             config=_settings(run),
-            settings=wandb.Settings(
-                silent=True, console="off", x_disable_stats=True, disable_git=True, save_code=False
-            ),
+            settings=self._module.Settings(**quiet),
         )
-        return _WandBRun(opened), own
+        return identity
 
+    def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
+        self._run.log({"attempt": number, **numbers, **texts})
 
-class _WandBRun:
-    def __init__(self, run: Any) -> None:
-        self._run = run
-
-    def write(self, entry: LoggedAttempt) -> None:
-        """Write numbers and texts of one step."""
-        self._run.log({"attempt": entry.number, **entry.numbers, **entry.texts})
-
-    def close(self, last: Mapping[str, float]) -> None:
-        """Write the final score to the run's summary."""
+    def _close(self, last: Mapping[str, float]) -> None:
         self._run.summary.update(dict(last))
         self._run.finish()
 
@@ -287,7 +257,7 @@ class MLflow(Tracker):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         return module
 
-    def _open(self, run: Watched, known: str) -> tuple[Sink, str]:
+    def _open(self, run: Watched, known: str) -> str:
         beside = run.folder.absolute().parent
         stated = os.environ.get("MLFLOW_TRACKING_URI")
         # The runs of a sweep start at the same time and share a store.
@@ -305,7 +275,20 @@ class MLflow(Tracker):
                 client.log_param(known, name, value)
         else:
             client.update_run(known, status="RUNNING")
-        return _MLflowRun(client, known), known
+        self._client, self._identity = client, known
+        return known
+
+    def _log(self, number: int, numbers: Mapping[str, float], texts: Mapping[str, str]) -> None:
+        for name, value in numbers.items():
+            self._client.log_metric(self._identity, name, value, step=number)
+        for name, text in texts.items():
+            self._client.log_text(self._identity, text, f"attempts/{number:05d}/{name}.txt")
+
+    def _close(self, last: Mapping[str, float]) -> None:
+        for name, value in last.items():
+            self._client.log_metric(self._identity, name, value)
+        # A run without a final score did not end.
+        self._client.set_terminated(self._identity, "FINISHED" if last else "KILLED")
 
 
 def _store(path: Path) -> str:
@@ -316,25 +299,6 @@ def _store(path: Path) -> str:
     from sqlalchemy import URL
 
     return str(URL.create("sqlite+pysqlite", database=path.as_uri(), query={"uri": "true"}).render_as_string())
-
-
-class _MLflowRun:
-    def __init__(self, client: Any, identity: str) -> None:
-        self._client = client
-        self._identity = identity
-
-    def write(self, entry: LoggedAttempt) -> None:
-        """Write metrics with the attempt's number as step, and texts as artifacts."""
-        for name, value in entry.numbers.items():
-            self._client.log_metric(self._identity, name, value, step=entry.number)
-        for name, text in entry.texts.items():
-            self._client.log_text(self._identity, text, f"attempts/{entry.number:05d}/{name}.txt")
-
-    def close(self, last: Mapping[str, float]) -> None:
-        """Write the final score as a metric; a run without one did not end."""
-        for name, value in last.items():
-            self._client.log_metric(self._identity, name, value)
-        self._client.set_terminated(self._identity, "FINISHED" if last else "KILLED")
 
 
 TRACKERS: dict[str, Callable[[], Tracker]] = {tracker.name: tracker for tracker in (TensorBoard, WandB, MLflow)}

@@ -66,8 +66,10 @@ def mlflow(folder: Path) -> dict[int, dict[str, list[Any]]]:
 
 
 def wandb(folder: Path) -> dict[int, dict[str, list[Any]]]:
+    from wandb import teardown
     from wandb.proto.wandb_internal_pb2 import Record
 
+    teardown()  # it writes in a process of its own, which may be behind
     found: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     names = set()
     for path in sorted(folder.rglob("*.wandb")):

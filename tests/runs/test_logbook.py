@@ -25,7 +25,7 @@ from support import (
 
 import policygen
 from policygen.errors import LogbookError
-from policygen.extensions.plots.missing import make_missing
+from policygen.extensions.plots.curves import make_missing
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.transcript import Transcript
 from policygen.runs.config import RunConfig

@@ -11,8 +11,7 @@ import numpy as np
 
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.results import Result, read_foreign, result_of
-from policygen.extensions.plots.extended import without_extensions
-from policygen.extensions.plots.groups import Member, each_once, proposals_label, read_member
+from policygen.extensions.plots.groups import Member, each_once, proposals_label, read_member, without_extensions
 from policygen.extensions.plots.style import Numbers
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
 from policygen.extensions.sweeps.suites import Published, load_suite, published_columns

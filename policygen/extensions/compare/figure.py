@@ -17,8 +17,7 @@ from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.comparison import aggregates, points_of
 from policygen.extensions.compare.contenders import Field
 from policygen.extensions.compare.results import Result
-from policygen.extensions.plots.groups import average
-from policygen.extensions.plots.statistics import Interval, interval_over_seeds, performance_profile
+from policygen.extensions.plots.statistics import Interval, average, interval_over_seeds, performance_profile
 from policygen.extensions.plots.style import OKABE_ITO, check_suffix, save, style
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ def _draw_profiles(axes: Axes, field: Field) -> None:
         look = _looks(field)[name]
         profile = performance_profile([points_of(field, task, name) for task in field.tasks], thresholds)
         axes.fill_between(thresholds, profile.low, profile.high, color=look["color"], alpha=0.2, linewidth=0)
-        axes.plot(thresholds, profile.share, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
+        axes.plot(thresholds, profile.centre, color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
     axes.set_xlim(0, 110)
     axes.set_ylim(-0.02, 1.02)
     axes.set_title("performance profile")

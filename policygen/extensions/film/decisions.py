@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import contains
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.extensions.plots.maps import weight_rows
 from policygen.policies.cells import bins_text
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
-from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.text import format_number, to_text
+from policygen.quantities.text import format_number
+from policygen.tasks.spaces import Actuator
 
 MOST_REASONS = 6
-CONSTANT = "constant"
+MOST_OUTPUTS = 8  # shown of a policy with several outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def action_words(policy: Policy, action: Any) -> str:
     return ", ".join(f"{actuator.name} {word}" for actuator, word in zip(actuators, words, strict=True))
 
 
-def _in_words(actuator: Any, value: float) -> str:
+def _in_words(actuator: Actuator, value: float) -> str:
     if actuator.is_choice:
         return str(actuator.labels[round(value)])
     named = next((name for name, level in actuator.levels if float(np.float32(level)) == value), None)
@@ -99,16 +101,16 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
     def explain(quantities: list[float], action: Any) -> Decision:
         cell = policy.reader.cell_of(quantities)
         if cell not in rows:
-            bins = policy.grid.bins_of(cell).tolist()
-            rows[cell] = next(i for i, rule in enumerate(policy.rules) if _covers(rule, bins))
+            at = policy.grid.bins_of(cell).tolist()
+            rows[cell] = next(i for i, rule in enumerate(policy.rules) if all(map(contains, rule.bins, at)))
         rule = policy.rules[rows[cell]]
         reasons = [
-            Reason(f"{dimension.name} = {quantities[at]:.3g}", _span_if_wider(dimension, bins))
+            Reason(f"{dimension.name} = {quantities[at]:.3g}", _span(dimension, bins))
             for dimension, bins, at in zip(policy.grid.dimensions, rule.bins, policy.reader.positions, strict=True)
             if len(bins) < dimension.bins
         ]
         said = f"row {rows[cell] + 1} of {len(policy.rules)}" + ("" if reasons else ": whatever no row above covers")
-        return Decision(action_words(policy, action), said, _cut(reasons))
+        return Decision(action_words(policy, action), said, _cut(reasons, MOST_REASONS))
 
     conditions = [
         sum(len(b) < d.bins for b, d in zip(r.bins, policy.grid.dimensions, strict=True)) for r in policy.rules
@@ -116,28 +118,19 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
     return explain, min(max(conditions), MOST_REASONS)
 
 
-def _covers(rule: Rule, bins: Sequence[int]) -> bool:
-    return all(index in covered for index, covered in zip(bins, rule.bins, strict=True))
-
-
-def _cut(reasons: Sequence[Reason]) -> tuple[Reason, ...]:
-    if len(reasons) <= MOST_REASONS:
+def _cut(reasons: Sequence[Reason], most: int) -> tuple[Reason, ...]:
+    if len(reasons) <= most:
         return tuple(reasons)
-    left = len(reasons) - MOST_REASONS + 1
-    return (*reasons[: MOST_REASONS - 1], Reason(f"and {left} more", ""))
+    return (*reasons[: most - 1], Reason(f"and {len(reasons) - most + 1} more", ""))
 
 
-def _span_if_wider(dimension: Dimension, bins: Sequence[int]) -> str:
-    """Return the span of some bins, or nothing if they hold only the value itself."""
-    return "" if dimension.counts_integers and len(bins) == 1 else span(dimension, bins)
-
-
-def span(dimension: Dimension, bins: Sequence[int]) -> str:
-    """Return the values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2, 5`."""
+def _span(dimension: Dimension, bins: Sequence[int]) -> str:
+    """Return the values of some bins in words: `-0.1 to 0.3`, `below 0.3`, `2, 5`; empty for a single counted value."""
     low, high, edges = bins[0], bins[-1], [format_number(edge) for edge in dimension.edges]
-    if dimension.counts_integers or len(bins) < high - low + 1:
-        words = bins_text(bins, dimension.bins)
-        return words if dimension.counts_integers else f"bins {words}"
+    if dimension.counts_integers:
+        return bins_text(bins, dimension.bins) if len(bins) > 1 else ""
+    if len(bins) < high - low + 1:
+        return f"bins {bins_text(bins, dimension.bins)}"
     if low == 0:
         return f"below {edges[high]}"
     return f"{edges[low - 1]} and above" if high == len(edges) else f"{edges[low - 1]} to {edges[high]}"
@@ -148,93 +141,67 @@ def span(dimension: Dimension, bins: Sequence[int]) -> str:
 
 def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
     """Explain a single decision by its contributions, several decisions each by its largest contributions."""
-    names = [*map(to_text, policy.terms), CONSTANT]
-    weights = np.vstack([policy.weights, policy.bias])
-    played = _values(policy, policy.reader.along(episode.observations[:-1], episode.actions))
-    several = len(policy.task.actuators) > 1
-    if several:
-        return lambda quantities, action: _several(policy, names, weights, quantities, action), min(
-            len(policy.task.actuators), MOST_REASONS + 2
-        )
+    names, weights = weight_rows(policy)
+
+    def values_of(quantities: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        """Return the terms, and 1 for the constant, of n rows of quantities: shape (terms + 1, n)."""
+        values = policy.term_columns(quantities)
+        return np.vstack([values, np.ones((1, values.shape[1]))])
+
+    def explain_each(quantities: list[float], action: Any) -> Decision:
+        values = values_of([np.array([quantity]) for quantity in quantities])[:, 0]
+        reasons, start = [], 0
+        for actuator, did in zip(policy.task.actuators, np.atleast_1d(action).tolist(), strict=True):
+            own = weights[:, start : start + max(1, len(actuator.labels))]
+            start += own.shape[1]
+            parts = values * _deciding_weights(actuator, own, values, did)[0]
+            most = max(abs(actuator.low), abs(actuator.high))
+            share = did / most if not actuator.is_choice and 0 < most < math.inf else None
+            weightiest = [i for i in np.argsort(-np.abs(parts), kind="stable")[:2].tolist() if parts[i] != 0]
+            said = ", ".join(f"{names[i]} {parts[i]:+.2g}" for i in weightiest)
+            reasons.append(Reason(f"{actuator.name}: {said}", _in_words(actuator, did), share))
+        return Decision("", "each output with its two largest terms", _cut(reasons, MOST_OUTPUTS))
+
+    if len(policy.task.actuators) > 1:
+        return explain_each, min(len(policy.task.actuators), MOST_OUTPUTS)
+    [actuator] = policy.task.actuators
     # The largest contributions change from step to step: show the same terms in the same order throughout.
-    size = np.abs(played).mean(axis=1) * (np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0]))
+    played = np.abs(values_of(policy.reader.along(episode.observations[:-1], episode.actions)))
+    spread = np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0])
+    size, most = played.mean(axis=1) * spread, played.max(axis=1) * spread
     shown = [i for i in np.argsort(-size, kind="stable")[:MOST_REASONS].tolist() if size[i] > 0]
-    most = np.abs(played).max(axis=1) * (np.ptp(weights, axis=1) if weights.shape[1] > 1 else np.abs(weights[:, 0]))
     largest = float(max((most[i] for i in shown), default=0.0)) or 1.0
 
     def explain(quantities: list[float], action: Any) -> Decision:
-        values = _values(policy, [np.array([quantity]) for quantity in quantities])[:, 0]
-        weight, said = _weighed(policy, weights, values, action)
-        reasons = [
-            Reason(
-                names[i], f"{values[i] * weight[i] + 0.0:+.3g}", float(np.clip(values[i] * weight[i] / largest, -1, 1))
-            )
-            for i in shown
-        ]
+        values = values_of([np.array([quantity]) for quantity in quantities])[:, 0]
+        weight, said = _deciding_weights(actuator, weights, values, np.ravel(action)[0])
+        amounts = [(names[i], float(values[i] * weight[i]) + 0.0) for i in shown]
+        reasons = [Reason(name, f"{x:+.3g}", float(np.clip(x / largest, -1, 1))) for name, x in amounts]
         return Decision(action_words(policy, action), said, tuple(reasons))
 
     return explain, len(shown)
 
 
-def _values(policy: LinearPolicy, quantities: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-    """Return the terms, and 1 for the constant, of n rows of quantities: shape (terms + 1, n)."""
-    values = policy.term_columns(quantities)
-    return np.vstack([values, np.ones((1, values.shape[1]))])
-
-
-def _weighed(
-    policy: LinearPolicy, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], action: Any
+def _deciding_weights(
+    actuator: Actuator, weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], did: float
 ) -> tuple[npt.NDArray[np.float64], str]:
-    """Return the weights of the terms and the result; for a choice, the weights of its lead over the runner-up."""
+    """Return the weights of the terms and the result; for a choice, the weights of its lead over the runner-up.
+
+    Args:
+        weights: of the outputs of this actuator, shape (terms, outputs).
+        did: the action taken.
+    """
     outputs = values @ weights
-    [actuator] = policy.task.actuators
     if not actuator.is_choice:
         cut = not actuator.low <= outputs[0] <= actuator.high
         limits = f" (cut to {actuator.low:g} to {actuator.high:g})" if cut else ""
         return weights[:, 0], f"{actuator.name} = {outputs[0] + 0.0:.3g}{limits}, the sum of"
-    chosen, other = _first_two(outputs, int(np.ravel(action)[0]))
+    chosen = int(did)
+    other = next((i for i in np.argsort(-outputs, kind="stable").tolist() if i != chosen), None)
     if other is None:
         return weights[:, chosen], "the only choice"
-    words = ", ".join(f"{_score(outputs[i])} for {actuator.labels[i]}" for i in (chosen, other))
+    words = ", ".join(f"{outputs[i] + 0.0:.3g} for {actuator.labels[i]}" for i in (chosen, other))
     return weights[:, chosen] - weights[:, other], f"{words}; for it speak"
-
-
-def _score(value: float) -> str:
-    return f"{value + 0.0:.3g}"
-
-
-def _first_two(outputs: npt.NDArray[np.float64], chosen: int) -> tuple[int, int | None]:
-    others = [i for i in np.argsort(-outputs, kind="stable").tolist() if i != chosen]
-    return chosen, (others[0] if others else None)
-
-
-def _several(
-    policy: LinearPolicy,
-    names: Sequence[str],
-    weights: npt.NDArray[np.float64],
-    quantities: list[float],
-    action: Any,
-) -> Decision:
-    values = _values(policy, [np.array([quantity]) for quantity in quantities])[:, 0]
-    reasons: list[Reason] = []
-    start = 0
-    for actuator, did in zip(policy.task.actuators, np.atleast_1d(action).tolist(), strict=True):
-        own = weights[:, start : start + max(1, len(actuator.labels))]
-        start += own.shape[1]
-        weight, share = own[:, 0], None
-        if actuator.is_choice:
-            chosen, other = _first_two(values @ own, int(did))
-            weight = own[:, chosen] - (own[:, other] if other is not None else 0.0)
-        else:
-            most = max(abs(actuator.low), abs(actuator.high))
-            share = did / most if math.isfinite(most) and most > 0 else None
-        parts = values * weight
-        weightiest = [i for i in np.argsort(-np.abs(parts), kind="stable")[:2].tolist() if parts[i] != 0]
-        said = ", ".join(f"{names[i]} {parts[i]:+.2g}" for i in weightiest)
-        reasons.append(Reason(f"{actuator.name}: {said}", _in_words(actuator, did), share))
-    most_shown = MOST_REASONS + 2
-    more = (Reason(f"and {len(reasons) - most_shown + 1} more", ""),) if len(reasons) > most_shown else ()
-    return Decision("", "each output with its two largest terms", (*reasons[: most_shown - len(more)], *more))
 
 
 _EXPLAINERS: dict[str, Callable[[Any, Trajectory], _Explainer]] = {"table": _table, "linear": _linear}

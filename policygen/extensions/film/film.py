@@ -1,4 +1,4 @@
-"""Films of a policy's scored episodes, as GIF, MP4 or PNG."""
+"""Films of a policy's scored episodes, as GIF or MP4."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ import base64
 import html
 import io
 import itertools
-import math
 import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
+from PIL import Image
 
 from policygen.episodes.envpool import pool_for
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
-from policygen.extensions.film.frames import Frame, Look, Take, frames
+from policygen.extensions.film.frames import Look, Take, frames
 from policygen.extensions.plots.style import OKABE_ITO, check_suffix
 from policygen.files import write_named
 from policygen.policies.policy import Policy
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 Which = Literal["best", "worst", "median"]
 FORMATS = ("gif", "mp4")
@@ -57,20 +53,13 @@ def takes(policy: Policy, *, episodes: int | None = None, seed: int = 0, which: 
         )
     with Players(policy.task, use_pool=False) as players:
         played = players.play(policy, episode_seeds(seed, "evaluation", count))
+    shown = [Take(episode, f"episode {i} of {count}" if count > 1 else "") for i, episode in enumerate(played, start=1)]
     if which is None:
-        return [Take(episode, _title(i, count)) for i, episode in enumerate(played, start=1)]
-    chosen = _chosen(played, which)
-    return [Take(played[chosen], f"{_title(chosen + 1, count)}, the {which}")]
-
-
-def _title(number: int, count: int) -> str:
-    return f"episode {number} of {count}" if count > 1 else ""
-
-
-def _chosen(played: Sequence[Trajectory], which: Which) -> int:
-    returns = [episode.episode_return for episode in played]
-    order = sorted(range(len(returns)), key=lambda i: (returns[i], i))
-    return {"worst": order[0], "median": order[(len(order) - 1) // 2], "best": returns.index(max(returns))}[which]
+        return shown
+    order = sorted(shown, key=lambda take: take.episode.episode_return)
+    best = max(shown, key=lambda take: take.episode.episode_return)
+    chosen = {"worst": order[0], "median": order[(count - 1) // 2], "best": best}[which]
+    return [Take(chosen.episode, f"{chosen.title}, the {which}")]
 
 
 @dataclass(frozen=True)
@@ -130,11 +119,10 @@ def animate(
 
 def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  # noqa: B008 - frozen
     """Make an endless GIF of some episodes; `frames.SMALL` suits a page."""
-    made = checked(frames(policy, list(shown), look), shown)
+    made = list(frames(policy, shown, look))
     palette = _palette([frame.image for frame in made], look.colours - 1)
-    from PIL import Image
-
-    images, before = [], None
+    images: list[Image.Image] = []
+    before = None
     for frame in made:
         indices = np.asarray(frame.image.quantize(palette=palette, dither=Image.Dither.NONE))
         # Unchanged pixels become transparent, which compresses well.
@@ -157,10 +145,8 @@ def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  #
     return content.getvalue()
 
 
-def _palette(images: Sequence[Image], colours: int) -> Image:
+def _palette(images: Sequence[Image.Image], colours: int) -> Image.Image:
     """Return colours shared by a varied sample of the frames."""
-    from PIL import Image
-
     some = [images[i] for i in np.unique(np.linspace(0, len(images) - 1, 8).round().astype(int))]
     width, height = some[0].size
     sheet = Image.new("RGB", (width, (height + 2 * _BAND) * len(some)))
@@ -172,24 +158,7 @@ def _palette(images: Sequence[Image], colours: int) -> Image:
     return sheet.quantize(colors=colours, method=Image.Quantize.MEDIANCUT)
 
 
-def png(policy: Policy, take: Take, count: int = 6, across: int = 3, look: Look = Look(width=320)) -> bytes:  # noqa: B008
-    """Arrange evenly spaced moments of an episode side by side, including the first and the last, to print."""
-    from PIL import Image
-
-    made = checked(frames(policy, [take], look), [take])
-    some = [made[i].image for i in np.unique(np.linspace(0, len(made) - 1, count).round().astype(int))]
-    width, height = some[0].size
-    gap = 8
-    columns, lines = min(across, len(some)), math.ceil(len(some) / across)
-    sheet = Image.new("RGB", (columns * (width + gap) - gap, lines * (height + gap) - gap), "white")
-    for i, image in enumerate(some):
-        sheet.paste(image, (i % across * (width + gap), i // across * (height + gap)))
-    content = io.BytesIO()
-    sheet.quantize(colors=128).save(content, "PNG", optimize=True)
-    return content.getvalue()
-
-
-def film(policy: Policy, shown: Sequence[Take], path: str | Path, look: Look | None = None) -> Path:
+def film(policy: Policy, shown: Sequence[Take], path: str | Path) -> Path:
     """Write a film of some episodes as .gif or .mp4; return the path.
 
     An MP4 has every frame, however many; a GIF at most 300.
@@ -201,15 +170,12 @@ def film(policy: Policy, shown: Sequence[Take], path: str | Path, look: Look | N
     """
     path = Path(path)
     check_suffix(path, FORMATS)
-    if path.suffix.lower() == ".gif":
-        write_named(path, gif(policy, shown, look or Look()))
-    else:
-        write_named(path, _mp4(policy, shown, look or Look(width=640, most=None)))
+    write_named(path, gif(policy, shown) if path.suffix.lower() == ".gif" else _mp4(policy, shown))
     return path
 
 
-def _mp4(policy: Policy, shown: Sequence[Take], look: Look) -> bytes:
-    made = iter(_each_checked(frames(policy, list(shown), look), shown))
+def _mp4(policy: Policy, shown: Sequence[Take]) -> bytes:
+    made = frames(policy, shown, Look(width=640, most=None))
     first = next(made)  # an environment that cannot render fails before the package is checked
     try:
         import imageio_ffmpeg
@@ -220,14 +186,12 @@ def _mp4(policy: Policy, shown: Sequence[Take], look: Look) -> bytes:
     rate = 25
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "film.mp4"
-        writer: Any = None
+        writer = imageio_ffmpeg.write_frames(
+            str(file), first.image.size, fps=rate, macro_block_size=2, quality=7, ffmpeg_log_level="error"
+        )
+        writer.send(None)
         due = sent = 0.0
         for frame in itertools.chain([first], made):
-            if writer is None:
-                writer = imageio_ffmpeg.write_frames(
-                    str(file), frame.image.size, fps=rate, macro_block_size=2, quality=7, ffmpeg_log_level="error"
-                )
-                writer.send(None)
             due += frame.seconds * rate
             while sent < due - 0.5:
                 writer.send(frame.image.tobytes())
@@ -237,25 +201,3 @@ def _mp4(policy: Policy, shown: Sequence[Take], look: Look) -> bytes:
             return file.read_bytes()
         except OSError as error:
             raise LogbookError(f"ffmpeg made no film: {error.strerror}") from None
-
-
-def checked(made: Iterable[Frame], shown: Sequence[Take]) -> list[Frame]:
-    """Return all frames; warn if an episode differs from the scored one."""
-    return list(_each_checked(made, shown))
-
-
-def _each_checked(made: Iterable[Frame], shown: Sequence[Take]) -> Iterable[Frame]:
-    waiting = iter(shown)
-    for frame in made:
-        if frame.last:
-            episode = next(waiting).episode
-            if frame.step != episode.length or not math.isclose(
-                frame.earned, episode.episode_return, rel_tol=1e-4, abs_tol=1e-6
-            ):
-                warnings.warn(
-                    f"the environment did not repeat the episode of seed {episode.seed}: the scored return was"
-                    f" {episode.episode_return:.4g} after {episode.length} steps, the film's is {frame.earned:.4g}"
-                    f" after {frame.step}",
-                    stacklevel=3,
-                )
-        yield frame

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
 
 from policygen.episodes.scenes import Scene, Stage
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.film.decisions import Decision, Explainer
+from policygen.extensions.film.decisions import Decision, Explainer, Reason
 from policygen.extensions.plots.style import OKABE_ITO
 from policygen.policies.policy import Policy
 from policygen.prompts.account import reached_its_goal
 from policygen.tasks.task import Task
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
-    from PIL.ImageFont import FreeTypeFont
 
 RATE = 25.0  # most frames per second
 LONGEST_PAUSE = 1.0  # seconds per step in short episodes
@@ -74,7 +70,7 @@ class Frame:
         last: whether the episode is over.
     """
 
-    image: Image
+    image: Image.Image
     seconds: float
     step: int
     earned: float
@@ -102,16 +98,11 @@ def _timing(length: int, pace: float, look: Look, most: float) -> _Timing:
     return _Timing(every, seconds, faster)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Why an episode ended, `terminated: goal reached`, and whether its return counts as solved, if known."""
+def ending_of(episode: Trajectory, task: Task) -> list[str]:
+    """Say why an episode ended, `terminated: goal reached`, and if it is known, whether its return counts as solved.
 
-    why: str
-    solved: str = ""
-
-
-def ending_of(episode: Trajectory, task: Task) -> Ending:
-    """Determine why an episode ended; success that the environment does not report follows from the rewards."""
+    Success that the environment does not report follows from the rewards.
+    """
     limit = f"the limit of {task.max_steps:,} steps"
     if episode.unstable:
         why = "the simulation broke down"
@@ -122,16 +113,18 @@ def ending_of(episode: Trajectory, task: Task) -> Ending:
     else:
         why = "terminated: failed" if episode.length < task.max_steps else f"terminated at {limit}"
     if task.solved is None:
-        return Ending(why)
-    solved = "solved" if episode.episode_return >= task.solved else "not solved"
-    return Ending(why, f"{solved} (that takes {task.solved:g})")
+        return [why]
+    return [why, f"{'solved' if episode.episode_return >= task.solved else 'not solved'} (that takes {task.solved:g})"]
 
 
-def frames(policy: Policy, takes: list[Take], look: Look = Look()) -> Iterator[Frame]:
+def frames(policy: Policy, takes: Sequence[Take], look: Look = Look()) -> Iterator[Frame]:
     """Yield the frames of some episodes of a policy, one after the other, lazily.
 
     Each scored episode is replayed action by action in a rendering environment. The frame of a step shows the observed
     state and the next action.
+
+    Warns:
+        UserWarning: a replayed episode differs from the scored one.
 
     Raises:
         TaskError: the environment cannot render, or a package for rendering is missing.
@@ -155,6 +148,15 @@ def _of_one(panel: _Panel, take: Take, explainer: Explainer, stage: Stage, timin
         decision = None
         if not last:
             decision = explainer.step(scene.observation, episode.actions[scene.step], wanted=shown)
+        elif scene.step != episode.length or not math.isclose(
+            scene.earned, episode.episode_return, rel_tol=1e-4, abs_tol=1e-6
+        ):
+            warnings.warn(
+                f"the environment did not repeat the episode of seed {episode.seed}: the scored return was"
+                f" {episode.episode_return:.4g} after {episode.length} steps, the film's is {scene.earned:.4g}"
+                f" after {scene.step}",
+                stacklevel=3,
+            )
         if shown:
             image = panel.frame(scene, take, decision, timing.faster)
             yield Frame(image, LAST_FRAME if last else timing.seconds, scene.step, scene.earned, last)
@@ -170,10 +172,8 @@ class _Panel:
         self._height = self._line * (3 + (1 + reasons if reasons else 1)) + self._size
         self._above: int | None = None
 
-    def frame(self, scene: Scene, take: Take, decision: Decision | None, faster: float) -> Image:
+    def frame(self, scene: Scene, take: Take, decision: Decision | None, faster: float) -> Image.Image:
         """Draw a whole frame; without a decision the episode is over."""
-        from PIL import Image, ImageDraw
-
         assert scene.picture is not None
         picture = _fitted(scene.picture, self._width)
         if self._above is None:
@@ -183,11 +183,7 @@ class _Panel:
         image.paste(picture, ((self._width - picture.width) // 2, 0))
         draw = ImageDraw.Draw(image)
         draw.line((0, self._above, self._width, self._above), fill=_LINE)
-        self._write(draw, self._above + self._size // 2, scene, take, (decision, faster))
-        return image
-
-    def _write(self, draw: ImageDraw, y: int, scene: Scene, take: Take, what: tuple[Decision | None, float]) -> None:
-        (decision, faster), episode, left, right = what, take.episode, self._size // 2, self._width - self._size // 2
+        y, left, right = self._above + self._size // 2, self._size // 2, self._width - self._size // 2
         plain, bold, small = _font(self._size), _font(self._size, bold=True), _font(self._size - 1)
         above = f"{self._policy.task.name}{', ' + take.title if take.title else ''}"
         pace = f"{faster:.2g} times as fast" if faster >= 1.05 else f"slowed {1 / faster:.2g} times" * (faster <= 0.95)
@@ -196,14 +192,14 @@ class _Panel:
         draw.text((left, y), _cut(above, small, room), _GREY, small)
         draw.text((right, y), pace, _GREY, small, anchor="ra")
         y += self._line
-        draw.text((left, y), f"step {scene.step} of {episode.length}", _INK, plain)
+        draw.text((left, y), f"step {scene.step} of {take.episode.length}", _INK, plain)
         draw.text((right, y), f"return {_number(scene.earned)}", _INK, bold, anchor="ra")
         y += self._line
         if decision is None:
-            ending = ending_of(episode, self._policy.task)
-            draw.text((left, y), _cut(ending.why, bold, right - left), _INK, bold)
-            draw.text((left, y + self._line), _cut(ending.solved, small, right - left), _INK, small)
-            return
+            for line, font in zip(ending_of(take.episode, self._policy.task), (bold, small), strict=False):
+                draw.text((left, y), _cut(line, font, right - left), _INK, font)
+                y += self._line
+            return image
         if decision.action:
             draw.text((left, y), _cut(decision.action, bold, right - left), _INK, bold)
             y += self._line
@@ -211,8 +207,9 @@ class _Panel:
         for reason in decision.reasons:
             y += self._line
             self._reason(draw, y, reason)
+        return image
 
-    def _reason(self, draw: ImageDraw, y: int, reason: Any) -> None:
+    def _reason(self, draw: ImageDraw.ImageDraw, y: int, reason: Reason) -> None:
         """Draw a line with a reason, its amount, and a bar to either side of a middle line."""
         font, gap = _font(self._size - 1), self._size // 2
         right = self._width - gap
@@ -232,10 +229,8 @@ class _Panel:
         draw.text((gap, y), _cut(reason.text, font, amount - font.getlength(reason.value) - 2 * gap), _INK, font)
 
 
-def _fitted(picture: npt.NDArray[np.uint8], width: int) -> Image:
+def _fitted(picture: npt.NDArray[np.uint8], width: int) -> Image.Image:
     """Scale a picture to the width of a frame, but no higher than wide."""
-    from PIL import Image
-
     image = Image.fromarray(picture)
     scale = min(width / image.width, width / image.height)
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
@@ -246,7 +241,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
 
 
-def _cut(text: str, font: FreeTypeFont, room: float) -> str:
+def _cut(text: str, font: ImageFont.FreeTypeFont, room: float) -> str:
     """Shorten a text to the available width."""
     if font.getlength(text) <= room:
         return text
@@ -256,10 +251,9 @@ def _cut(text: str, font: FreeTypeFont, room: float) -> str:
 
 
 @functools.cache
-def _font(size: int, *, bold: bool = False) -> FreeTypeFont:
+def _font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
     """Load a font that comes with matplotlib: the same on every machine."""
-    import matplotlib
-    from PIL import ImageFont
+    import matplotlib  # which a page without a film need not wait for
 
     name = f"DejaVuSans{'-Bold' if bold else ''}.ttf"
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)

@@ -32,7 +32,8 @@ def show(frames: Sequence[Frame], title: str) -> int:
         raise UsageError(f"no window can be opened ({error}); write a film instead: -o film.gif") from None
     pygame.display.set_caption(f"{title}: {KEYS}")
     try:
-        return _play(pygame, screen, [_surface(pygame, frame) for frame in frames], [f.seconds for f in frames])
+        pictures = [pygame.image.frombuffer(f.image.tobytes(), f.image.size, "RGB") for f in frames]
+        return _play(pygame, screen, pictures, [f.seconds for f in frames])
     finally:
         pygame.display.quit()
 
@@ -50,10 +51,6 @@ def check_screen() -> None:
         raise UsageError('a window needs pygame; run: pip install "policygen[render]"') from None
     if is_headless() and "SDL_VIDEODRIVER" not in os.environ:
         raise UsageError("there is no screen to open a window on; write a film instead: -o film.gif")
-
-
-def _surface(pygame: Any, frame: Frame) -> Any:
-    return pygame.image.frombuffer(frame.image.tobytes(), frame.image.size, "RGB")
 
 
 def _play(pygame: Any, screen: Any, pictures: Sequence[Any], seconds: Sequence[float]) -> int:

@@ -15,7 +15,7 @@ from policygen.extensions.compare.words import number
 from policygen.extensions.film.film import gif, takes
 from policygen.extensions.film.frames import SMALL
 from policygen.extensions.plots.curves import runs_figure
-from policygen.extensions.plots.planes import MOST_PATHS, decision_figure
+from policygen.extensions.plots.played import MOST_PATHS, decision_figure
 from policygen.extensions.plots.portraits import policy_figure
 from policygen.extensions.plots.style import style
 from policygen.policies.policy import Policy

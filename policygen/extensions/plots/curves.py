@@ -15,13 +15,13 @@ from numpy.lib.recfunctions import append_fields
 from numpy.typing import NDArray
 
 from policygen.errors import PlaceError, UsageError
-from policygen.extensions.plots.extended import without_extensions
-from policygen.extensions.plots.groups import Group, Member, average, centre_name, each_once, grouped, read_member
-from policygen.extensions.plots.style import OKABE_ITO, check_suffix, save, style
-from policygen.files import write_atomically
+from policygen.extensions.plots.groups import Group, Member, each_once, grouped, read_member, without_extensions
+from policygen.extensions.plots.statistics import Interval, average, centre_name
+from policygen.extensions.plots.style import GREY, OKABE_ITO, check_suffix, save, style
+from policygen.files import remove_parts, write_atomically
 from policygen.runs.listeners import Listener, Watched
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, Summary, curve_csv
+from policygen.runs.records import Summary, curve_csv
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -36,11 +36,8 @@ X_AXES = {
     "tokens": "tokens, in and out",
     "wall_seconds": "wall-clock time [s]",
 }
-Y_AXIS = "mean return per episode"
-BEST_SO_FAR = "mean return of the best so far"
-OWN_SEEDS = "Curves are scores on each run's own search seeds; diamonds are final scores."
-_GREY = "#666666"
 _STYLES = ("-", "--", "-.", ":")
+_DASHED = (0, (4, 3))  # continues a run or a mean that ended early
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 # A thin dotted line that ends in a ring marks an unfinished run.
@@ -128,6 +125,36 @@ def draw_within(folder: Path) -> None:
     save(runs_figure([folder]), folder / "learning_curve.png", write_atomically)
 
 
+def make_missing(folder: Path) -> list[str]:
+    """Make the missing files of a finished run; return their names, none for a complete or unfinished run.
+
+    Raises:
+        LogbookError: it is not a run folder, it is damaged, or another process works in it.
+    """
+    logbook = Logbook(folder)
+    logbook.config()
+    if logbook.summary() is None:
+        return []
+    logbook.hold()
+    try:
+        remove_parts(folder)
+        attempts = logbook.attempts()
+        best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
+        made = []
+        if best is not None and not (folder / "best.json").exists():
+            logbook.save_best(best)
+            made.append("best.json")
+        if not (folder / "learning_curve.csv").exists():
+            logbook.write_curve(attempts)
+            made.append("learning_curve.csv")
+        if attempts and not (folder / "learning_curve.png").exists():
+            draw_within(folder)
+            made.append("learning_curve.png")
+        return made
+    finally:
+        logbook.release()
+
+
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
     """Build the figure that `plot_runs` saves; see there for contents and errors."""
     if x not in X_AXES:
@@ -160,7 +187,8 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
             looks = labels if len(labels) <= len(OKABE_ITO) else [group.label for group in panel]
             _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
         if any(curve.final is not None and not curve.final.exact for curve in curves):
-            figure.supxlabel(OWN_SEEDS, fontsize=9, color=_GREY)
+            seeds = "Curves are scores on each run's own search seeds; diamonds are final scores."
+            figure.supxlabel(seeds, fontsize=9, color=GREY)
         return figure
 
 
@@ -184,107 +212,91 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     if len(failed):
         low, high = axes.get_ylim()
         axes.set_ylim(low - 0.08 * (high - low), high)
-        axes.plot(
-            failed[x],
-            np.full(len(failed), 0.03),
-            transform=axes.get_xaxis_transform(),
-            linestyle="none",
-            marker="x",
-            markersize=7,
-            markeredgewidth=2,
-            color=OKABE_ITO[5],
-            label=f"failed attempt ({len(failed)})",
-        )
+        crosses: dict[str, Any] = {"linestyle": "none", "marker": "x", "markersize": 7, "markeredgewidth": 2}
+        crosses |= {"color": OKABE_ITO[5], "label": f"failed attempt ({len(failed)})"}
+        axes.plot(failed[x], np.full(len(failed), 0.03), transform=axes.get_xaxis_transform(), **crosses)
     end = float(at[-1])
     span = max(end - float(at[0]), 1e-9)
     if curve.final is not None:
         end += 0.04 * span
-        _draw_final(axes, end, curve.final)
+        interval = None if curve.final.exact else curve.final.ci95
+        more = f"\n(95% interval, {curve.final.episodes} fresh episodes)"
+        text = f"final score: {_number(curve.final.mean, interval)}{' (exact)' if curve.final.exact else more}"
+        _diamond(axes, end, curve.final.mean, curve.final.ci95, color=OKABE_ITO[5], label=text, markersize=6)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
     (group,) = grouped([curve])
-    axes.set_title(f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
-    _label(axes, x, float(at[-1]))
+    axes.set_title(f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}", wrap=True)
+    _label(axes, x, float(at[-1]), "mean return per episode")
 
 
-def _draw_final(axes: Axes, at: float, final: FinalScore) -> None:
-    mean, interval = final.mean, final.ci95
-    if final.exact:
-        text = f"final score: {mean:.4g} (exact)"
-    else:
-        text = f"final score: {mean:.4g}"
-        text += f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else ""
-        text += f"\n(95% interval, {final.episodes} fresh episodes)"
+def _diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
+    """Draw a final score with its interval."""
     arms = [[mean - interval[0]], [interval[1] - mean]] if interval else None
-    axes.errorbar([at], [mean], yerr=arms, fmt="D", markersize=6, capsize=4, color=OKABE_ITO[5], label=text, zorder=4)
+    axes.errorbar([at], [mean], yerr=arms, fmt="D", capsize=look["markersize"] - 2, zorder=4, **look)
+
+
+def _number(mean: float, interval: Interval | None) -> str:
+    return f"{mean:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
+
+
+def _color(place: int) -> str:
+    return OKABE_ITO[place % len(OKABE_ITO)]
 
 
 def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequence[str]) -> None:
-    """Draw one task: for each group its runs, their mean curve and its band.
+    """Draw one task: for each group its runs, their mean curve, its band and its final score.
 
     Args:
         looks: labels of all groups; the position of a group sets its colour, line and mark.
     """
     curves = [curve for group in groups for curve in (*group.averaged, *group.unfinished)]
     _references(axes, curves[0].task, [curve.frame["score"][0] for curve in curves])
-    end = max(float(curve.frame[x][-1]) for curve in curves)
-    for group in groups:
+    start, end = min(float(c.frame[x][0]) for c in curves), max(float(c.frame[x][-1]) for c in curves)
+    span = max(end - start, 1e-9)
+    places = [looks.index(group.label) for group in groups]
+    for group, place in zip(groups, places, strict=True):
         label = _legend_text(group, groups)
-        place = looks.index(group.label)
         if group.averaged:
             _draw_mean(axes, group.averaged, x, end, place=place, label=label)
         for i, curve in enumerate(group.unfinished):
-            axes.step(
-                curve.frame[x],
-                curve.frame["level"],
-                where="post",
-                label="" if group.averaged or i else label,
-                color=OKABE_ITO[place % len(OKABE_ITO)],
-                markevery=[len(curve.frame) - 1],
-                **_UNFINISHED,
-            )
-    finished = sum(len(group.averaged) for group in groups)
-    begun = sum(len(group.unfinished) for group in groups)
+            look = {**_UNFINISHED, "color": _color(place), "label": "" if group.averaged or i else label}
+            ends = [len(curve.frame) - 1]
+            axes.step(curve.frame[x], curve.frame["level"], where="post", markevery=ends, **look)
+    finished, begun = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
     if begun:
-        axes.plot([], [], color=_GREY, label="unfinished run", **_UNFINISHED)
-    _draw_ends(axes, groups, x, (looks, end))
-    counts = [f"{finished} run{'s' * (finished > 1)}" if finished else "", f"{begun} unfinished" if begun else ""]
-    subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    axes.set_title(f"{groups[0].task}: {subject}")
-    _label(axes, x, end)
-    axes.set_ylabel(BEST_SO_FAR)
-
-
-def _draw_ends(axes: Axes, groups: Sequence[Group[Curve]], x: str, across: tuple[Sequence[str], float]) -> None:
-    """Extend curves that end early, dashed, and draw the final scores of the groups at the right."""
-    looks, end = across
-    start = min(float(curve.frame[x][0]) for group in groups for curve in (*group.averaged, *group.unfinished))
-    span = max(end - start, 1e-9)
-    shown = 0
-    for group in groups:
-        color = OKABE_ITO[looks.index(group.label) % len(OKABE_ITO)]
+        axes.plot([], [], color=GREY, label="unfinished run", **_UNFINISHED)
+    scored = 0
+    for group, place in zip(groups, places, strict=True):
         for curve in group.averaged:
             last, level = float(curve.frame[x][-1]), float(curve.frame["level"][-1])
             if last < end:
-                axes.plot([last, end], [level, level], color=color, linestyle=(0, (4, 3)), linewidth=0.7, alpha=0.8)
-        finals = [curve.final for curve in group.averaged if curve.final is not None]
-        score = group.final_score
-        if score is None:
-            continue
-        shown += 1
-        at = end + (0.02 + 0.025 * shown) * span
-        interval = score.ci95 if len(finals) > 1 else finals[0].ci95 if not finals[0].exact else None
-        arms = [[score.mean - interval[0]], [interval[1] - score.mean]] if interval else None
-        if len(finals) > 1:
-            axes.plot([at] * len(finals), [final.mean for final in finals], "_", color=color, markersize=7, alpha=0.7)
-        text = "exact final score" if all(final.exact for final in finals) else "final score on fresh seeds"
-        text += f": {score.mean:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
-        text += f", mean of {len(finals)} runs" if len(finals) > 1 else ""
-        axes.errorbar(
-            [at], [score.mean], yerr=arms, fmt="D", markersize=5, capsize=3, color=color, label=text, zorder=4
-        )
-    if shown:
-        axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * shown) * span)
+                axes.plot([last, end], [level, level], color=_color(place), linestyle=_DASHED, linewidth=0.7, alpha=0.8)
+        if group.final_score is not None:
+            scored += 1
+            _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, _color(place))
+    if scored:
+        axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
+    counts = [f"{finished} run{'s' * (finished > 1)}" if finished else "", f"{begun} unfinished" if begun else ""]
+    subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
+    axes.set_title(f"{groups[0].task}: {subject}", wrap=True)
+    _label(axes, x, end, "mean return of the best so far")
+
+
+def _draw_final(axes: Axes, group: Group[Curve], at: float, color: str) -> None:
+    """Draw the mean of a group's final scores, and behind it the score of each run."""
+    finals = [curve.final for curve in group.averaged if curve.final is not None]
+    mean = group.final_score
+    assert mean is not None
+    exact = all(final.exact for final in finals)
+    interval, more = mean.ci95, f", mean of {len(finals)} runs"
+    if len(finals) == 1:
+        interval, more = None if exact else finals[0].ci95, ""
+    else:
+        axes.plot([at] * len(finals), [final.mean for final in finals], "_", color=color, markersize=7, alpha=0.7)
+    name = "exact final score" if exact else "final score on fresh seeds"
+    text = f"{name}: {_number(mean.mean, interval)}{more}"
+    _diamond(axes, at, mean.mean, interval, color=color, label=text, markersize=5)
 
 
 def _legend_text(group: Group[Curve], among: Sequence[Group[Curve]]) -> str:
@@ -310,10 +322,9 @@ def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place
     """Draw the mean curve of a group's finished runs; for several runs also the band and the runs."""
     xs = [curve.frame[x] for curve in curves]
     levels = [curve.frame["level"] for curve in curves]
-    color = OKABE_ITO[place % len(OKABE_ITO)]
-    band = average(xs, levels)
+    color, band = _color(place), average(xs, levels)
     if len(band.x) and len(curves) > 1 and band.x[-1] < end:
-        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=(0, (4, 3)), linewidth=1.6)
+        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=1.6)
     if len(curves) > 1:
         for at, level in zip(xs, levels, strict=True):
             axes.step(at, level, where="post", color=color, linewidth=0.7, alpha=0.5)
@@ -338,20 +349,20 @@ def _references(axes: Axes, task: Task, random_scores: Sequence[float]) -> None:
     known = [score for score in random_scores if not math.isnan(score)]
     if known:
         level = sum(known) / len(known)
-        axes.axhline(level, color=_GREY, linestyle=":", linewidth=1.6, label=f"random actions: {level:.4g}")
+        axes.axhline(level, color=GREY, linestyle=":", linewidth=1.6, label=f"random actions: {level:.4g}")
     if task.solved is not None:
-        axes.axhline(task.solved, color=_GREY, linestyle="--", linewidth=1.4, label=f"solved: {task.solved:.4g}")
+        axes.axhline(task.solved, color=GREY, linestyle="--", linewidth=1.4, label=f"solved: {task.solved:.4g}")
     if task.optimum is not None:
         best = task.optimum.value
         axes.axhline(best, color="black", linestyle="-.", linewidth=1.2, label=f"known optimum: {best:.4g}")
 
 
-def _label(axes: Axes, x: str, last: float) -> None:
+def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
     from matplotlib.transforms import ScaledTranslation
 
     axes.set_xlabel(X_AXES[x])
-    axes.set_ylabel(Y_AXIS)
+    axes.set_ylabel(y_axis)
     if x != "wall_seconds":
         # No tick beyond the last attempt: only final scores stand there.
         ticks = MaxNLocator(integer=True).tick_values(0, last)

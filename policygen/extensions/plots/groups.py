@@ -1,4 +1,4 @@
-"""Groups of runs that may be averaged, their names, and their averages.
+"""Groups of runs that may be averaged, and their names.
 
 Curves, tables and comparisons use these groups. Runs of a group differ only in their seed and in settings that cannot
 change a score. An unfinished run belongs to its group but is never averaged, because it has searched less.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -19,10 +19,9 @@ import numpy as np
 from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import PlaceError
 from policygen.extensions.plots.statistics import interval_over_seeds
-from policygen.extensions.plots.style import Numbers
-from policygen.extensions.sweeps.plan import cell_folders, is_sweep
+from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
 from policygen.llm import read_spec, reads_prompts
-from policygen.runs.config import RunConfig
+from policygen.runs.config import BUDGETS, RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
 from policygen.runs.steering import Steering
@@ -30,31 +29,16 @@ from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
 
-RESAMPLES = 2_000
-MOST_POINTS = 200  # of a mean curve; a bootstrap at every time of every run would take minutes
-NOT_RECORDED = "not recorded"
-FEWEST_FOR_IQM = 4  # runs; with fewer, no whole run would be left out
-
 # Settings that always separate runs if they are not the default ...
-_TELLING = frozenset(
-    (
-        "template",
-        "example",
-        "demonstrations",
-        "refine",
-        "shape",
-        "normalise",
-        "memory",
-        "ablate",
-        "grid",
-        "conversation",
-        "unseeded",
-    )
-)
+_TELLING = {
+    *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "ablate", "grid"),
+    *("conversation", "unseeded"),
+}
 # ... and settings that never do: some are named anyway, the others cannot change a score.
-_SAID = frozenset(("task", "llm", "policy", "seed"))
-_SILENT = frozenset(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))) | {
-    *("jobs", "base_url", "timeout_seconds", "final_episodes", "buffer_steps")
+_SAID = {"task", "llm", "policy", "seed"}
+_SILENT = {
+    *(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))),
+    *("jobs", "base_url", "timeout_seconds", "final_episodes", "buffer_steps"),
 }
 
 
@@ -155,7 +139,9 @@ def read_member(folder: Path) -> Member:
 def _templates(logbook: Logbook, config: RunConfig) -> str:
     if not reads_prompts(config.llm):
         return ""
-    return ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(logbook.folder)))) or NOT_RECORDED
+    return (
+        ", ".join(filter(None, (templates_identity(logbook.templates()), _comments(logbook.folder)))) or "not recorded"
+    )
 
 
 def _comments(folder: Path) -> str:
@@ -221,7 +207,7 @@ def _identity(run: Member) -> dict[str, Any]:
 
     Add any new setting or input that a run records.
     """
-    settings = run.config.model_dump(exclude=set(_SILENT | {"seed", "llm"}))
+    settings = run.config.model_dump(exclude=_SILENT | {"seed", "llm"})
     replayed = _replayed(run.config.llm)
     if replayed is not None:
         del settings["template"]  # the prompts were those of the replayed run
@@ -247,11 +233,18 @@ def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tup
 
 
 def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[str, ...]]:
+    """Return task, proposals, kind of policy, and other settings that separate runs, such as `refine cma:4000`."""
     others = [other.config for other in among if other.task.name == run.task.name]
-    config = run.config
-    if _replayed(config.llm) is not None:
-        config = config.model_copy(update={"template": None})  # replayed replies do not depend on it
-    return run.task.name, proposals_label(config.llm), config.policy, special_settings(config, others)
+    settings = []
+    for name, known in RunConfig.model_fields.items():
+        value = getattr(run.config, name)
+        if name in _SAID | _SILENT or value == known.default:
+            continue
+        if name == "template" and _replayed(run.config.llm) is not None:
+            continue  # replayed replies do not depend on it
+        if name in _TELLING or any(getattr(other, name) != value for other in others):
+            settings.append(name if value is True else f"{name} {value}")
+    return run.task.name, proposals_label(run.config.llm), run.config.policy, tuple(settings)
 
 
 def _replayed(llm: str) -> Path | None:
@@ -268,89 +261,63 @@ def proposals_label(llm: str) -> str:
     return f"{llm} (no language model)" if entry is not None and not entry.is_language_model else llm
 
 
-def special_settings(config: RunConfig, among: Sequence[RunConfig] = ()) -> tuple[str, ...]:
-    """Describe settings other than provider, kind of policy and seed that separate runs, such as `refine cma:4000`.
+# --- runs that were extended -----------------------------------------------------------------------------------------
 
-    Args:
-        among: other runs of the same task; a setting in which any of them differs is named.
+
+def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
+    """Return the runs with the budgets of their sweep, and notes about runs that were extended later.
+
+    A run with a larger budget continues as if it had had it from the start, so its settings no longer show the budget
+    of the sweep. If neither the sweep nor its suite states a budget, it is the smallest among the runs of the task,
+    because budgets only grow. Runs outside sweeps are returned unchanged.
+
+    Raises:
+        LogbookError: the manifest of a sweep is damaged.
     """
-    words = []
-    for name, known in RunConfig.model_fields.items():
-        value = getattr(config, name)
-        if name in _SAID | _SILENT or value == known.default:
-            continue
-        if name in _TELLING or any(getattr(other, name) != value for other in among):
-            words.append(name if value is True else f"{name} {value}")
-    return tuple(words)
-
-
-# --- averages of curves ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Band:
-    """A centre and its 95% interval over runs at each x; arrays of shape (points,)."""
-
-    x: Numbers
-    centre: Numbers
-    low: Numbers
-    high: Numbers
-
-
-def centre_name(runs: int) -> str:
-    """Name the mean that `average` computes for a number of runs."""
-    return "interquartile mean" if runs >= FEWEST_FOR_IQM else "mean"
-
-
-def average(
-    xs: Sequence[Numbers], levels: Sequence[Numbers], seed: int = 0, mean: Callable[..., Numbers] | None = None
-) -> Band:
-    """Average step functions over runs, with a 95% percentile bootstrap interval.
-
-    From four runs on, the average is the interquartile mean: it leaves out the lowest and the highest quarter, counting
-    fractions of runs (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"). A
-    run that ends early keeps its last level. For two runs the band is their range; for few runs it is too narrow.
-
-    Args:
-        xs: per run the increasing positions of its steps; shapes (attempts of the run,).
-        levels: per run the level from each step on; same shapes.
-        mean: the average to use instead, for any number of runs; called like `numpy.mean`.
-    """
-    points = np.unique(np.concatenate(xs))
-    if len(points) > MOST_POINTS:
-        points = points[np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int)]
-    rows = [
-        level[np.maximum(np.searchsorted(at, points, side="right") - 1, 0)]
-        for at, level in zip(xs, levels, strict=True)
+    asked = _asked([member.folder for member in members])
+    own = [asked.get(member.folder.resolve()) for member in members]
+    budgets = [
+        {name: now for name in BUDGETS if stated is not None and (now := getattr(member.config, name)) is not None}
+        for member, stated in zip(members, own, strict=True)
     ]
-    table = np.array(rows, dtype=np.float64)
-    known = ~np.isnan(table).any(axis=0)  # without warm-up a run has no level before its first policy
-    points, table = points[known], table[:, known]
-    taken = mean or _centre
-    centre = taken(table, axis=0)
-    if len(table) < 2 or not len(points):
-        return Band(points, centre, centre, centre)
-    from scipy.stats import bootstrap
+    smallest: dict[tuple[Path, str, str], Any] = {}
+    for member, budget in zip(members, budgets, strict=True):
+        for name, now in budget.items():
+            place = (member.folder.parent, member.task.name, name)
+            smallest[place] = min(now, smallest.get(place, now))
+    found = []
+    for member, stated, budget in zip(members, own, budgets, strict=True):
+        less = {}
+        for name, now in budget.items():
+            least = smallest[member.folder.parent, member.task.name, name]
+            before = _number(stated[name]) if stated and name in stated else least
+            if before is not None and now > before:
+                less[name] = type(now)(before)
+        words = " and ".join(f"{budget[name]:g} {name}" for name in less)
+        config = member.config.model_copy(update=less)
+        found.append(replace(member, config=config, extended=words) if less else member)
+    extended = Counter(member.extended for member in found if member.extended)
+    notes = [
+        f"{count} of {len(members)} runs {'was' if count == 1 else 'were'} extended to {words}"
+        for words, count in extended.items()
+    ]
+    return found, notes
 
-    interval = bootstrap(
-        (table,),
-        taken,
-        axis=0,
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        batch=100,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    ).confidence_interval
-    return Band(points, centre, interval.low, interval.high)
+
+def _asked(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+    """Return the budgets that the sweep or its suite states for each run folder, resolved."""
+    found = {}
+    for sweep in filter(is_sweep, dict.fromkeys(folder.parent for folder in folders)):
+        plan = read_plan(sweep)
+        stated = {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in plan.settings)}
+        for cell in cells_of(plan):
+            asked = {**cell.entry.run, **stated}
+            found[(sweep / cell.key).resolve()] = {name: asked[name] for name in BUDGETS if name in asked}
+    return found
 
 
-def _centre(table: Numbers, axis: int = 0) -> Numbers:
-    runs = table.shape[axis]
-    if runs < FEWEST_FOR_IQM:
-        mean: Numbers = np.mean(table, axis=axis)
-        return mean
-    # The part of each run, in order of level, that lies between the quartiles.
-    share = np.diff(np.clip(np.arange(runs + 1), runs / 4, runs * 3 / 4)) / (runs / 2)
-    centre: Numbers = np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share
-    return centre
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any
@@ -13,13 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.plots.squares import Mark, marks
+from policygen.episodes.exact import FiniteMDP, finite_mdp
+from policygen.errors import PolicygenError
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import to_text
+from policygen.tasks.environments import make_env
+from policygen.tasks.faults import close
 from policygen.tasks.spaces import Actuator
+from policygen.tasks.task import Task
 
 MOST_DIMENSIONS = 4
 MOST_CELLS = 20_000  # larger tables have no map
@@ -38,11 +42,12 @@ def policy_map(policy: Policy, width: int = 100) -> str:
     Returns:
         The lines; "" for a table of more than four dimensions or 20,000 cells.
     """
-    draw = _MAPS.get(policy.kind)
-    return draw(policy, width) if draw is not None else ""
+    if isinstance(policy, TablePolicy):
+        return _table(policy, width)
+    return _weights(policy, width) if isinstance(policy, LinearPolicy) else ""
 
 
-def _table(policy: Any, width: int) -> str:
+def _table(policy: TablePolicy, width: int) -> str:
     if not 1 <= len(policy.grid.dimensions) <= MOST_DIMENSIONS or policy.grid.size > MOST_CELLS:
         return ""
     several = len(policy.task.actuators) > 1
@@ -51,7 +56,7 @@ def _table(policy: Any, width: int) -> str:
     for actuator, actions in action_grids(policy):
         letters = alphabet(actuator, actions)
         lines = [f"{actuator.name}:"] if several else []
-        lines += _map(policy, marked_texts(cell_texts(actions, letters), marked), width)
+        lines += _map(policy, cell_texts(actions, letters, marked), width)
         lines += _key(letters, tuple(dict.fromkeys(marked.values())), width)
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
@@ -62,11 +67,19 @@ def _table(policy: Any, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """An action of an actuator: its number in the table, its symbol and its name."""
+    """A symbol in the cells of a map, and its meaning.
 
-    value: float
+    Attributes:
+        value: the number of an action in the table; None if the symbol says why no action is ever taken there.
+    """
+
     symbol: str
     name: str
+    value: float | None = None
+
+
+GOAL, HOLE, CLIFF, END = Letter("G", "goal"), Letter("H", "hole"), Letter("C", "cliff"), Letter("X", "end")
+NEVER = Letter("·", "never met")
 
 
 def action_grids(policy: TablePolicy) -> list[tuple[Actuator, npt.NDArray[np.float64]]]:
@@ -85,27 +98,24 @@ def alphabet(actuator: Actuator, actions: npt.NDArray[np.float64]) -> tuple[Lett
         if not np.isin(actions, [value for _, value in named_values]).all():
             return None
     symbols = _symbols([name for name, _ in named_values])
-    return tuple(Letter(value, symbol, name) for (name, value), symbol in zip(named_values, symbols, strict=True))
+    return tuple(Letter(symbol, name, value) for (name, value), symbol in zip(named_values, symbols, strict=True))
 
 
-def cell_texts(actions: npt.NDArray[np.float64], letters: Sequence[Letter] | None) -> npt.NDArray[np.str_]:
-    """Return the symbol of each cell, or its number with three digits; same shape as `actions`."""
-    # Adding 0.0 turns -0.0 into 0.0.
+def cell_texts(
+    actions: npt.NDArray[np.float64], letters: Sequence[Letter] | None, marked: Mapping[int, Letter]
+) -> npt.NDArray[np.str_]:
+    """Return the symbol of each cell, or its number with three digits; same shape as `actions`.
+
+    Args:
+        marked: the symbols of cells in which no action is ever taken, by cell number.
+    """
     known = {letter.value: letter.symbol for letter in reversed(letters or ())}
     values, where = np.unique(actions, return_inverse=True)
-    texts = np.array([known[v] if letters is not None else f"{v + 0.0:.3g}" for v in values.tolist()])
-    spread: npt.NDArray[np.str_] = texts[where].reshape(actions.shape)
-    return spread
-
-
-def marked_texts(texts: npt.NDArray[np.str_], marked: Mapping[int, Mark]) -> npt.NDArray[np.str_]:
-    """Replace the texts of cells in which no action is ever taken by their marks."""
-    if not marked:
-        return texts
-    flat = texts.ravel().astype(object)
-    for cell, mark in marked.items():
-        flat[cell] = mark.symbol
-    return flat.astype(np.str_).reshape(texts.shape)
+    # Adding 0.0 turns -0.0 into 0.0.
+    texts = np.array([known[v] if letters is not None else f"{v + 0.0:.3g}" for v in values.tolist()], object)
+    flat = texts[where].ravel()
+    flat[list(marked)] = [letter.symbol for letter in marked.values()]
+    return flat.astype(np.str_).reshape(actions.shape)
 
 
 def _symbols(names: Sequence[str]) -> list[str]:
@@ -131,11 +141,6 @@ def quantity_label(policy: Policy, name: str) -> str:
     """Return the quantity with the unit that the task states, `angle [rad]`; features have no unit."""
     unit = next((o.unit for o in policy.task.observations if o.name == name), "")
     return f"{name} [{unit}]" if unit else name
-
-
-def definitions(policy: Policy) -> list[str]:
-    """Return the definitions of all features that the policy needs, in order: `lean = angle + 0.25*spin`."""
-    return [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -229,12 +234,10 @@ def _side_by_side(left: Sequence[str], facets: Sequence[Sequence[str]], width: i
     return lines
 
 
-def _key(letters: Sequence[Letter] | None, marked: Sequence[Mark], width: int) -> list[str]:
+def _key(letters: Sequence[Letter] | None, marked: Sequence[Letter], width: int) -> list[str]:
     """Explain the letters; arrows and numbers need no explanation."""
-    shown: list[Letter | Mark] = list(letters or ())
-    if all(letter.symbol in (letter.name, ARROWS.get(letter.name.lower())) for letter in shown):
-        shown = []
-    shown += marked
+    obvious = all(letter.symbol in (letter.name, ARROWS.get(letter.name.lower())) for letter in letters or ())
+    shown = [*(() if obvious else letters or ()), *marked]
     return ["", *_wrapped("", [f"{letter.symbol} = {letter.name}" for letter in shown], width)] if shown else []
 
 
@@ -271,5 +274,65 @@ def _weights(policy: LinearPolicy, width: int) -> str:
     return "\n\n".join(blocks)
 
 
-# The map of each kind of policy; other kinds have none.
-_MAPS: dict[str, Callable[[Any, int], str]] = {"table": _table, "linear": _weights}
+# --- cells in which no action is taken -------------------------------------------------------------------------------
+
+
+def marks(policy: TablePolicy) -> dict[int, Letter]:
+    """Return the marks of cells in which the policy never acts, by cell number; empty if the world is not finite."""
+    task = policy.task
+    if len(task.observations) != 1 or not task.observations[0].integer or policy.remembers:
+        return {}
+    try:
+        mdp = finite_mdp(task)
+        if mdp is None:
+            return {}
+        found = _names(mdp, _letters(task, len(mdp.start)))
+    except PolicygenError:
+        return {}
+    cells = policy.cells(np.arange(len(found)).reshape(-1, 1))
+    marked: dict[int, Letter] = {}
+    acting = {int(cell) for cell, mark in zip(cells, found, strict=True) if mark is None}
+    for cell, mark in zip(cells.tolist(), found, strict=True):
+        if mark is not None and cell not in acting and (cell not in marked or mark != NEVER):
+            marked[cell] = mark
+    return marked
+
+
+def _names(mdp: FiniteMDP, letters: Sequence[str]) -> list[Letter | None]:
+    """Classify each state; None if an action is taken there."""
+    possible = mdp.probabilities > 0
+    decided = mdp.start > 0
+    while True:
+        going_on = possible[decided] & (mdp.going_on[decided] > 0)
+        reached = decided.copy()
+        reached[mdp.next_states[decided][going_on]] = True
+        if (reached == decided).all():
+            break
+        decided = reached
+    ending = possible & (mdp.going_on == 0) & decided[:, None, None]
+    ends = mdp.next_states[ending]
+    worth = {int(s): mdp.rewards[ending][ends == s] for s in np.unique(ends)}
+    best = max((float(rewards.max()) for rewards in worth.values()), default=0.0)
+    named: list[Letter | None] = []
+    for state, acts in enumerate(decided.tolist()):
+        if acts:
+            named.append(None)
+        elif state in worth:
+            goal = bool((worth[state] == best).all())  # an end may be good or bad, depending on the way into it
+            named.append(GOAL if goal else HOLE if letters[state] == "H" else END)
+        else:
+            named.append({"H": HOLE, "C": CLIFF}.get(letters[state], NEVER))
+    return named
+
+
+def _letters(task: Task, states: int) -> list[str]:
+    """Return the letter of each state on the maps of Gymnasium's lakes and cliffs, elsewhere `?`."""
+    env = make_env(task)
+    board: npt.NDArray[Any] = np.asarray(getattr(env.unwrapped, "desc", ()))
+    cliff = np.asarray(getattr(env.unwrapped, "_cliff", ()))
+    close(env)
+    if board.size == states and board.dtype.kind == "S":
+        return [letter.decode("ascii", "replace") for letter in board.ravel().tolist()]
+    if cliff.size == states and cliff.dtype == np.bool_:
+        return ["C" if falls else "?" for falls in cliff.ravel().tolist()]
+    return ["?"] * states

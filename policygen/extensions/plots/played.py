@@ -1,8 +1,11 @@
-"""A few episodes of a policy, for pictures that need visited states."""
+"""Pictures that need played episodes: maps of the actions over two quantities, and traces of a policy's memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,21 +13,36 @@ import numpy.typing as npt
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
-from policygen.extensions.plots.planes import deciding_quantities
-from policygen.policies.linear import LinearPolicy
+from policygen.extensions.plots.maps import quantity_label
+from policygen.extensions.plots.style import OKABE_ITO, Numbers, shades, style
 from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.compiled import slot_of
+from policygen.quantities.tree import names_in
 from policygen.tasks.trust import why_refused
 
-EPISODES = 3
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+EPISODES = 3  # played for a picture
+MOST_PATHS = 3  # episodes that are drawn across a map
+POINTS = 201  # per quantity of a map
+MOST_PANELS = 4  # actuators
+MOST_TRACES, MOST_STEPS = 10, 300
+_SIDE, _BESIDE = 3.6, 1.8  # inches of a map beside another picture, and of its legend
+_NARROW = (4.4, 4.4)  # inches of a map on a telephone
+_MARGIN = 0.1  # of the visited range, on either side
+_TRACES = 4.5  # inches that traces of memory add
 
 
-def played(policy: Policy) -> list[Trajectory]:
-    """Play episodes with fixed seeds; return none if the environment cannot be made or played here."""
+def played(policy: Policy) -> tuple[list[Trajectory], str]:
+    """Play episodes with fixed seeds; return them, or none and the reason why they cannot be played here."""
     try:
         with Simulator(policy.task) as simulator:
-            return simulator.play(policy, range(EPISODES))
-    except PolicygenError:
-        return []
+            return simulator.play(policy, range(EPISODES)), ""
+    except PolicygenError as error:
+        return [], str(error)
 
 
 def unplayed(policy: Policy, what: str, *, page: bool = False, film: bool = False) -> str:
@@ -48,8 +66,206 @@ def unplayed(policy: Policy, what: str, *, page: bool = False, film: bool = Fals
     return f"{what} lacks {', '.join(lacks)}: {why}" if why and lacks else ""
 
 
-def usual_sizes(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[np.float64]:
-    """Return the mean absolute value of each term over the steps of episodes, shape (terms,)."""
-    values = [policy.term_columns(policy.reader.along(e.observations[:-1], e.actions)) for e in episodes]
-    sizes: npt.NDArray[np.float64] = np.abs(np.concatenate(values, axis=1)).mean(axis=1)
-    return sizes
+def _quantities(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
+    """Return all quantities at each step of an episode, by name."""
+    columns = policy.reader.along(episode.observations[:-1], episode.actions)
+    named = zip(policy.reader.names, columns, strict=True)
+    return {name: np.asarray(values, np.float64) for name, values in named}
+
+
+def _widen(figure: Figure, inches: float, height: float = 0.0) -> tuple[float, float]:
+    """Add room at the right of a finished picture, which keeps its place; return its old width and its new height."""
+    width, tall = figure.get_figwidth(), max(figure.get_figheight(), height)
+    figure.set_size_inches(width + inches, tall)
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.set(rect=(0, 0, width / (width + inches), 1))  # type: ignore[call-arg]
+    return width, tall
+
+
+# --- maps of two quantities ------------------------------------------------------------------------------------------
+
+
+def deciding_quantities(policy: Policy) -> tuple[str, ...]:
+    """Return the one or two quantities that determine the action: observations, or else the features in use.
+
+    Returns:
+        Their names, in the order of the task; empty if more are needed, or memory.
+    """
+    reader = policy.reader
+    if policy.remembers or reader.read is None:
+        return ()
+    features = dict(reader.needed)
+    behind = set(reader.read)
+    while defined := behind & features.keys():
+        behind = (behind - defined).union(*(names_in(features[name]) for name in defined))
+    found = behind if len(behind) <= 2 else set(reader.read)
+    return tuple(name for name in reader.names if name in found) if 1 <= len(found) <= 2 else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Plane:
+    """The data of a map.
+
+    Attributes:
+        names: the two quantities: across, and up.
+        x, y: their values, of shape (POINTS,).
+        actions: shape (POINTS, POINTS, actuators).
+        paths: the two quantities at each step of some episodes.
+    """
+
+    names: tuple[str, ...]
+    x: Numbers
+    y: Numbers
+    actions: Numbers
+    paths: list[tuple[Numbers, ...]]
+
+
+def _plane(policy: Policy, episodes: Sequence[Trajectory]) -> _Plane | None:
+    names = deciding_quantities(policy)
+    if len(names) != 2 or (isinstance(policy, TablePolicy) and set(policy.grid.names) == set(names)):
+        return None
+    met = [_quantities(policy, episode) for episode in episodes]
+    across, up = (_range(policy, name, [quantities[name] for quantities in met]) for name in names)
+    if across is None or up is None:
+        return None
+    x, y = np.linspace(*across, POINTS), np.linspace(*up, POINTS)
+    paths = [tuple(quantities[name] for name in names) for quantities in met[:MOST_PATHS]]
+    return _Plane(names, x, y, _actions(policy, names, x, y), paths)
+
+
+def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float, float] | None:
+    """Return the drawn range of a quantity: the visited values within its bounds, or without episodes its bounds."""
+    stated = next((o for o in policy.task.observations if o.name == name), None)
+    values = np.concatenate(visited) if visited else np.array([])
+    values = values[np.isfinite(values)]
+    if len(values) and np.ptp(values) > 0:
+        low, high = float(values.min()), float(values.max())
+        margin = _MARGIN * (high - low)
+        bounds = (stated.low, stated.high) if stated is not None else (-math.inf, math.inf)
+        return max(low - margin, min(bounds[0], low)), min(high + margin, max(bounds[1], high))
+    # Environments often state an unbounded end as the largest float.
+    if stated is not None and abs(stated.low) < 1e6 and abs(stated.high) < 1e6 and stated.low < stated.high:
+        return stated.low, stated.high
+    return None
+
+
+def _actions(policy: Policy, names: Sequence[str], x: Numbers, y: Numbers) -> npt.NDArray[np.float64]:
+    """Compute the actions over the plane, shape (len(y), len(x), actuators)."""
+    known = dict(zip(names, (plane.ravel() for plane in np.meshgrid(x, y)), strict=True))
+    columns = policy.reader.columns([known.get(name, np.zeros(x.size * y.size)) for name in policy.task.columns])
+    # A deciding feature is set directly; the observations behind it are unknown.
+    columns = [known.get(name, column) for name, column in zip(policy.reader.names, columns, strict=True)]
+    with np.errstate(all="ignore"):
+        actions = np.asarray(policy.act_on_quantities(columns), np.float64)
+    return actions.reshape(len(y), len(x), -1)
+
+
+def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narrow: bool = False) -> Figure | None:
+    """Draw the actions over the two deciding quantities, with the paths of a few episodes.
+
+    Args:
+        episodes: episodes of this policy. They set the range of the map, and the first MOST_PATHS are drawn. Without
+            them the range is that of the bounds.
+        narrow: for a narrow screen: maps of several actuators in a column, each legend below its map, no title.
+
+    Returns:
+        None if two quantities do not suffice, if they are unbounded and there are no episodes, or if the picture of a
+        table is this map already.
+    """
+    plane = _plane(policy, episodes)
+    if plane is None:
+        return None
+    count = min(len(policy.task.actuators), MOST_PANELS)
+    with style():
+        from matplotlib.figure import Figure
+
+        across = 1 if narrow else min(2, count)
+        down = math.ceil(count / across)
+        size = _NARROW if narrow else (6.4 if across == 1 else 10.0, 4.4)
+        figure = Figure(figsize=(size[0], size[1] * down), layout="constrained")
+        for i in range(count):
+            _draw_plane(figure.add_subplot(down, across, i + 1), policy, i, plane, below=narrow)
+        if not narrow:
+            rest = len(policy.task.actuators) - count
+            more = f" ({rest} more outputs are not shown)" if rest else ""
+            figure.suptitle(f"{policy.task.name}: what the policy does{more}", fontsize=11)
+        return figure
+
+
+def add_plane(figure: Figure, policy: Policy, episodes: Sequence[Trajectory]) -> None:
+    """Widen a finished picture by the map, if there is one: the first actuators, from the left."""
+    plane = _plane(policy, episodes)
+    if plane is None:
+        return
+    count = min(len(policy.task.actuators), MOST_PANELS)
+    width, height = _widen(figure, (_SIDE + _BESIDE) * count + 0.3, _SIDE)
+    whole = figure.get_figwidth()
+    if title := figure.get_suptitle():
+        figure.suptitle(title, x=0.5 * width / whole, fontsize=11)
+    for i in range(count):
+        left, low = (width + 0.9 + i * (_SIDE + _BESIDE)) / whole, 0.65 / height
+        axes = figure.add_axes((left, low, (_SIDE - 0.4) / whole, 1 - low - 0.55 / height))
+        _draw_plane(axes, policy, i, plane)
+        axes.set_title("what it does where, and episodes" if plane.paths else "what it does where", fontsize=9)
+
+
+def _draw_plane(axes: Axes, policy: Policy, index: int, plane: _Plane, *, below: bool = False) -> None:
+    from matplotlib.patches import Patch
+
+    actuator, actions = policy.task.actuators[index], plane.actions[:, :, index]
+    colors, norm = shades(actuator)
+    mesh = axes.pcolormesh(plane.x, plane.y, actions, cmap=colors, norm=norm, rasterized=True)
+    for x, y in plane.paths:
+        axes.plot(x, y, color="white", linewidth=2.4, alpha=0.7)
+        axes.plot(x, y, color="black", linewidth=1.0)
+        axes.plot(x[:1], y[:1], "o", color="black", markeredgecolor="white", markersize=6)
+    axes.set(xlim=plane.x[[0, -1]], ylim=plane.y[[0, -1]])
+    axes.set_xlabel(quantity_label(policy, plane.names[0]))
+    axes.set_ylabel(quantity_label(policy, plane.names[1]))
+    if not actuator.is_choice:
+        axes.figure.colorbar(mesh, ax=axes, label=actuator.name)
+        return
+    taken = [i for i in range(len(actuator.labels)) if (actions == i).any()]
+    handles = [Patch(color=colors(norm(i)), label=actuator.labels[i]) for i in taken]
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    if below:
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": 3}
+    axes.legend(handles=handles, title=actuator.name, **place)
+
+
+# --- traces of memory ------------------------------------------------------------------------------------------------
+
+
+def traces(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
+    """Return everything a policy remembers at each step of an episode, by name; NaN before a value exists."""
+    quantities = _quantities(policy, episode)
+    return {name: quantities[slot_of(name)] for name in policy.remembers}
+
+
+def add_traces(figure: Figure, policy: Policy, episodes: Sequence[Trajectory], why: str) -> None:
+    """Widen a finished picture by traces of memory over the first episode, or by the reason `why` there is none."""
+    if not policy.remembers:
+        return
+    width, height = _widen(figure, _TRACES)
+    whole = width + _TRACES
+    x, across = (width + 1.3) / whole, (_TRACES - 1.5) / whole
+    if not episodes:
+        figure.text(x, 0.5, f"no traces of memory:\n{why}", fontsize=8, wrap=True)
+        return
+    shown = list(traces(policy, episodes[0]).items())
+    rows, low, high = min(len(shown), MOST_TRACES), 0.5 / height, 1 - 0.65 / height
+    each = (high - low) / rows
+    first = None
+    for i, (name, values) in enumerate(shown[:rows]):
+        axes = figure.add_axes((x, high - (i + 1) * each + 0.12 * each, across, 0.76 * each), sharex=first)
+        first = first or axes
+        axes.plot(values[:MOST_STEPS], color=OKABE_ITO[0], linewidth=1)
+        axes.set_ylabel(quantity_label(policy, name), rotation=0, ha="right", va="center", fontsize=8)
+        axes.tick_params(labelsize=7, length=2, labelbottom=i == rows - 1)
+        axes.locator_params(axis="y", nbins=3)
+    steps = episodes[0].length
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel(f"step, the first {MOST_STEPS} of {steps}" if steps > MOST_STEPS else "step", fontsize=8)
+    rest = f" ({len(shown) - rows} more)" if len(shown) > rows else ""
+    figure.text(x, 1 - 0.45 / height, f"remembered, in one episode{rest}", fontsize=9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,34 +15,46 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
-from policygen.extensions.plots.contributions import linear_figure
 from policygen.extensions.plots.maps import (
     Letter,
     action_grids,
     alphabet,
     cell_texts,
-    definitions,
-    marked_texts,
+    marks,
     quantity_label,
+    weight_rows,
 )
-from policygen.extensions.plots.planes import add_plane
-from policygen.extensions.plots.played import played
-from policygen.extensions.plots.remembered import draw_memory
-from policygen.extensions.plots.shades import MOST_TEXTS, NO_ACTION, shades, write_cells
-from policygen.extensions.plots.squares import Mark, marks
-from policygen.extensions.plots.style import Numbers, check_suffix, save, style
+from policygen.extensions.plots.played import add_plane, add_traces, played
+from policygen.extensions.plots.style import (
+    MOST_TEXTS,
+    NO_ACTION,
+    OKABE_ITO,
+    Numbers,
+    check_suffix,
+    save,
+    shades,
+    style,
+    two_hues,
+    write_cells,
+)
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
+from policygen.quantities.text import to_text
 from policygen.tasks.spaces import Actuator
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
 ROOM = (10.0, 7.5)  # most inches for the cells of one actuator
 MOST_PER_LINE, MOST_LINES = 6, 6  # facets
 MOST_IN_STRIP = 25  # cells; a longer single dimension is folded
 CHARACTERS_PER_INCH, LINE = 12, 0.16  # for the definitions below a picture; inches per line
+MOST_TERMS = 40
+LONGEST_TERM = 48  # characters
+LONGEST_OUTPUT = 8  # characters of an output's name that fits horizontally below its column
 
 
 def plot_policy(policy: Policy, path: str | Path) -> Path:
@@ -66,25 +78,32 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
         alone: add definitions of features and the map of the plane; unnecessary if the page shows them.
     """
     with style():
-        if policy.kind not in _FIGURES:
+        if isinstance(policy, LinearPolicy):
+            episodes, why = played(policy)
+            figure = _linear_figure(policy, episodes)
+        elif isinstance(policy, TablePolicy):
+            episodes, why = played(policy) if policy.reader.needed or policy.remembers else ([], "")
+            figure = _table_figure(policy)
+        else:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
-        episodes = played(policy) if policy.kind == "linear" or policy.reader.needed else []
-        figure: Figure = _FIGURES[policy.kind](policy, episodes)
         if alone:
             _define(figure, policy)
             add_plane(figure, policy, episodes)
-        draw_memory(figure, policy)
+        add_traces(figure, policy, episodes, why)
         return figure
 
 
 def _define(figure: Figure, policy: Policy) -> None:
     """Write the features in use below the picture, in a strip of their own, so that cells keep their size."""
     across = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
-    lines = [line for text in definitions(policy) for line in textwrap.wrap(text, across, subsequent_indent="    ")]
-    if not lines:
-        return
-    figure.set_figheight(figure.get_figheight() + LINE * len(lines) + 0.1)
-    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, family="monospace")
+    needed = [f"{name} = {to_text(node)}" for name, node in policy.reader.needed]
+    lines = [line for text in needed for line in textwrap.wrap(text, across, subsequent_indent="    ")]
+    if lines:
+        figure.set_figheight(figure.get_figheight() + LINE * len(lines) + 0.1)
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, family="monospace")
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -106,6 +125,7 @@ class _View:
         shape: rows and columns of cells in a facet; a long single dimension is folded into rows.
         cell: width and height of a cell, in inches.
         notes: remarks about omitted parts, one line each.
+        marked: the symbols of cells in which no action is ever taken, by cell number.
     """
 
     facets: tuple[_Facet, ...]
@@ -115,6 +135,7 @@ class _View:
     shape: tuple[int, int]
     cell: tuple[float, float]
     notes: tuple[str, ...]
+    marked: Mapping[int, Letter]
 
     @property
     def lines(self) -> int:
@@ -163,7 +184,7 @@ def _view(policy: TablePolicy) -> _View:
     side = min(0.6, ROOM[0] / (shape[1] * per_line), ROOM[1] / (shape[0] * lines))
     # Small tables get room for their labels.
     cell = max(side, 3.0 / (shape[1] * per_line)), max(side, (2.5 if down else 0.5) / (shape[0] * lines))
-    return _View(tuple(facets), per_line, down, across, shape, cell, tuple(notes))
+    return _View(tuple(facets), per_line, down, across, shape, cell, tuple(notes), marks(policy))
 
 
 def _splits(policy: TablePolicy, axis: int) -> float:
@@ -177,7 +198,7 @@ def _in_words(policy: TablePolicy, axis: int, index: int) -> str:
     return f"{quantity_label(policy, dimension.name)}: {dimension.label(index)}"
 
 
-def _table_figure(policy: TablePolicy, episodes: Sequence[Trajectory]) -> Figure:
+def _table_figure(policy: TablePolicy) -> Figure:
     from matplotlib.figure import Figure
 
     view = _view(policy)
@@ -188,20 +209,16 @@ def _table_figure(policy: TablePolicy, episodes: Sequence[Trajectory]) -> Figure
     lines = [line for text in (title, *view.notes) for line in textwrap.wrap(text, int(11 * figure.get_figwidth()))]
     figure.suptitle("\n".join(lines), fontsize=11)
     parts = figure.subfigures(len(grids), 1, squeeze=False).ravel()
-    marked = marks(policy)
     for part, (actuator, actions) in zip(parts, grids, strict=True):
-        _draw_table(part, policy, view, actuator, (actions, marked))
+        _draw_table(part, policy, view, actuator, actions)
     return figure
 
 
-def _draw_table(
-    part: SubFigure, policy: TablePolicy, view: _View, actuator: Actuator, content: tuple[Numbers, Mapping[int, Mark]]
-) -> None:
-    actions, marked = content
+def _draw_table(part: SubFigure, policy: TablePolicy, view: _View, actuator: Actuator, actions: Numbers) -> None:
     letters = alphabet(actuator, actions)
-    texts = marked_texts(cell_texts(actions, letters), marked)
+    texts = cell_texts(actions, letters, view.marked)
     actions = actions.copy()
-    actions.ravel()[list(marked)] = np.nan  # no action is ever taken there, so no colour
+    actions.ravel()[list(view.marked)] = np.nan  # no action is ever taken there, so no colour
     colors, norm = shades(actuator)
     longest = max(map(len, texts.ravel().tolist()))
     fits = view.cell[0] >= 0.1 + 0.08 * longest and view.cell[1] >= 0.17
@@ -220,7 +237,7 @@ def _draw_table(
         axes.annotate(beside, (1.04, 0.5), xycoords="axes fraction", rotation=270, va="center", fontsize=9)
         axes.tick_params(length=2.5, labelsize=8)
         axes.spines[:].set_visible(False)
-        axes.set_facecolor(NO_ACTION if marked else "white")
+        axes.set_facecolor(NO_ACTION if view.marked else "white")
     first = places[0, 0]
     folded = view.down is None and view.shape[0] > 1
     _bin_ticks(places, "x", None if folded else view.across, view.shape[1], view.panel[0])
@@ -237,7 +254,7 @@ def _draw_table(
         quantity_label(policy, view.across.name) + (" (number at the left plus number below)" if folded else ""),
         fontsize=10,
     )
-    _explain(part, places, actuator, (letters, tuple(dict.fromkeys(marked.values()))))
+    _explain(part, places, actuator, [*(letters or ()), *dict.fromkeys(view.marked.values())])
 
 
 def _broken(text: str, inches: float) -> str:
@@ -269,12 +286,7 @@ def _bin_ticks(
         axes.tick_params(axis=which, labelrotation=90 if upright else 0)
 
 
-def _explain(
-    part: SubFigure,
-    places: npt.NDArray[Any],
-    actuator: Actuator,
-    shown: tuple[Sequence[Letter] | None, Sequence[Mark]],
-) -> None:
+def _explain(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator, letters: Sequence[Letter]) -> None:
     """Add a legend of the choices, or a colour bar with the named levels."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.patches import Patch
@@ -286,13 +298,69 @@ def _explain(
             bar.set_ticks([level for _, level in actuator.levels], labels=[f"{n} ({v:g})" for n, v in actuator.levels])
         return
     handles = [
-        Patch(color=colors(norm(letter.value)), label=" ".join(dict.fromkeys((letter.symbol, letter.name))))
-        for letter in shown[0] or ()
+        Patch(
+            color=NO_ACTION if letter.value is None else colors(norm(letter.value)),
+            label=" ".join(dict.fromkeys((letter.symbol, letter.name))),
+        )
+        for letter in letters
     ]
-    handles += [Patch(color=NO_ACTION, label=f"{mark.symbol} {mark.name}") for mark in shown[1]]
     columns = math.ceil(len(handles) / 20)
     part.legend(handles=handles, loc="outside right upper", title=actuator.name, ncols=columns, alignment="left")
 
 
-# The picture of each kind of policy.
-_FIGURES: dict[str, Callable[[Any, Sequence[Trajectory]], Figure]] = {"table": _table_figure, "linear": linear_figure}
+# --- linear policies -------------------------------------------------------------------------------------------------
+
+
+def _linear_figure(policy: LinearPolicy, episodes: Sequence[Trajectory]) -> Figure:
+    """Draw the contributions of all terms to all outputs; without episodes, only the weights."""
+    from matplotlib.figure import Figure
+
+    names, amounts = weight_rows(policy)
+    labels = [quantity_label(policy, name) for name in names]
+    labels = [label if len(label) <= LONGEST_TERM else f"{label[: LONGEST_TERM - 3]}..." for label in labels]
+    meaning, note = "weight", ""
+    if episodes:
+        meaning = "weight × usual size"
+        note = f"\n±: usual size, the mean absolute value over {len(episodes)} episodes"
+        values = [policy.term_columns(policy.reader.along(e.observations[:-1], e.actions)) for e in episodes]
+        sizes = np.abs(np.concatenate(values, axis=1)).mean(axis=1)
+        amounts[:-1] *= sizes[:, None]
+        labels = [f"{label}  ±{size:.2g}" for label, size in zip(labels, sizes, strict=False)] + labels[-1:]
+    if len(names) > MOST_TERMS:
+        kept = np.sort(np.argsort(-np.abs(amounts).max(axis=1), kind="stable")[:MOST_TERMS])
+        note = f"\nthe {MOST_TERMS} largest of {len(names)} {'contributions' if episodes else 'weights'}{note}"
+        labels, amounts = [labels[i] for i in kept], amounts[kept]
+    outputs = [name for name, _ in policy.equations]
+    width = 7.5 if len(outputs) == 1 else min(4.0 + 0.9 * len(outputs), 16.0)
+    figure = Figure(figsize=(width, max(1.3 + 0.3 * len(labels), 2.5)), layout="constrained")
+    figure.suptitle(f"{policy.task.name}: linear policy{note}", fontsize=11)
+    axes, rows = figure.add_subplot(), np.arange(len(labels))
+    if len(outputs) == 1:
+        colors = np.where(amounts[:, 0] < 0, OKABE_ITO[1], OKABE_ITO[0])
+        bars = axes.barh(rows, amounts[:, 0], color=colors, height=0.7)
+        axes.bar_label(bars, [f"{amount + 0.0:.4g}" for amount in amounts[:, 0]], padding=3, fontsize=9)
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.margins(x=0.15)
+        axes.set_yticks(rows, labels)
+        axes.set_xlabel(f"{meaning} in {outputs[0]}")
+    else:
+        _draw_matrix(axes, amounts, outputs, meaning)
+        axes.set_yticks(rows + 0.5, labels)
+    axes.invert_yaxis()
+    return figure
+
+
+def _draw_matrix(axes: Axes, amounts: Numbers, outputs: Sequence[str], meaning: str) -> None:
+    from matplotlib.colors import Normalize
+
+    most = float(np.abs(amounts).max()) or 1.0
+    colors, norm = two_hues(), Normalize(-most, most)
+    mesh = axes.pcolormesh(amounts, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5)
+    if amounts.size <= MOST_TEXTS:
+        texts = np.array([f"{amount + 0.0:.3g}" for amount in amounts.ravel()]).reshape(amounts.shape)
+        write_cells(axes, amounts, texts, colors, norm)
+    axes.figure.colorbar(mesh, ax=axes, label=meaning)
+    upright = len(outputs) > 6 or max(map(len, outputs)) > LONGEST_OUTPUT
+    axes.set_xticks(np.arange(len(outputs)) + 0.5, outputs, rotation=90 if upright else 0)
+    axes.set_xlabel("output")
+    axes.spines[:].set_visible(False)

@@ -1,28 +1,43 @@
-"""Statistics of comparisons: scores over seeds, differences over shared seeds, corrections for many tests.
+"""Statistics over runs: average curves, scores over seeds, differences over shared seeds, corrections for many tests.
 
 The methods follow Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice":
-bootstrap intervals that resample the runs of each task (stratified), performance profiles, probability of improvement.
-All intervals, differences, tests and rankings are of the mean. Resampling is seeded, so results are reproducible.
+interquartile means of curves, bootstrap intervals that resample the runs of each task (stratified), performance
+profiles, probability of improvement. All intervals, differences, tests and rankings of scores are of the mean.
+Resampling is seeded, so results are reproducible.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from policygen.extensions.plots.style import Numbers
 
 RESAMPLES = 5_000
+CURVE_RESAMPLES = 2_000
+MOST_POINTS = 200  # of a mean curve; a bootstrap at every time of every run would take minutes
+FEWEST_FOR_IQM = 4  # runs; with fewer, no whole run would be left out
 MOST_EXACT = 14  # up to so many differences, all 2^n signs are tried
 FLIPS = 20_000  # random signs for more differences
-LEVEL = 0.95
 POWER = 0.8
 MOST_SEEDS = 10_000
 
 Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A curve over `x` and its 95% interval over runs; arrays of shape (points,)."""
+
+    x: Numbers
+    centre: Numbers
+    low: Numbers
+    high: Numbers
 
 
 def interval_over_seeds(values: Numbers) -> Interval | None:
@@ -34,18 +49,23 @@ def interval_over_seeds(values: Numbers) -> Interval | None:
         return None
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
+    low, high = _bootstrap(values, np.mean, RESAMPLES)
+    return float(low), float(high)
+
+
+def _bootstrap(table: Numbers, mean: Callable[..., Numbers], resamples: int, batch: int | None = None) -> Any:
     from scipy.stats import bootstrap
 
-    found = bootstrap(
-        (values,),
-        np.mean,
+    return bootstrap(
+        (table,),
+        mean,
+        axis=0,
         vectorized=True,
-        n_resamples=RESAMPLES,
-        confidence_level=LEVEL,
+        n_resamples=resamples,
+        batch=batch,
         method="percentile",
         random_state=np.random.default_rng(0),
     ).confidence_interval
-    return float(found.low), float(found.high)
 
 
 def stratified_interval(
@@ -62,10 +82,13 @@ def stratified_interval(
     """
     if all(len(values) < 2 for values in strata):
         return None
-    rng = np.random.default_rng(0)
-    samples = [values[rng.integers(len(values), size=(RESAMPLES, len(values)))] for values in strata]
-    low, high = np.percentile(statistic(samples), [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2])
+    low, high = np.percentile(statistic(_resampled(strata, RESAMPLES)), [2.5, 97.5])
     return float(low), float(high)
+
+
+def _resampled(strata: Sequence[Numbers], count: int) -> list[Numbers]:
+    rng = np.random.default_rng(0)
+    return [values[rng.integers(len(values), size=(count, len(values)))] for values in strata]
 
 
 def mean_of_means(strata: Sequence[Numbers]) -> Numbers:
@@ -141,12 +164,10 @@ def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values corrected for multiple tests (Holm 1979)."""
     order = np.argsort(p_values, kind="stable")
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        corrected[i] = largest
-    return corrected
+    tests_left = np.arange(len(p_values), 0, -1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.maximum.accumulate(np.minimum(1.0, tests_left * np.asarray(p_values)[order]))
+    return corrected.tolist()
 
 
 def fewest_pairs(level: float) -> int:
@@ -181,44 +202,78 @@ def seeds_needed(mean: float, std: float, level: float = 0.05) -> int | None:
     if std == 0:
         return 2
     effect = abs(mean) / std
-    if _power(effect, MOST_SEEDS, level) < POWER:
-        return None
-    low, high = 1, MOST_SEEDS  # the power grows with the seeds
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _power(effect, middle, level) >= POWER else (middle, high)
-    return high
+    # The power grows with the seeds.
+    found = bisect_left(range(MOST_SEEDS + 1), POWER, lo=2, key=lambda seeds: _power(effect, seeds, level))
+    return found if found <= MOST_SEEDS else None
 
 
 def _power(effect: float, seeds: int, level: float) -> float:
     from scipy.stats import nct, t
 
-    if seeds < 2:
-        return 0.0
     critical, shift = t.ppf(1 - level / 2, seeds - 1), effect * math.sqrt(seeds)
     power = float(nct.sf(critical, seeds - 1, shift))
     return power if math.isfinite(power) else 1.0  # the series fails far in the tail
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The share of runs above each threshold, each task counting the same, and its interval; shapes (points,)."""
+def performance_profile(strata: Sequence[Numbers], thresholds: Numbers) -> Band:
+    """Return the share of runs above each threshold, each task counting the same, with a pointwise 95% interval.
 
-    thresholds: Numbers
-    share: Numbers
-    low: Numbers
-    high: Numbers
-
-
-def performance_profile(strata: Sequence[Numbers], thresholds: Numbers) -> Profile:
-    """Return the share of runs above each threshold, with a pointwise 95% stratified bootstrap interval."""
-    rng = np.random.default_rng(0)
+    The interval is a stratified bootstrap.
+    """
 
     def shares(samples: Sequence[Numbers]) -> Numbers:
         per_task = [np.mean(values[..., None] > thresholds, axis=-2) for values in samples]
         result: Numbers = np.mean(per_task, axis=0)
         return result
 
-    resampled = [values[rng.integers(len(values), size=(1_000, len(values)))] for values in strata]
-    low, high = np.percentile(shares(resampled), [2.5, 97.5], axis=0)
-    return Profile(thresholds, shares(strata), low, high)
+    low, high = np.percentile(shares(_resampled(strata, 1_000)), [2.5, 97.5], axis=0)
+    return Band(thresholds, shares(strata), low, high)
+
+
+# --- averages of curves ----------------------------------------------------------------------------------------------
+
+
+def centre_name(runs: int) -> str:
+    """Name the mean that `average` computes for a number of runs."""
+    return "interquartile mean" if runs >= FEWEST_FOR_IQM else "mean"
+
+
+def average(xs: Sequence[Numbers], levels: Sequence[Numbers], mean: Callable[..., Numbers] | None = None) -> Band:
+    """Average step functions over runs, with a 95% percentile bootstrap interval.
+
+    From four runs on, the average is the interquartile mean: it leaves out the lowest and the highest quarter, counting
+    fractions of runs (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice"). A
+    run that ends early keeps its last level. For two runs the band is their range; for few runs it is too narrow.
+
+    Args:
+        xs: per run the increasing positions of its steps; shapes (attempts of the run,).
+        levels: per run the level from each step on; same shapes.
+        mean: the average to use instead, for any number of runs; called like `numpy.mean`.
+    """
+    points = np.unique(np.concatenate(xs))
+    if len(points) > MOST_POINTS:
+        points = points[np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int)]
+    rows = [
+        level[np.maximum(np.searchsorted(at, points, side="right") - 1, 0)]
+        for at, level in zip(xs, levels, strict=True)
+    ]
+    table = np.array(rows, dtype=np.float64)
+    known = ~np.isnan(table).any(axis=0)  # without warm-up a run has no level before its first policy
+    points, table = points[known], table[:, known]
+    taken = mean or _centre
+    centre = taken(table, axis=0)
+    if len(table) < 2 or not len(points):
+        return Band(points, centre, centre, centre)
+    low, high = _bootstrap(table, taken, CURVE_RESAMPLES, batch=100)
+    return Band(points, centre, low, high)
+
+
+def _centre(table: Numbers, axis: int = 0) -> Numbers:
+    runs = table.shape[axis]
+    if runs < FEWEST_FOR_IQM:
+        mean: Numbers = np.mean(table, axis=axis)
+        return mean
+    # The part of each run, in order of level, that lies between the quartiles.
+    share = np.diff(np.clip(np.arange(runs + 1), runs / 4, runs * 3 / 4)) / (runs / 2)
+    centre: Numbers = np.moveaxis(np.sort(table, axis=axis), axis, -1) @ share
+    return centre

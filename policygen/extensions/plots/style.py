@@ -1,7 +1,8 @@
-"""Colours, style and files of all pictures.
+"""Style, colours, cell texts and files of all pictures.
 
 The colours are those of Okabe and Ito, which colour-blind people can distinguish; no meaning depends on colour alone.
-Heavy libraries are imported where they are used, so that importing a module of pictures is fast.
+Here and in the other modules of pictures, heavy libraries are imported where they are used: a command that only prints,
+and a run until its end, never wait for them.
 """
 
 from __future__ import annotations
@@ -17,14 +18,20 @@ import numpy.typing as npt
 
 from policygen.errors import UsageError
 from policygen.files import check_name, write_named
+from policygen.tasks.spaces import Actuator
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
 Numbers = npt.NDArray[np.float64]
 
 FORMATS = ("png", "svg", "pdf")
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+GREY = "#666666"
+NO_ACTION = "#e4e4e4"  # cells in which no action is taken
+MOST_TEXTS = 2_500  # cells; larger maps have colours only
 _RC: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
@@ -76,3 +83,42 @@ def style() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RC)
         yield
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
+    """Return a colour for each choice; for numbers two hues around zero if both signs occur, else one scale."""
+    import matplotlib
+    from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, TwoSlopeNorm
+
+    count = len(actuator.labels)
+    if actuator.is_choice:
+        few = count <= len(OKABE_ITO)
+        colors = OKABE_ITO[:count] if few else matplotlib.colormaps["viridis"](np.linspace(0, 1, count))
+        return ListedColormap(colors), BoundaryNorm(np.arange(count + 1) - 0.5, count)
+    if actuator.low < 0 < actuator.high:
+        return two_hues(), TwoSlopeNorm(0.0, actuator.low, actuator.high)
+    return matplotlib.colormaps["viridis"], Normalize(actuator.low, actuator.high)
+
+
+def two_hues() -> Colormap:
+    """Return orange over white to purple, without the nearly black ends."""
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(matplotlib.colormaps["PuOr"](np.linspace(0.1, 0.9, 256)))
+
+
+def write_cells(
+    axes: Axes, block: Numbers, texts: npt.NDArray[Any], colors: Colormap, norm: Normalize, *, size: float = 9.0
+) -> None:
+    """Write a text into each cell, black or white, whichever is readable on its colour; NaN has no colour."""
+    luminance = colors(norm(block))[..., :3] @ [0.299, 0.587, 0.114]
+    dark = (luminance < 0.5) & ~np.isnan(block)
+    # Texts stay within their cells, so the layout need not measure them.
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size, "in_layout": False}
+    for (row, column), text in np.ndenumerate(texts):
+        if text:
+            axes.text(column + 0.5, row + 0.5, text, color="white" if dark[row, column] else "black", **centred)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from policygen.episodes.score import Score
 from policygen.errors import PlaceError
-from policygen.extensions.plots.extended import without_extensions
-from policygen.extensions.plots.groups import Group, Member, each_once, grouped, read_member
+from policygen.extensions.plots.groups import Group, Member, each_once, grouped, read_member, without_extensions
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
+from policygen.runs.records import FinalScore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,18 +23,15 @@ if TYPE_CHECKING:
 
 FORMATS = ("md", "csv", "tex", "html")
 
-_HEADER = (
-    "task",
-    "proposals",
-    "policy",
-    "seed",
-    "attempts",
-    "LLM calls",
-    "search episodes",
-    "final score",
-    "95% interval",
-    "final episodes",
-)
+_COLUMNS = [
+    *("task", "proposals", "policy", "what", "seed", "attempts", "llm_calls", "search_episodes"),
+    *("final_score", "low", "high", "exact", "final_episodes"),
+]
+_SPENT = {"attempts": "attempts", "llm_calls": "llm_calls", "search_episodes": "episodes"}  # columns of a summary
+_HEADER = [
+    *("task", "proposals", "policy", "seed", "attempts", "LLM calls", "search episodes"),
+    *("final score", "95% interval", "final episodes"),
+]
 
 
 def write_table(folders: Sequence[str | Path], path: str | Path) -> Path:
@@ -74,9 +72,9 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     rows = []
     for group in groups:
         members = sorted((*group.averaged, *group.unfinished), key=lambda run: run.config.seed)
-        rows += [{**_named(group), **_of_run(run)} for run in members]
-    rows += [{**_named(group), **_of_group(group)} for group in groups if len(group.averaged) > 1]
-    return pd.DataFrame(rows).convert_dtypes()
+        rows += [_named(group) | _of_run(run) for run in members]
+    rows += [_named(group) | _of_group(group) for group in groups if len(group.averaged) > 1]
+    return pd.DataFrame(rows, columns=_COLUMNS).convert_dtypes()
 
 
 def _named(group: Group[Member]) -> dict[str, Any]:
@@ -84,46 +82,31 @@ def _named(group: Group[Member]) -> dict[str, Any]:
 
 
 def _of_run(run: Member) -> dict[str, Any]:
-    summary, final = run.summary, run.final
-    low, high = final.ci95 if final is not None and final.ci95 is not None else (None, None)
-    return {
-        "what": "run" if run.finished else "unfinished run",
-        "seed": run.config.seed,
-        "attempts": summary.attempts if summary is not None else None,
-        "llm_calls": summary.llm_calls if summary is not None else None,
-        "search_episodes": summary.episodes if summary is not None else None,
-        "final_score": final.mean if final is not None else None,
-        "low": low,
-        "high": high,
-        "exact": final.exact if final is not None else None,
-        "final_episodes": final.episodes if final is not None else None,
-    }
+    """Return the known cells of a run's row."""
+    row: dict[str, Any] = {"what": "run" if run.finished else "unfinished run", "seed": run.config.seed}
+    row |= {column: getattr(run.summary, name) for column, name in _SPENT.items() if run.finished}
+    if run.final is not None:
+        row |= {**_scored(run.final), "exact": run.final.exact, "final_episodes": run.final.episodes}
+    return row
 
 
 def _of_group(group: Group[Member]) -> dict[str, Any]:
-    """Compute the means over finished runs; the mean final score covers only runs that found a policy."""
-    score = group.final_score
-    low, high = score.ci95 if score is not None and score.ci95 is not None else (None, None)
+    """Return the means over finished runs; the mean final score covers only runs that found a policy."""
     left_out = {"without a policy": group.without_policy, "unfinished": len(group.unfinished)}
-    words = [f"mean of {len(group.averaged) - group.without_policy} runs"]
-    words += [*group.extended, *(f"{count} {why} left out" for why, count in left_out.items() if count)]
+    words = [f"mean of {len(group.averaged) - group.without_policy} runs", *group.extended]
+    words += [f"{count} {why} left out" for why, count in left_out.items() if count]
+    row: dict[str, Any] = {"what": ", ".join(words)}
+    for column, name in _SPENT.items():
+        row[column] = float(np.mean([getattr(run.summary, name) for run in group.averaged]))
+    if group.final_score is not None:
+        row |= _scored(group.final_score)
+        row["exact"] = all(run.final.exact for run in group.averaged if run.final is not None)
+    return row
 
-    def mean(name: str) -> float | None:
-        known = [getattr(run.summary, name) for run in group.averaged if run.summary is not None]
-        return float(np.mean(known)) if known else None
 
-    return {
-        "what": ", ".join(words),
-        "seed": None,
-        "attempts": mean("attempts"),
-        "llm_calls": mean("llm_calls"),
-        "search_episodes": mean("episodes"),
-        "final_score": score.mean if score is not None else None,
-        "low": low,
-        "high": high,
-        "exact": all(run.final.exact for run in group.averaged if run.final is not None) if score else None,
-        "final_episodes": None,
-    }
+def _scored(score: Score | FinalScore) -> dict[str, Any]:
+    low, high = score.ci95 or (None, None)
+    return {"final_score": score.mean, "low": low, "high": high}
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------
@@ -138,7 +121,7 @@ def _readable(frame: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows = [_row(row) for row in frame.astype(object).where(frame.notna(), None).itertuples(index=False)]
-    return pd.DataFrame(rows, columns=list(_HEADER))
+    return pd.DataFrame(rows, columns=_HEADER)
 
 
 def _row(row: Any) -> tuple[str, ...]:
@@ -146,23 +129,15 @@ def _row(row: Any) -> tuple[str, ...]:
     digits = 4 if row.exact else 1
     interval = f"{row.low:.{digits}f} to {row.high:.{digits}f}" if row.low is not None else ""
     score = "unfinished" if row.what == "unfinished run" else "no policy"
+    spent = zip((row.attempts, row.llm_calls, row.search_episodes), (1, 1, 0) if mean else (0, 0, 0), strict=True)
     episodes = "" if row.final_episodes is None else str(row.final_episodes)
     return (
-        row.task,
-        row.proposals,
-        row.policy,
-        row.what if mean else str(row.seed),
-        _count(row.attempts, 1 if mean else 0),
-        _count(row.llm_calls, 1 if mean else 0),
-        _count(row.search_episodes, 0),
+        *(row.task, row.proposals, row.policy, row.what if mean else str(row.seed)),
+        *("" if count is None else f"{count:.{places}f}" for count, places in spent),
         f"{row.final_score:.{digits}f}" if row.final_score is not None else score,
         f"{interval} over runs" if mean and interval else "exact" if row.exact and not mean else interval,
         "-" if row.exact and not mean else episodes,
     )
-
-
-def _count(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
 
 
 def as_markdown(frame: pd.DataFrame) -> str:
@@ -171,7 +146,7 @@ def as_markdown(frame: pd.DataFrame) -> str:
     for cells, row in zip(rows, frame.itertuples(), strict=True):
         if _is_mean(row):
             cells[0], cells[7] = f"**{cells[0]}**", f"**{cells[7]}**"
-    lines = [list(_HEADER), ["---"] * len(_HEADER), *rows]
+    lines = [_HEADER, ["---"] * len(_HEADER), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 

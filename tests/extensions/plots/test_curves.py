@@ -59,7 +59,7 @@ def test_what_tuning_gained_is_drawn_from_the_score_as_proposed(tmp_path: Path) 
     (gains,) = [c for c in axes.collections if isinstance(c, LineCollection)]
     assert [segment.tolist() for segment in gains.get_segments()] == [[[1, 0.1], [1, 0.4]], [[4, 0.5], [4, 0.6]]]
     labels = the_axes(runs_figure([a_run(tmp_path / "plain", [0.4])])).get_legend_handles_labels()[1]
-    assert "before tuning" not in labels
+    assert not [label for label in labels if label.startswith(("before tuning", "failed"))]
 
 
 def test_failed_attempts_are_marked_at_the_bottom(tmp_path: Path) -> None:
@@ -70,10 +70,6 @@ def test_failed_attempts_are_marked_at_the_bottom(tmp_path: Path) -> None:
     lowest_score = axes.transData.transform((0, 0.0))[1]
     assert (heights < lowest_score - line.get_markersize()).all()  # the marks do not touch
     assert (heights > axes.transAxes.transform((0, 0))[1]).all()
-
-
-def test_a_run_without_failures_does_not_mention_them(tmp_path: Path) -> None:
-    assert not any("failed" in text for text in legend_of(the_axes(runs_figure([a_run(tmp_path, [0.1])]))))
 
 
 def test_lines_to_compare_with(tmp_path: Path) -> None:
@@ -101,12 +97,8 @@ def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Pa
     assert "final score: 0.4 [0.3, 0.5]\n(95% interval, 100 fresh episodes)" in legend_of(axes)
     assert "unfinished" not in axes.get_title()
     assert max(axes.get_xticks()) == 10  # the final score is no third attempt
-
-
-def test_an_exact_final_score_says_so(tmp_path: Path) -> None:
-    final = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
-    axes = the_axes(runs_figure([a_run(tmp_path, [0.74], final=final)]))
-    assert "final score: 0.74 (exact)" in legend_of(axes)
+    exact = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
+    assert "final score: 0.74 (exact)" in legend_of(the_axes(runs_figure([a_run(tmp_path, [0.74], final=exact)])))
 
 
 def test_a_run_that_found_nothing_is_drawn(tmp_path: Path) -> None:
@@ -117,26 +109,21 @@ def test_a_run_that_found_nothing_is_drawn(tmp_path: Path) -> None:
     assert not any(label.startswith(("final", "best", "attempt")) for label in labels)
 
 
-@pytest.mark.parametrize(
-    ("x", "positions"),
-    [
-        ("attempt", [0, 1, 2]),
-        ("calls", [0, 2, 4]),
-        ("episodes", [20, 40, 60]),
-        ("env_steps", [0, 1000, 2000]),
-        ("tokens", [0, 110, 220]),
-        ("wall_seconds", [0, 1.5, 3]),
-    ],
-)
-def test_what_scores_are_drawn_over(tmp_path: Path, x: str, positions: list[float]) -> None:
+POSITIONS = {
+    "attempt": [0, 1, 2],
+    "calls": [0, 2, 4],
+    "episodes": [20, 40, 60],
+    "env_steps": [0, 1000, 2000],
+    "tokens": [0, 110, 220],
+    "wall_seconds": [0, 1.5, 3],
+}
+
+
+@pytest.mark.parametrize("x", X_AXES)
+def test_what_scores_are_drawn_over(tmp_path: Path, x: str) -> None:
     axes = the_axes(runs_figure([a_run(tmp_path, [0.1, 0.2])], x=x))
-    assert line_called(axes, "best so far")[0] == positions
+    assert line_called(axes, "best so far")[0] == POSITIONS[x]
     assert axes.get_xlabel() == X_AXES[x]
-
-
-def test_every_x_axis_is_tested() -> None:
-    (mark,) = test_what_scores_are_drawn_over.pytestmark  # type: ignore[attr-defined]
-    assert [case[0] for case in mark.args[1]] == list(X_AXES)
 
 
 # --- many runs -------------------------------------------------------------------------------------------------------
@@ -210,12 +197,6 @@ def test_the_random_level_of_many_runs_is_their_mean(tmp_path: Path) -> None:
     assert set(line_called(the_axes(runs_figure(folders)), "random actions: 0.03")[1]) == {0.03}
 
 
-def test_a_folder_given_twice_counts_once(tmp_path: Path) -> None:
-    one, two = ended(tmp_path, [0.1], seed=1), ended(tmp_path, [0.2], seed=2)
-    again = one.parent / "." / ".." / one.parent.name / one.name
-    assert "mean of n = 2 runs, 95% band" in legend_of(the_axes(runs_figure([one, two, again])))
-
-
 def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
     spender = ended(tmp_path, [0.1, 0.2], llm="openai:gpt-5-mini")
     saver = ended(tmp_path, [0.3, 0.4])
@@ -247,30 +228,42 @@ def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path
     assert figure.get_supxlabel().startswith("Curves are scores on each run's own search seeds")
 
 
-@pytest.mark.parametrize("groups", [1, 4])
-def test_labels_of_panels_are_in_the_picture_and_keep_off_each_other(tmp_path: Path, groups: int) -> None:
+LONG = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "normalise": True}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "settings"),
+    [
+        (["frozenlake", "pond", "inverted-double-pendulum"], [{}]),
+        (["frozenlake", "pond"], [LONG]),
+        (["frozenlake"], [LONG]),
+        (["frozenlake", "pond", "inverted-double-pendulum"], [{"template": f"own-{i}"} for i in range(4)]),
+    ],
+    ids=["panels", "long names", "one panel", "many groups"],
+)
+def test_labels_are_in_the_picture_and_keep_off_each_other(
+    tmp_path: Path, tasks: list[str], settings: list[dict[str, Any]]
+) -> None:
     final = FinalScore(0.5, 0.1, (0.4, 0.6), 100)
-    tasks = [LAKE, replace(LAKE, name="pond"), replace(LAKE, name="inverted-double-pendulum")]
     folders = [
-        a_run(tmp_path, [0.1, 0.2], seed=1, task=task, llm="openai:gpt-5-mini", final=final, template=f"own-{i}")
-        for task in tasks
-        for i in range(groups)
+        a_run(tmp_path, [0.1, 0.2], seed=seed, task=replace(LAKE, name=name), llm="openai:gpt-5-mini", **(more | some))
+        for name in tasks
+        for some in settings
+        for seed, more in ((1, {"final": final}), (2, {"final": final}), (3, {}))[: 3 if some == LONG else 1]
     ]
     figure = runs_figure([*folders, a_run(tmp_path, [0.1], seed=2, task=LAKE, final=final)])
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
-    texts = [axes.yaxis.label for axes in figure.axes] + [axes.title for axes in figure.axes]
-    boxes = [text.get_window_extent(renderer) for text in texts]
-    boxes += [axes.get_legend().get_window_extent(renderer) for axes in figure.axes]
-    boxes.append(
-        next(text for text in figure.texts if text.get_text().startswith("Curves")).get_window_extent(renderer)
-    )
+    legends = [axes.get_legend() for axes in figure.axes]
+    assert any("\n" in text.get_text() for text in legends[0].get_texts()) == (settings == [LONG])
+    words = next(text for text in figure.texts if text.get_text().startswith("Curves"))
+    parts = [*legends, words, *(part for axes in figure.axes for part in (axes.yaxis.label, axes.title))]
+    boxes = [part.get_window_extent(renderer) for part in parts]
     width, height = figure.bbox.size
     for i, box in enumerate(boxes):
         assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0, i
         assert not [j for j, other in enumerate(boxes[:i]) if box.overlaps(other)], i
-    for axes, box in zip(figure.axes, boxes, strict=False):
-        assert box.height <= axes.bbox.height
+    assert all(box.height <= axes.bbox.height for axes, box in zip(figure.axes, boxes, strict=False))
 
 
 def test_runs_that_ended_early_go_on_to_the_end_dashed(tmp_path: Path) -> None:
@@ -280,24 +273,6 @@ def test_runs_that_ended_early_go_on_to_the_end_dashed(tmp_path: Path) -> None:
     dashed = [line for line in axes.get_lines() if line.get_drawstyle() == "default" and len(line.get_xdata()) == 2]
     ways = {(*line.get_xdata(), *line.get_ydata()) for line in dashed if line.get_linestyle() == "--"}
     assert {(2, 6, 0.7, 0.7), (4, 6, 0.4, 0.4), (4, 6, 0.55, 0.55)} <= {tuple(round(v, 6) for v in way) for way in ways}
-
-
-@pytest.mark.parametrize("panels", [1, 2])
-def test_no_legend_leaves_the_picture(tmp_path: Path, panels: int) -> None:
-    settings = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "normalise": True}
-    tasks = [LAKE, replace(LAKE, name="pond")][:panels]
-    folders = [
-        ended(tmp_path, [0.1, 0.2], seed=seed, task=task, llm="openai:gpt-5-mini", **settings)
-        for task in tasks
-        for seed in (1, 2)
-    ] + [ended(tmp_path, [0.1], task=task) for task in tasks]
-    figure = runs_figure(folders)
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw(renderer)
-    width, height = figure.bbox.size
-    for axes in figure.axes:
-        box = axes.get_legend().get_window_extent(renderer)
-        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= 0
 
 
 def thin_lines(axes: Axes) -> list[Any]:
@@ -339,26 +314,6 @@ def test_runs_that_found_no_policy_are_counted_in_words(tmp_path: Path) -> None:
     assert line_called(axes, words)[1] == pytest.approx([0.02, 0.21])
 
 
-def test_long_legends_go_on_in_another_line(tmp_path: Path) -> None:
-    folders = [*(ended(tmp_path, [0.1], seed=i, template="a-template-with-a-long-name") for i in range(2))]
-    folders += [a_run(tmp_path, [0.1], seed=3, template="a-template-with-a-long-name"), ended(tmp_path, [0.2])]
-    figure = runs_figure(folders)
-    figure.draw_without_rendering()
-    legend = the_axes(figure).get_legend()
-    assert legend is not None
-    box = legend.get_window_extent()
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
-    assert any("\n" in text for text in legend_of(the_axes(figure)))
-
-
-def test_settings_that_differ_between_runs_keep_them_apart(tmp_path: Path) -> None:
-    runs = [ended(tmp_path / f"{n}-{seed}", [0.3], seed=seed, iterations=n) for n in (3, 9) for seed in (0, 1)]
-    labels = the_axes(runs_figure(runs)).get_legend_handles_labels()[1]
-    assert sum("iterations 3: mean of n = 2 runs" in label for label in labels) == 1
-    assert sum("iterations 9: mean of n = 2 runs" in label for label in labels) == 1
-
-
 def test_a_run_of_which_nothing_can_be_drawn_is_an_empty_picture(tmp_path: Path) -> None:
     folder = a_run(tmp_path, [], random=None, task=replace(LAKE, solved=None, optimum=None))
     axes = the_axes(runs_figure([folder]))
@@ -366,17 +321,6 @@ def test_a_run_of_which_nothing_can_be_drawn_is_an_empty_picture(tmp_path: Path)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
-
-
-def test_strings_and_a_single_run_are_taken(tmp_path: Path) -> None:
-    run = a_run(tmp_path, [0.1])
-    for folders in (str(run), run, [str(run)], [run]):
-        assert plot_runs(folders, str(tmp_path / "a.png")) == tmp_path / "a.png"
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LogbookError, match=r"the folder .*missing does not exist; make it or write elsewhere"):
-        plot_runs(a_run(tmp_path, [0.1]), tmp_path / "missing" / "a.png")
 
 
 def test_an_unknown_x_names_the_known_ones(tmp_path: Path) -> None:

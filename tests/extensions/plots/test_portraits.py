@@ -14,36 +14,22 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
+from toys import HALVES, TORQUE, Other, linear, table, toy
 
+import policygen
+from policygen.episodes.simulator import Simulator
 from policygen.errors import UsageError
+from policygen.extensions.plots.played import MOST_PATHS
 from policygen.extensions.plots.portraits import policy_figure
 from policygen.extensions.plots.style import OKABE_ITO
-from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.grid import Dimension, Grid, integers
+from policygen.quantities.grid import Dimension, integers
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
-from policygen.tasks.task import Task
 
 # --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def a_task(*actuators: Actuator, names: str = "abcdef") -> Task:
-    """A task that is never played."""
-    kind = "box" if not actuators[0].is_choice else "discrete" if len(actuators) == 1 else "multidiscrete"
-    observations = tuple(Observation(name, unit="m" if name == "a" else "") for name in names)
-    return Task("toy", "Toy-v0", observations, actuators, kind, 10)
-
-
-MOVES = Actuator("move", ("left", "down", "right", "up"))
-TORQUE = Actuator("torque", low=-2.0, high=2.0)
-HALVES = (-0.5, 0.5)
-
-
-def table(task: Task, actions: object, *dimensions: Dimension) -> TablePolicy:
-    return TablePolicy.from_actions(task, np.asarray(actions), Grid(dimensions))
 
 
 def parts(policy: Policy) -> tuple[Figure, list[Axes]]:
@@ -53,9 +39,20 @@ def parts(policy: Policy) -> tuple[Figure, list[Axes]]:
     return figure, [axes for axes in figure.axes if axes.get_visible() and axes.get_label() != "<colorbar>"]
 
 
-def cell_text(axes: Axes, row: int, column: int) -> str:
-    (text,) = [text for text in axes.texts if text.get_position() == (column + 0.5, row + 0.5)]
-    return text.get_text()
+def written(axes: Axes) -> list[str]:
+    """The texts in the cells, a line a row."""
+    rows: dict[float, dict[float, str]] = {}
+    for text in axes.texts:
+        column, row = text.get_position()
+        if text.get_text() and text.get_rotation() == 0:
+            rows.setdefault(row, {})[column] = text.get_text()
+    assert list(rows) == [row + 0.5 for row in range(len(rows))]
+    return [" ".join(cells[column] for column in sorted(cells)) for cells in rows.values()]
+
+
+def colour_bar(figure: Figure) -> Axes:
+    (bar,) = [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]
+    return bar
 
 
 def cell_color(axes: Axes, row: int, column: int) -> str:
@@ -74,10 +71,9 @@ def everything_written(figure: Figure) -> list[str]:
 
 def test_two_counted_dimensions_are_a_map_read_from_the_top() -> None:
     actions = [0, 1, 2, 3, 0, 0]
-    figure, (axes,) = parts(table(a_task(MOVES), actions, integers("b", 2), integers("c", 3)))
-    symbols = dict(zip(range(4), "←↓→↑", strict=True))
+    figure, (axes,) = parts(table(actions, integers("b", 2), integers("c", 3)))
+    assert written(axes) == ["← ↓ →", "↑ ← ←"]
     for cell, action in enumerate(actions):
-        assert cell_text(axes, *divmod(cell, 3)) == symbols[action]
         assert cell_color(axes, *divmod(cell, 3)) == OKABE_ITO[action].lower()
     assert axes.yaxis_inverted()
     assert tick_texts(axes) == (["0", "1", "2"], ["0", "1"])
@@ -89,7 +85,7 @@ def test_two_counted_dimensions_are_a_map_read_from_the_top() -> None:
 
 
 def test_real_quantities_grow_upwards_with_their_edges_between_the_cells() -> None:
-    figure, (axes,) = parts(table(a_task(MOVES), np.zeros(9), Dimension("a", HALVES), Dimension("b", (1.0, 2.5))))
+    figure, (axes,) = parts(table(np.zeros(9), Dimension("a", HALVES), Dimension("b", (1.0, 2.5))))
     assert not axes.yaxis_inverted()
     assert tick_texts(axes) == (["1", "2.5"], ["-0.5", "0.5"])
     assert axes.get_xticks().tolist() == axes.get_yticks().tolist() == [1, 2]
@@ -97,7 +93,7 @@ def test_real_quantities_grow_upwards_with_their_edges_between_the_cells() -> No
 
 
 def test_texts_can_be_read_on_their_colour() -> None:
-    _, (axes,) = parts(table(a_task(MOVES), [0, 1, 2, 3], integers("b", 2), integers("c", 2)))
+    _, (axes,) = parts(table([0, 1, 2, 3], integers("b", 2), integers("c", 2)))
     for text in axes.texts[-4:]:
         column, row = (int(at - 0.5) for at in text.get_position())
         luminances = []
@@ -110,32 +106,35 @@ def test_texts_can_be_read_on_their_colour() -> None:
 def test_three_dimensions_are_facets() -> None:
     actions = np.zeros((3, 2, 2))
     actions[2, 0, 1] = 3
-    _, facets = parts(table(a_task(MOVES), actions, Dimension("a", HALVES), integers("b", 2), integers("c", 2)))
+    _, facets = parts(table(actions, Dimension("a", HALVES), integers("b", 2), integers("c", 2)))
     assert [axes.get_title().replace("\n", " ") for axes in facets] == [
         "a [m]: below -0.5",
         "a [m]: -0.5 to 0.5",
         "a [m]: 0.5 and above",
     ]
-    assert [cell_text(axes, 0, 1) for axes in facets] == ["←", "←", "↑"]
+    assert [written(axes)[0] for axes in facets] == ["← ←", "← ←", "← ↑"]
 
 
-def test_many_facets_are_wrapped_and_the_rest_is_hidden() -> None:
-    figure, facets = parts(table(a_task(MOVES), np.zeros(20), integers("a", 5), integers("b", 2), integers("c", 2)))
+def test_many_facets_are_wrapped_and_the_rest_is_hidden_or_left_out() -> None:
+    figure, facets = parts(table(np.zeros(20), integers("a", 5), integers("b", 2), integers("c", 2)))
     assert len(facets) == 5
     assert len(figure.axes) == 6
     assert [axes.get_subplotspec().rowspan.start for axes in facets] == [0, 0, 0, 1, 1]
+    figure, facets = parts(table(np.zeros(160), integers("a", 20), *[integers(n, 2) for n in "bcd"]))
+    assert figure.get_suptitle().splitlines()[1] == "6 of 20 bins of a are shown"
+    assert len(facets) == 12
 
 
 def test_four_dimensions_are_rows_and_columns_of_facets() -> None:
     actions = np.zeros((3, 2, 2, 2))
     actions[2, 1, 0, 1] = 3
     dimensions = [Dimension("a", HALVES), integers("b", 2), integers("c", 2), integers("d", 2)]
-    _, facets = parts(table(a_task(MOVES), actions, *dimensions))
+    _, facets = parts(table(actions, *dimensions))
     assert [axes.get_title() for axes in facets] == ["b: 0", "b: 1", "", "", "", ""]
     beside = [next(t.get_text() for t in axes.texts if t.get_rotation() == 270).replace("\n", " ") for axes in facets]
     # The first dimension grows upwards like the quantities inside a facet.
     assert beside == ["", "a [m]: 0.5 and above", "", "a [m]: -0.5 to 0.5", "", "a [m]: below -0.5"]
-    assert [cell_text(axes, 0, 1) for axes in facets] == ["←", "↑", "←", "←", "←", "←"]
+    assert [written(axes)[0] for axes in facets] == ["← ←", "← ↑", *["← ←"] * 4]
 
 
 def test_of_more_than_four_dimensions_those_that_matter_are_shown() -> None:
@@ -146,79 +145,57 @@ def test_of_more_than_four_dimensions_those_that_matter_are_shown() -> None:
     dimensions = [
         Dimension(n, HALVES) if bins == 3 else integers(n, bins) for n, bins in zip("abcdef", shape, strict=True)
     ]
-    figure, facets = parts(table(a_task(MOVES), actions, *dimensions))
+    figure, facets = parts(table(actions, *dimensions))
     title, *notes = figure.get_suptitle().split("\n")
     assert "a, b, c, d, e, f" in title
     assert notes == ["b held at -0.5 to 0.5", "d held at -0.5 to 0.5"]
-    assert len(facets) == 4
-    assert [[cell_text(axes, row, column) for row in (0, 1) for column in (0, 1)] for axes in facets] == [
-        ["←", "↓", "↓", "←"],
-        ["↓", "←", "←", "↓"],
-        ["↓", "←", "←", "↓"],
-        ["←", "↓", "↓", "←"],
-    ]
+    same, swapped = ["← ↓", "↓ ←"], ["↓ ←", "← ↓"]
+    assert [written(axes) for axes in facets] == [same, swapped, swapped, same]
 
 
-def test_too_many_facets_are_thinned_and_say_so() -> None:
-    figure, facets = parts(table(a_task(MOVES), np.zeros(160), integers("a", 20), *[integers(n, 2) for n in "bcd"]))
-    assert figure.get_suptitle().splitlines()[1] == "6 of 20 bins of a are shown"
-    assert len(facets) == 12
-
-
-def test_one_dimension_is_a_strip() -> None:
-    _, (axes,) = parts(table(a_task(MOVES), [0, 2, 3], Dimension("a", HALVES)))
+def test_one_dimension_is_a_strip_and_a_long_one_is_folded() -> None:
+    _, (axes,) = parts(table([0, 2, 3], Dimension("a", HALVES)))
     assert tick_texts(axes) == (["-0.5", "0.5"], [])
-    assert [cell_text(axes, 0, column) for column in range(3)] == ["←", "→", "↑"]
-
-
-def test_a_long_strip_is_folded() -> None:
+    assert written(axes) == ["← → ↑"]
     actions = np.zeros(60)
     actions[[24, 25, 59]] = 1, 2, 3
-    figure, (axes,) = parts(table(a_task(MOVES), actions, integers("b", 60)))
-    assert [cell_text(axes, *at) for at in ((0, 24), (1, 0), (2, 9))] == ["↓", "→", "↑"]
+    figure, (axes,) = parts(table(actions, integers("b", 60)))
+    assert written(axes) == ["← " * 24 + "↓", "→" + " ←" * 24, "← " * 9 + "↑"]
     assert tick_texts(axes)[1] == ["0", "25", "50"]
-    assert len([t for t in axes.texts if t.get_text()]) == 60  # nothing is written after the last cell
     assert "b (number at the left plus number below)" in everything_written(figure)
 
 
 def test_numbers_have_a_colour_bar_over_the_action_space() -> None:
-    figure, (axes,) = parts(table(a_task(TORQUE), [-2.0, -0.5, 0.5, 2.0], integers("b", 2), integers("c", 2)))
-    (bar,) = [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]
-    assert bar.get_ylabel() == "torque"
-    assert bar.get_ylim() == (-2, 2)
-    assert [cell_text(axes, row, column) for row in (0, 1) for column in (0, 1)] == ["-2", "-0.5", "0.5", "2"]
+    figure, (axes,) = parts(table([-2.0, -0.5, 0.5, 2.0], integers("b", 2), integers("c", 2), task=toy(TORQUE)))
+    assert colour_bar(figure).get_ylabel() == "torque"
+    assert colour_bar(figure).get_ylim() == (-2, 2)
+    assert written(axes) == ["-2 -0.5", "0.5 2"]
     (orange, _), (_, purple) = [[to_rgba(cell_color(axes, row, column)) for column in (0, 1)] for row in (0, 1)]
     assert orange[0] > 2 * orange[2]  # more red than blue
     assert purple[2] > 1.5 * purple[0]
     assert len({cell_color(axes, row, column) for row in (0, 1) for column in (0, 1)}) == 4
+    figure, _ = parts(table([0.0, 1.0], integers("b", 2), task=toy(replace(TORQUE, low=0.0, high=1.0))))
+    assert colour_bar(figure).get_ylim() == (0, 1)
 
 
 def test_named_levels_are_marked_on_the_colour_bar() -> None:
-    task = a_task(replace(TORQUE, levels=(("back", -2.0), ("off", 0.0), ("forth", 2.0))))
-    figure, (axes,) = parts(table(task, [-2.0, 0.0, 2.0, 0.0], integers("b", 2), integers("c", 2)))
-    (bar,) = [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]
+    task = toy(replace(TORQUE, levels=(("back", -2.0), ("off", 0.0), ("forth", 2.0))))
+    figure, (axes,) = parts(table([-2.0, 0.0, 2.0, 0.0], integers("b", 2), integers("c", 2), task=task))
+    bar = colour_bar(figure)
     assert [text.get_text() for text in bar.get_yticklabels()] == ["back (-2)", "off (0)", "forth (2)"]
     assert bar.get_yticks().tolist() == [-2, 0, 2]
-    assert cell_text(axes, 1, 0) == "f"
-
-
-def test_actuators_that_push_one_way_have_one_scale() -> None:
-    task = a_task(replace(TORQUE, low=0.0, high=1.0))
-    figure, _ = parts(table(task, [0.0, 1.0], integers("b", 2)))
-    (bar,) = [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]
-    assert bar.get_ylim() == (0, 1)
+    assert written(axes) == ["b o", "f o"]
 
 
 def test_each_actuator_has_its_own_map() -> None:
-    task = a_task(Actuator("hip", ("bend", "stretch")), Actuator("knee", ("bend", "stretch")))
-    figure, (hip, knee) = parts(table(task, [[0, 1], [1, 0]], integers("b", 2)))
-    assert [cell_text(hip, 0, 0), cell_text(hip, 0, 1)] == ["b", "s"]
-    assert [cell_text(knee, 0, 0), cell_text(knee, 0, 1)] == ["s", "b"]
+    task = toy(Actuator("hip", ("bend", "stretch")), Actuator("knee", ("bend", "stretch")))
+    figure, (hip, knee) = parts(table([[0, 1], [1, 0]], integers("b", 2), task=task))
+    assert (written(hip), written(knee)) == (["b s"], ["s b"])
     assert [part.legends[0].get_title().get_text() for part in figure.subfigs] == ["hip", "knee"]
 
 
 def test_large_tables_are_coloured_but_not_written_into() -> None:
-    figure, (axes,) = parts(table(a_task(MOVES), np.arange(10_000) % 4, integers("b", 100), integers("c", 100)))
+    figure, (axes,) = parts(table(np.arange(10_000) % 4, integers("b", 100), integers("c", 100)))
     assert not [text for text in axes.texts if text.get_text()]
     assert axes.collections[0].get_array().shape == (100, 100)
     labels = [int(text) for text in tick_texts(axes)[1]]
@@ -227,7 +204,7 @@ def test_large_tables_are_coloured_but_not_written_into() -> None:
     assert max(figure.get_size_inches()) < 15
 
 
-@pytest.mark.parametrize("name", ["cartpole", "Pendulum-v1", "Acrobot-v1"])
+@pytest.mark.parametrize("name", ["cartpole", "pendulum", "Acrobot-v1"])
 def test_no_labels_overlap_or_leave_the_picture(name: str) -> None:
     task = load_task(name)
     assert task.grid is not None
@@ -247,17 +224,23 @@ def test_no_labels_overlap_or_leave_the_picture(name: str) -> None:
     assert outside == []
 
 
+@pytest.mark.parametrize(("name", "letters"), [("frozenlake", "HHHHG"), ("cliffwalking", "CCCCCCCCCCG"), ("maze", "G")])
+def test_cells_without_action_have_a_letter_and_no_colour(name: str, letters: str) -> None:
+    task = load_task(name)
+    assert task.grid is not None
+    figure = policy_figure(TablePolicy.from_actions(task, np.ones(task.grid.size)))
+    axes = figure.subfigs[0].axes[0]
+    blank = np.ma.getmaskarray(np.ma.masked_invalid(axes.collections[0].get_array()))
+    symbols = np.array([row.split() for row in written(axes)])
+    assert "".join(symbols[blank]) == letters
+    assert "G goal" in everything_written(figure)
+
+
 # --- linear ----------------------------------------------------------------------------------------------------------
 
 
-def linear(task: Task, text: str) -> LinearPolicy:
-    policy = parse(text, task, "linear").policy
-    assert isinstance(policy, LinearPolicy)
-    return policy
-
-
 def test_one_output_is_a_bar_chart() -> None:
-    axes = the_axes(policy_figure(linear(a_task(TORQUE), "torque = 2*a - 0.5*b + tanh(3*a*b) + 0.25")))
+    axes = the_axes(policy_figure(linear("torque = 2*a - 0.5*b + tanh(3*a*b) + 0.25")))
     assert [bar.get_width() for bar in axes.patches] == [2, -0.5, 1, 0.25]
     assert tick_texts(axes)[1] == ["a [m]", "b", "tanh(3*a*b)", "constant"]
     assert [text.get_text() for text in axes.texts] == ["2", "-0.5", "1", "0.25"]
@@ -268,36 +251,32 @@ def test_one_output_is_a_bar_chart() -> None:
 
 
 def test_several_outputs_are_a_heat_map() -> None:
-    policy = linear(a_task(Actuator("push", ("left", "right"))), "left = 0\nright = 2*a - 0.25*b + 1")
+    policy = linear("left = 0\nright = 2*a - 0.25*b + 1", toy(Actuator("push", ("left", "right"))))
     figure = policy_figure(policy)
     axes, bar = figure.axes
     assert axes.collections[0].get_array().tolist() == [[0, 2], [0, -0.25], [0, 1]]
     assert axes.collections[0].get_clim() == (-2, 2)  # zero is white
     assert tick_texts(axes) == (["left", "right"], ["a [m]", "b", "constant"])
-    assert cell_text(axes, 1, 1) == "-0.25"
+    assert written(axes) == ["0 2", "0 -0.25", "0 1"]
     assert bar.get_ylabel() == "weight"
     assert figure.get_suptitle() == "toy: linear policy"
 
 
-def test_of_many_terms_the_largest_are_shown() -> None:
+def test_of_many_terms_the_largest_are_shown_and_long_ones_are_cut() -> None:
     names = [f"x{i}" for i in range(60)]
-    task = replace(a_task(TORQUE), observations=tuple(map(Observation, names)))
-    text = "torque = " + " + ".join(f"{i + 1}*{name}" for i, name in enumerate(names))
-    figure = policy_figure(linear(task, text))
+    task = replace(toy(TORQUE), observations=tuple(map(Observation, names)))
+    figure = policy_figure(linear("torque = " + " + ".join(f"{i + 1}*{name}" for i, name in enumerate(names)), task))
     assert figure.get_suptitle().splitlines()[1] == "the 40 largest of 61 weights"
     assert tick_texts(the_axes(figure))[1] == names[20:]
-
-
-def test_long_terms_are_cut() -> None:
-    text = "torque = sin(a + 2*b)*cos(c - 3*d)*exp(e/7 + f)*tanh(a*b*c*d*e*f)"
-    label = tick_texts(the_axes(policy_figure(linear(a_task(TORQUE), text))))[1][0]
+    figure = policy_figure(linear("torque = sin(a + 2*b)*cos(c - 3*d)*exp(e/7 + f)*tanh(a*b*c*d*e*f)"))
+    label = tick_texts(the_axes(figure))[1][0]
     assert label.startswith("sin(a + 2*b)")
     assert label.endswith("...")
     assert len(label) == 48
 
 
 def test_weights_of_zero_are_drawn() -> None:
-    policy = linear(a_task(Actuator("push", ("left", "right"))), "left = 0\nright = 0*a")
+    policy = linear("left = 0\nright = 0*a", toy(Actuator("push", ("left", "right"))))
     assert policy_figure(policy).axes[0].collections[0].get_clim() == (-1, 1)
 
 
@@ -312,7 +291,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_are_defined_below_the_picture(kind: Literal["table", "linear"]) -> None:
-    policy = parse(LETS + KINDS[kind], a_task(TORQUE), kind).policy
+    policy = parse(LETS + KINDS[kind], toy(TORQUE), kind).policy
     assert policy is not None
     figure = policy_figure(policy)
     figure.draw_without_rendering()
@@ -325,17 +304,59 @@ def test_features_are_defined_below_the_picture(kind: Literal["table", "linear"]
     assert box.y0 >= 0
     assert all(box.y1 <= axes.get_tightbbox().y0 for axes in figure.axes)
     cells = figure.axes[0].get_window_extent().height
-    plain = policy_figure(parse(KINDS[kind].replace("tilt", "a"), a_task(TORQUE), kind).policy)  # type: ignore[arg-type]
+    plain = policy_figure(parse(KINDS[kind].replace("tilt", "a"), toy(TORQUE), kind).policy)  # type: ignore[arg-type]
     plain.draw_without_rendering()
     assert plain.get_supxlabel() == ""
     assert cells > 0.8 * plain.axes[0].get_window_extent().height
 
 
-def test_there_is_no_picture_of_an_unknown_kind() -> None:
-    class Other(Policy):
-        kind = "other"
-        act_columns = act_one = _act_on = _act_on_columns = None  # type: ignore[assignment]
-        _to_text = _to_record = _from_record = from_draft = _read = names_read = None  # type: ignore[assignment]
+def test_features_of_the_task_and_of_the_policy_are_defined_if_it_needs_them() -> None:
+    task = replace(toy(TORQUE), features=(("far", "a + b"), ("near", "c"), ("idle", "d")))
+    text = "let twice = 2*far\nlet spare = near\ntorque = tanh(twice) - e"
+    assert policy_figure(linear(text, task)).get_supxlabel() == "far = a + b\ntwice = 2*far"
 
+
+def test_there_is_no_picture_of_an_unknown_kind() -> None:
     with pytest.raises(UsageError, match="no picture of a other policy"):
-        policy_figure(Other(a_task(MOVES), ()))
+        policy_figure(Other(toy(), ()))
+
+
+# --- policies that can be played -------------------------------------------------------------------------------------
+
+PUSH = "force = 10*velocity + 0.1*position + 0.02"
+
+
+def test_a_bar_is_the_weight_times_the_usual_size_of_its_term() -> None:
+    policy = policygen.parse(PUSH, "mountaincar-continuous", "linear")
+    with Simulator(policy.task) as simulator:
+        met = np.concatenate([episode.observations[:-1] for episode in simulator.play(policy, [0, 1, 2])])
+    usual = np.abs(met).mean(axis=0)
+    figure = policy_figure(policy)
+    bars = figure.axes[0]
+    widths = [bar.get_width() for bar in bars.patches]
+    assert widths == pytest.approx([10 * usual[1], 0.1 * usual[0], 0.02], rel=1e-5)
+    assert bars.get_xlabel() == "weight × usual size in force"
+    assert [t.get_text() for t in bars.get_yticklabels()][:2] == [
+        f"velocity  ±{usual[1]:.2g}",
+        f"position  ±{usual[0]:.2g}",
+    ]
+
+
+def test_several_outputs_share_one_scale_of_contributions() -> None:
+    policy = policygen.parse("left = -angle - 0.5*spin\nright = angle + 0.5*spin", "cartpole", "linear")
+    figure = policy_figure(policy)
+    matrix = figure.axes[0].collections[0].get_array()
+    assert (matrix[:, 0] == -matrix[:, 1]).all()
+    assert 0 < matrix[0, 1] < 0.2
+    assert "weight × usual size" in everything_written(figure)
+
+
+def test_a_map_of_two_quantities_and_their_episodes_stands_beside_the_picture() -> None:
+    policy = policygen.parse(PUSH, "mountaincar-continuous", "linear")
+    figure = policy_figure(policy)
+    figure.draw_without_rendering()
+    _, plane, _ = figure.axes
+    assert (plane.get_xlabel(), plane.get_ylabel()) == ("position", "velocity")
+    assert len(plane.get_lines()) == 3 * MOST_PATHS
+    assert figure._suptitle.get_window_extent().x1 <= plane.get_tightbbox().x0
+    assert len(policy_figure(policy, alone=False).axes) == 1

@@ -23,7 +23,7 @@ def test_formats(tmp_path: Path, suffix: str, magic: bytes) -> None:
     assert plot_runs([folder], path) == path
     first = path.read_bytes()
     assert first.startswith(magic)
-    plot_runs([folder], path)
+    plot_runs(str(folder), str(path))
     assert path.read_bytes() == first
     assert plot_policy(a_policy(LAKE), tmp_path / f"policy.{suffix}").read_bytes().startswith(magic)
     assert not list(tmp_path.glob(".*"))
@@ -45,34 +45,27 @@ def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
         plot_policy(a_policy(LAKE), str(tmp_path / "missing" / "policy.png"))
 
 
-def run_python(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def test_importing_costs_no_heavy_library() -> None:
-    pictures = "policygen.extensions.plots.curves, policygen.extensions.plots.portraits"
-    code = f"import sys, {pictures}; print([m for m in ('matplotlib', 'pandas', 'scipy') if m in sys.modules])"
-    assert run_python(code) == "[]"
-
-
-def test_a_run_loads_no_pandas_for_the_picture_at_its_end(tmp_path: Path) -> None:
-    folder = a_run(tmp_path, [0.1])
-    draw = f"from policygen.extensions.plots.curves import draw_within; draw_within(Path({str(folder)!r}))"
-    drawn = f"import sys; from pathlib import Path; {draw}; print('pandas' in sys.modules)"
-    assert run_python(drawn) == "False"
-    assert (folder / "learning_curve.png").exists()
-
-
-def test_drawing_leaves_no_global_state(tmp_path: Path) -> None:
-    folder = a_run(tmp_path, [0.1])
-    code = f"""
+DRAWING = """
 import sys
 from pathlib import Path
+from policygen.extensions.plots import curves, portraits
+def loaded(*names): return [name for name in names if name in sys.modules]
+print(loaded("matplotlib", "pandas", "scipy"))
+folder = Path(sys.argv[1])
+curves.draw_within(folder)
+print(loaded("pandas", "matplotlib.pyplot"))
 import matplotlib
 matplotlib.rcParams["axes.facecolor"] = "black"
-from policygen.extensions.plots.curves import plot_runs, runs_figure
-plot_runs([Path({str(folder)!r})], Path({str(tmp_path / "a.png")!r}))
-drawn = runs_figure([Path({str(folder)!r})]).axes[0].get_facecolor()
-print("matplotlib.pyplot" in sys.modules, matplotlib.rcParams["axes.facecolor"], drawn)
+drawn = curves.runs_figure([folder]).axes[0].get_facecolor()
+print(matplotlib.rcParams["axes.facecolor"], drawn)
 """
-    assert run_python(code) == "False black (1.0, 1.0, 1.0, 1.0)"
+
+
+def test_pictures_load_heavy_libraries_late_and_leave_no_global_state(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [0.1])
+    done = subprocess.run([sys.executable, "-c", DRAWING, folder], capture_output=True, text=True, check=True)
+    at_import, at_the_end_of_a_run, *colours = done.stdout.splitlines()
+    assert at_import == "[]"
+    assert at_the_end_of_a_run == "[]"  # a run waits for the picture at its end, but not for pandas
+    assert colours == ["black (1.0, 1.0, 1.0, 1.0)"]
+    assert (folder / "learning_curve.png").exists()

@@ -34,38 +34,20 @@ def rows_of(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-def test_runs_come_by_seed_and_then_their_mean_with_an_interval_over_runs(tmp_path: Path) -> None:
-    rows = rows_of(
-        as_markdown(comparison([finished(tmp_path, seed, mean) for seed, mean in ((2, 5.0), (0, 1.0), (1, 3.0))]))
-    )
-    assert [(row[3], row[7]) for row in rows[:3]] == [("0", "1.0"), ("1", "3.0"), ("2", "5.0")]
-    assert rows[3][0] == "**frozenlake**"
-    assert rows[3][3] == "mean of 3 runs"
-    assert rows[3][7:9] == ["**3.0**", "1.0 to 5.0 over runs"]
-    assert len(rows) == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"ablate": "knowledge"}, "table, ablate knowledge"),
-        ({"refine": "coordinate:300"}, "table, refine coordinate:300"),
-        ({"template": "mine", "example": "old/run"}, "table, template mine, example old/run"),
-        ({"grid": "fixed"}, "table, grid fixed"),
-    ],
-)
-def test_runs_with_other_settings_are_told_apart_and_never_averaged(
-    tmp_path: Path, settings: dict[str, Any], words: str
-) -> None:
-    folders = [finished(tmp_path, seed, 1.0) for seed in (0, 1)] + [finished(tmp_path, 0, 9.0, **settings)]
-    rows = rows_of(as_markdown(comparison(folders)))
-    assert sorted(row[2] for row in rows) == ["table"] * 3 + [words]
-    assert rows[-1][3:8:4] == ["mean of 2 runs", "**1.0**"]
-
-
-def test_budgets_and_processes_do_not_tell_runs_apart(tmp_path: Path) -> None:
-    folders = [finished(tmp_path, 0, 1.0, jobs=1), finished(tmp_path, 1, 3.0, max_calls=7)]
-    assert rows_of(as_markdown(comparison(folders)))[-1][3] == "mean of 2 runs"
+def test_runs_come_by_seed_and_then_the_mean_of_their_group_with_an_interval_over_runs(tmp_path: Path) -> None:
+    folders = [finished(tmp_path, seed, mean) for seed, mean in ((2, 5.0), (0, 1.0), (1, 3.0))]
+    other = finished(tmp_path, 0, 9.0, refine="coordinate:300")
+    rows = rows_of(as_markdown(comparison([*folders, folders[0] / ".", other])))
+    assert [(row[2], row[3], row[7]) for row in rows[:4]] == [
+        ("table", "0", "1.0"),
+        ("table", "1", "3.0"),
+        ("table", "2", "5.0"),
+        ("table, refine coordinate:300", "0", "9.0"),
+    ]
+    assert rows[4][0] == "**frozenlake**"
+    assert rows[4][2:4] == ["table", "mean of 3 runs"]
+    assert rows[4][7:9] == ["**3.0**", "1.0 to 5.0 over runs"]
+    assert len(rows) == 5
 
 
 def test_unfinished_runs_have_a_row_and_enter_no_mean(tmp_path: Path) -> None:
@@ -86,11 +68,6 @@ def test_runs_without_a_policy_are_counted_in_words(tmp_path: Path) -> None:
     rows = rows_of(as_markdown(comparison(folders)))
     assert [row[7] for row in rows] == ["0.2500", "no policy", "0.7500", "**0.5000**"]
     assert rows[-1][3] == "mean of 2 runs, 1 without a policy left out"
-
-
-def test_a_folder_given_twice_counts_once(tmp_path: Path) -> None:
-    run = ended(tmp_path, [0.5])
-    assert len(comparison([run, run.parent / "." / run.name])) == 1
 
 
 # --- formats ---------------------------------------------------------------------------------------------------------

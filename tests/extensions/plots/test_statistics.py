@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from policygen.extensions.plots.statistics import (
+    average,
     fewest_pairs,
     fewest_runs,
     holm,
@@ -125,9 +129,9 @@ def test_no_test_of_so_few_seeds_comes_down_to_the_level() -> None:
 
 def test_a_profile_is_the_share_of_runs_above_each_threshold() -> None:
     profile = performance_profile([np.array([0.0, 1.0]), np.array([1.0, 1.0])], np.array([-1.0, 0.0, 0.5, 1.0]))
-    assert profile.share.tolist() == [1.0, 0.75, 0.75, 0.0]
-    assert np.all(profile.low <= profile.share)
-    assert np.all(profile.high >= profile.share)
+    assert profile.centre.tolist() == [1.0, 0.75, 0.75, 0.0]
+    assert np.all(profile.low <= profile.centre)
+    assert np.all(profile.high >= profile.centre)
 
 
 def test_runs_against_a_published_mean_are_welchs_test_students_or_a_sign_test(rng: np.random.Generator) -> None:
@@ -138,3 +142,61 @@ def test_runs_against_a_published_mean_are_welchs_test_students_or_a_sign_test(r
     assert p_against_mean(runs, 3.0, None, 10) == pytest.approx(stats.ttest_1samp(runs, 3.0).pvalue)
     assert p_against_mean(np.full(6, 500.0), 478.0, None, None) == 2 / 2**6
     assert p_against_mean(runs[:1], 3.0, 1.0, 10) == 1.0
+
+
+# --- averages of curves ----------------------------------------------------------------------------------------------
+
+
+def arrays(*rows: Sequence[float]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+    return [np.array(row, float) for row in rows]
+
+
+def test_the_band_is_that_of_all_resamples() -> None:
+    values = [0.0, 1.0, 2.0, 3.0, 10.0]
+    band = average(arrays(*[[0]] * 5), arrays(*[[value] for value in values]))
+    # A quarter of five runs is 1.25 of them: none of the outermost, three quarters of their neighbours.
+    weights = [0, 0.3, 0.4, 0.3, 0]
+    assert band.centre == pytest.approx([0.3 * 1 + 0.4 * 2 + 0.3 * 3])
+    resamples = [np.dot(sorted(drawn), weights) for drawn in itertools.product(values, repeat=5)]
+    low, high = np.percentile(resamples, [2.5, 97.5])
+    assert average(arrays(*[[0]] * 5), arrays(*[[value] for value in values])).low == band.low  # the same again
+    assert 0 < low < 2 < high < 10
+    assert band.low[0] == pytest.approx(low, abs=0.3)
+    assert band.high[0] == pytest.approx(high, abs=0.7)
+
+
+def test_of_three_runs_all_count_and_of_four_the_middle_ones() -> None:
+    assert average(arrays(*[[0]] * 3), arrays([0], [4], [100])).centre == pytest.approx([104 / 3])
+    assert average(arrays(*[[0]] * 4), arrays([0], [4], [8], [100])).centre == pytest.approx([6])
+
+
+def test_the_average_takes_every_step_of_every_run() -> None:
+    band = average(arrays([0, 10, 30], [5, 20]), arrays([0, 1, 2], [4, 6]))
+    assert band.x.tolist() == [0, 5, 10, 20, 30]
+    # The second run keeps its last level after its end, and its first one before its start.
+    assert band.centre.tolist() == [2, 2, 2.5, 3.5, 4]
+    assert band.low.tolist() == [0, 0, 1, 1, 2]
+    assert band.high.tolist() == [4, 4, 4, 6, 6]
+
+
+def test_of_several_levels_at_one_place_the_last_counts() -> None:
+    assert average(arrays([0, 0, 0]), arrays([1, 2, 3])).centre.tolist() == [3]
+
+
+def test_the_average_begins_where_every_run_has_a_level() -> None:
+    band = average(arrays([0, 1, 2], [0, 1, 2]), arrays([np.nan, 1, 1], [np.nan, np.nan, 3]))
+    assert band.x.tolist() == [2]
+    assert band.centre.tolist() == [2]
+
+
+def test_runs_that_agree_have_a_band_without_width() -> None:
+    band = average(arrays(*[[0, 1]] * 4), arrays(*[[1, 2]] * 4))
+    assert band.low.tolist() == band.centre.tolist() == band.high.tolist() == [1, 2]
+
+
+def test_long_runs_are_thinned_and_keep_their_ends() -> None:
+    xs = np.arange(5_000.0)
+    band = average([xs, xs], [xs, xs])
+    assert len(band.x) == 200
+    assert (band.x[0], band.x[-1]) == (0, 4_999)
+    assert (band.centre == band.x).all()

@@ -1,0 +1,45 @@
+"""Policies over toy tasks, which are never played, for the tests of maps and pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension, Grid
+from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.task import Task
+
+MOVES = Actuator("move", ("left", "down", "right", "up"))
+TORQUE = Actuator("torque", low=-2.0, high=2.0)
+HALVES = (-0.5, 0.5)
+
+
+def toy(*actuators: Actuator) -> Task:
+    """A task with the observations a [m], b, ..., f; it chooses a move, unless it has other actuators."""
+    own = actuators or (MOVES,)
+    kind: Any = "box" if not own[0].is_choice else "discrete" if len(own) == 1 else "multidiscrete"
+    observations = tuple(Observation(name, unit="m" if name == "a" else "") for name in "abcdef")
+    return Task("toy", "Toy-v0", observations, own, kind, 10)
+
+
+def table(actions: object, *dimensions: Dimension, task: Task | None = None) -> TablePolicy:
+    return TablePolicy.from_actions(task or toy(), np.asarray(actions), Grid(dimensions))
+
+
+def linear(text: str, task: Task | None = None) -> LinearPolicy:
+    policy = parse(text, task or toy(TORQUE), "linear").policy
+    assert isinstance(policy, LinearPolicy)
+    return policy
+
+
+class Other(Policy):
+    """A kind of policy that nothing here knows."""
+
+    kind = "other"
+    act_columns = act_one = _act_on = _act_on_columns = None  # type: ignore[assignment]
+    _to_text = _to_record = _from_record = from_draft = _read = names_read = None  # type: ignore[assignment]
