@@ -15,7 +15,7 @@ import numpy.typing as npt
 from policygen.policies.features import Columns
 from policygen.policies.linear import LinearPolicy
 from policygen.quantities.compiled import compile_batch, finite
-from policygen.quantities.tree import Call, Name, Node, Number
+from policygen.quantities.tree import Call, Name, Node, Number, negated
 
 Array = npt.NDArray[np.float64]
 
@@ -112,18 +112,9 @@ def _sums(node: Node) -> Node:
     if not isinstance(node, Call):
         return node
     arguments = tuple(map(_sums, node.arguments))
-    if node.function == "-" and (negated := _negated(arguments[1])) is not None:
-        return Call("+", (arguments[0], negated))
+    if node.function == "-" and (flipped := negated(arguments[1])) is not None:
+        return Call("+", (arguments[0], flipped))
     return Call(node.function, arguments)
-
-
-def _negated(node: Node) -> Node | None:
-    """A number or a product that begins with one, with the other sign."""
-    if isinstance(node, Number):
-        return Number(-node.value)
-    if isinstance(node, Call) and node.function in ("*", "/") and (first := _negated(node.arguments[0])) is not None:
-        return Call(node.function, (first, *node.arguments[1:]))
-    return None
 
 
 def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
 from policygen.policies.features import Columns, Lets
-from policygen.policies.policy import Actions, Policy, definition_lines
+from policygen.policies.policy import Actions, Policy
 from policygen.quantities.compiled import (
     BatchFunction,
     ScalarFunction,
@@ -32,10 +32,6 @@ from policygen.tasks.task import Task, decision_names, output_names
 MATRIX_PRODUCT_FROM = 4_096
 # Larger batches are worked on in parts whose numbers stay in the processor's cache from the product to the clipping.
 ROWS_AT_A_TIME = 65_536
-
-if TYPE_CHECKING:  # whoever only acts reads no text
-    from policygen.policies.lines import Draft
-    from policygen.policies.revision import Revision
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,7 +164,8 @@ class LinearPolicy(Policy):
     def _act_block(self, columns: Columns) -> Actions:
         return self.chosen(self.outputs(columns))
 
-    def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        """Actions for n rows of what `reader.columns` gives."""
         return self.chosen(finite(self._outputs_of_terms(quantities)))
 
     def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
@@ -212,16 +209,7 @@ class LinearPolicy(Policy):
         return self.task.limits.carried_out_one(decided) if self.task.has_numbers else np.array(decided, np.int64)
 
     def _to_text(self, *, whole: bool) -> str:
-        return "\n".join(definition_lines(self, whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])
-
-    @classmethod
-    def from_draft(cls, draft: Draft, revision: Revision) -> tuple[LinearPolicy | None, float]:
-        """The equations that a draft says, or None where it has problems; and the share of outputs that it writes."""
-        from policygen.policies.read_equations import read_equations
-
-        old = dict(revision.incumbent.equations) if isinstance(revision.incumbent, cls) else {}
-        read, coverage = read_equations(draft, revision, old)
-        return cls(revision.task, *read) if read is not None else None, coverage
+        return "\n".join(self._definitions(whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])
 
     def _to_record(self) -> dict[str, Any]:
         return {"equations": {name: to_text(node) for name, node in self.equations}}

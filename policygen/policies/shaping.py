@@ -17,7 +17,7 @@ from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.features import Reader, part_of_decision
 from policygen.quantities.compiled import BatchFunction, compile_batch, finite
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Call, Node, Number, names_in, remembered_in
+from policygen.quantities.tree import Call, Node, names_in, negated, remembered_in
 from policygen.tasks.task import Task, decision_names, is_name
 
 OBJECTIVE, POTENTIAL, REWARD = "objective", "potential", "reward"
@@ -226,16 +226,4 @@ def summands(node: Node) -> list[Node]:
 
 
 def _negative(node: Node) -> Node:
-    return _turned(node) or Call("neg", (node,))
-
-
-def _turned(node: Node) -> Node | None:
-    """Minus an expression that begins with a number or a sign, without a further sign before it; None for others."""
-    match node:
-        case Number(value) if value != 0:
-            return Number(-value)
-        case Call("neg", (inner,)):
-            return inner
-        case Call("*" | "/" as function, (first, other)) if (turned := _turned(first)) is not None:
-            return Call(function, (turned, other))
-    return None
+    return negated(node) or Call("neg", (node,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +14,13 @@ from numpy import ndarray
 from policygen.errors import PolicyError
 from policygen.policies.cells import action_text, bins_text
 from policygen.policies.features import CellReader, Columns, Lets, cell_reader
-from policygen.policies.policy import Actions, Policy, definition_lines
+from policygen.policies.policy import Actions, Policy
 from policygen.policies.rows import Rule, compressed, dense_table
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number, unknown_name
 from policygen.tasks.checked import checked
 from policygen.tasks.records import grid_from_record, grid_to_record
 from policygen.tasks.task import Task
-
-if TYPE_CHECKING:  # whoever only acts reads no text
-    from policygen.policies.lines import Draft
-    from policygen.policies.revision import Revision
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,11 +141,12 @@ class TablePolicy(Policy):
     def _act_on(self, quantities: Sequence[float]) -> Any:
         return self._action_list[self.reader.cell_of(quantities)]
 
-    def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        """Actions for n rows of what `reader.columns` gives."""
         return self.grid.look_up([quantities[i] for i in self.reader.positions], self.actions)
 
     def _to_text(self, *, whole: bool) -> str:
-        lines = definition_lines(self, whole)
+        lines = self._definitions(whole)
         if whole or self.grid != self.task.grid:
             for dimension in self.grid.dimensions:
                 lines.append(f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}")
@@ -162,20 +159,6 @@ class TablePolicy(Policy):
         rows.insert(1, ["-" * width for width in widths])
         lines += ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows]
         return "\n".join(lines)
-
-    @classmethod
-    def claims(cls, draft: Draft, task: Task) -> bool:
-        """Whether a draft has rows, a header, or numbers for the cells of the task's grid."""
-        return bool(draft.rows or draft.header or (draft.params and not draft.equations and task.grid))
-
-    @classmethod
-    def from_draft(cls, draft: Draft, revision: Revision) -> tuple[TablePolicy | None, float]:
-        """The table that a draft says, or None where it has problems; and the share of cells that its rows cover."""
-        from policygen.policies.read_table import read_table
-
-        old = revision.incumbent if isinstance(revision.incumbent, cls) else None
-        read, coverage = read_table(draft, revision, old)
-        return cls(revision.task, *read) if read is not None else None, coverage
 
     def _to_record(self) -> dict[str, Any]:
         return {

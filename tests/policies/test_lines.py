@@ -16,7 +16,9 @@ LAKE = load_task("frozenlake")
 
 
 def draft_of(text: str, task: Task = CARTPOLE, **features: str) -> Draft:
-    return read_draft(text, task, {name: parse_expression(f, task.quantity_names) for name, f in features.items()})
+    return read_draft(
+        text, task, None, {name: parse_expression(f, task.quantity_names) for name, f in features.items()}
+    )
 
 
 def equations_of(text: str, task: Task = CARTPOLE) -> dict[str, str]:

@@ -276,8 +276,8 @@ def test_many_outputs_are_cut_into_blocks() -> None:
 def test_an_unknown_kind_has_no_map() -> None:
     class Other(Policy):
         kind = "other"
-        act_columns = act_one = _act_on = _act_on_columns = None  # type: ignore[assignment]
-        _to_text = _to_record = _from_record = from_draft = _read = names_read = None  # type: ignore[assignment]
+        act_columns = act_one = _act_on = act_on_quantities = None  # type: ignore[assignment]
+        _to_text = _to_record = _from_record = names_read = None  # type: ignore[assignment]
 
     assert policy_map(Other(a_task(MOVES), ())) == ""
 

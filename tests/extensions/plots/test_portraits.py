@@ -334,8 +334,8 @@ def test_features_are_defined_below_the_picture(kind: Literal["table", "linear"]
 def test_there_is_no_picture_of_an_unknown_kind() -> None:
     class Other(Policy):
         kind = "other"
-        act_columns = act_one = _act_on = _act_on_columns = None  # type: ignore[assignment]
-        _to_text = _to_record = _from_record = from_draft = _read = names_read = None  # type: ignore[assignment]
+        act_columns = act_one = _act_on = act_on_quantities = None  # type: ignore[assignment]
+        _to_text = _to_record = _from_record = names_read = None  # type: ignore[assignment]
 
     with pytest.raises(UsageError, match="no picture of a other policy"):
         policy_figure(Other(a_task(MOVES), ()))
