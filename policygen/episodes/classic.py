@@ -1,8 +1,8 @@
-"""Classic control for many copies at once, bit for bit equal to single environments.
+"""Classic control and policygen's own dynamics for many copies at once, bit for bit equal to single environments.
 
-The equations are those of `gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's
-constants. To be exact, operations have the same order and precision, and squares and cosines use the same functions:
-the C library's `pow(x, 2)` differs from `x * x` for one number in a thousand.
+The equations of classic control are those of `gymnasium.envs.classic_control` and of policygen's loaded pendulum, with
+the environment's constants. To be exact, operations have the same order and precision, and squares and cosines use the
+same functions: the C library's `pow(x, 2)` differs from `x * x` for one number in a thousand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.episodes.dynamics import Array, Noise, Stepped
+from policygen.episodes.dynamics import Array, DynamicsEnv, Noise, Stepped
 
 Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
@@ -32,11 +32,11 @@ def has_classic_form(env: gym.Env[Any, Any]) -> bool:
         if type(inner) not in (TimeLimit, OrderEnforcing):
             return False
         inner = inner.env
-    return type(inner) in ADVANCES
+    return type(inner) in ADVANCES or isinstance(inner, DynamicsEnv)
 
 
 class ClassicCopies:
-    """Copies of a classic environment; each starts as a single environment does with its seed.
+    """Copies of an environment with `has_classic_form`; each starts as a single environment does with its seed.
 
     Attributes:
         first: observations at the start, float32 of shape (n, d).
@@ -44,14 +44,15 @@ class ClassicCopies:
 
     def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
         single: Any = env.unwrapped
-        self._env, self._advance = single, ADVANCES[type(single)]
+        self._env, self._advance = single, ADVANCES.get(type(single))
         self._deviation = float(getattr(single, "noise", 0.0))
         rows, states, generators = [], [], []
         for seed in seeds:
             rows.append(single.reset(seed=int(seed))[0])
             states.append(np.asarray(single.state, np.float64))
             generators.append(single.np_random)
-        self._noise = Noise(generators, rows[0].size)
+        width = rows[0].size if self._advance is not None else single.dynamics.noise
+        self._noise = Noise(generators, width)
         self.first, self._state = np.stack(rows), np.stack(states, axis=1)
 
     def step(self, actions: npt.NDArray[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_], bool, dict[str, Any]]:
@@ -59,12 +60,15 @@ class ClassicCopies:
 
         Nothing is truncated.
         """
-        after = self._advance(self._env, self._state, actions)
+        if self._advance is None:
+            after = self._env.dynamics.advance(self._state, actions, self._noise())
+        else:
+            after = self._advance(self._env, self._state, actions)
         self._state = after.state
         observations = after.observations
         if self._deviation:
             observations = observations + self._deviation * self._noise()
-        return observations, after.rewards, after.ended, False, {}
+        return observations.astype(np.float32), after.rewards, after.ended, False, {}
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
         """Keep only these copies."""

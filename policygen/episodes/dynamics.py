@@ -120,25 +120,20 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
     """Many copies side by side; a copy reset with a seed plays the same episode as a single environment.
 
     A copy whose episode has ended begins a new one with the next step, which ignores its action and has reward 0
-    (Gymnasium's next-step mode). Later episodes continue the copy's random stream. With automatic resets disabled,
-    ended copies continue with meaningless values.
+    (Gymnasium's next-step mode). Later episodes continue the copy's random stream.
     """
 
     dynamics: ClassVar[Dynamics]
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        max_episode_steps: int = 1_000,
-        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
-    ) -> None:
-        if autoreset_mode is AutoresetMode.SAME_STEP:
-            raise ValueError("same-step automatic resets are not supported; use next-step, or disable them")
-        self.metadata = {"autoreset_mode": autoreset_mode}
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, num_envs: int = 1, max_episode_steps: int = 1_000) -> None:
+        self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
         self.single_observation_space = self.dynamics.observation_space
         self.single_action_space = gym.spaces.Discrete(self.dynamics.actions)
-        self._resize(num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
         self._random: list[np.random.Generator] = []
 
     def reset(
@@ -179,22 +174,8 @@ class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.intege
         self.state = after.state
         self._steps += 1
         truncated = self._steps >= self.max_episode_steps
-        again = self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-        for i in np.flatnonzero(self._done) if again else ():
+        for i in np.flatnonzero(self._done):
             self.state[:, i], observations[i] = self.dynamics.start(self._random[i])
             rewards[i], terminated[i], truncated[i], self._steps[i] = 0.0, False, False, 0
         self._done = terminated | truncated
         return observations, rewards, terminated, truncated, {}
-
-    def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Keep only these copies."""
-        self.state = np.ascontiguousarray(self.state[:, which])
-        self._noise.keep(which)
-        self._steps, self._done = self._steps[which], self._done[which]
-        self._random = [random for random, kept in zip(self._random, which, strict=True) if kept]
-        self._resize(len(self._random))
-
-    def _resize(self, copies: int) -> None:
-        self.num_envs = copies
-        self.observation_space = batch_space(self.single_observation_space, copies)
-        self.action_space = batch_space(self.single_action_space, copies)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,9 +27,9 @@ from policygen.quantities.compiled import (
     slot_of,
 )
 from policygen.quantities.grid import Grid
-from policygen.quantities.text import unknown_name
-from policygen.quantities.tree import Node, names_in, remembered_in
-from policygen.tasks.task import Task, decision_names, output_names
+from policygen.quantities.text import parse_expression, unknown_name
+from policygen.quantities.tree import Node, read_by, remembered_in
+from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
 Lets = tuple[tuple[str, Node], ...]
@@ -72,7 +72,7 @@ class Reader:
             known = len(wanted)
             for name, node in reversed(self.features):
                 if name in wanted:
-                    wanted |= names_in(node) | remembered_in(node)
+                    wanted |= read_by([node])
         return tuple((name, node) for name, node in self.features if name in wanted)
 
     @cached_property
@@ -258,6 +258,23 @@ def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
     return CellReader(task, lets, frozenset(grid.names), grid=grid)
 
 
+def parse_lets(texts: Collection[tuple[str, str]], task: Task, what: str) -> tuple[Lets, list[str]]:
+    """Parse saved definitions, each over quantities before it; return them, and the names of all quantities.
+
+    Raises:
+        PolicyError: a name cannot name a feature; `what` names the damaged record.
+        ExpressionError: a definition cannot be read.
+    """
+    known, lets = list(task.quantity_names), []
+    later = [*(name for name, _ in texts), *decision_names(task)]
+    for name, text in texts:
+        if not is_name(name) or name in known:
+            raise PolicyError(f"damaged {what}: `{name}` cannot name a feature")
+        lets.append((name, parse_expression(text, known, later, task.text_names)))
+        known.append(name)
+    return tuple(lets), known
+
+
 def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
     """Whether one of the wanted quantities is, or is made from, a changed feature; `others` are those that stay."""
     lets, seen, waiting = {**others, **changed}, set[str](), list(wanted)
@@ -266,5 +283,5 @@ def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping
             return True
         if name in lets and name not in seen:
             seen.add(name)
-            waiting += names_in(lets[name]) | remembered_in(lets[name])
+            waiting += read_by([lets[name]])
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -108,6 +109,13 @@ class LinearPolicy(Policy):
         columns = zip(self.bias.tolist(), self.weights.T.tolist(), strict=True)
         return tuple((bias, tuple((i, w) for i, w in enumerate(column) if w != 0.0)) for bias, column in columns)
 
+    @cached_property
+    def _spans(self) -> tuple[tuple[int, int, bool], ...]:
+        """For each actuator its first output and the one after its last, and whether it is a choice."""
+        counts = [max(1, len(actuator.labels)) for actuator in self.task.actuators]
+        ends = itertools.accumulate(counts)
+        return tuple((e - n, e, a.is_choice) for e, n, a in zip(ends, counts, self.task.actuators, strict=True))
+
     def outputs(self, columns: Columns) -> npt.NDArray[Any]:
         """Scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""
         if self._raw_weights is not None and len(columns[0]) >= MATRIX_PRODUCT_FROM:
@@ -172,12 +180,10 @@ class LinearPolicy(Policy):
         """The actions that finite scores and unclipped numbers of shape (n, outputs) mean; `outputs` is overwritten."""
         if self.task.action_space == "box":
             return self.task.limits.carried_out(outputs)
-        decided: list[npt.NDArray[Any]] = []
-        start = 0
-        for actuator in self.task.actuators:
-            own = outputs[:, start : start + max(1, len(actuator.labels))]
-            start += own.shape[1]
-            decided.append(np.argmax(own, axis=1) if actuator.is_choice else own[:, 0])
+        decided = [
+            np.argmax(outputs[:, start:end], axis=1) if is_choice else outputs[:, start]
+            for start, end, is_choice in self._spans
+        ]
         if self.task.action_space == "discrete":
             return decided[0]
         rows = np.stack(decided, axis=1)
@@ -199,11 +205,9 @@ class LinearPolicy(Policy):
         if self.task.action_space == "box":
             return self.task.limits.carried_out_one(values)
         decided: list[float] = []
-        start = 0
-        for actuator in self.task.actuators:
-            own = values[start : start + max(1, len(actuator.labels))]
-            start += len(own)
-            decided.append(own.index(max(own)) if actuator.is_choice else own[0])
+        for start, end, is_choice in self._spans:
+            own = values[start:end]
+            decided.append(own.index(max(own)) if is_choice else own[0])
         if self.task.action_space == "discrete":
             return decided[0]
         return self.task.limits.carried_out_one(decided) if self.task.has_numbers else np.array(decided, np.int64)

@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError, UsageError
-from policygen.policies.features import Columns, Lets, Reader
+from policygen.policies.features import Columns, Lets, Reader, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.compiled import compile_batch
-from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.text import to_text
 from policygen.quantities.tree import Node, remembered_in
 from policygen.tasks.actions import shaped
 from policygen.tasks.checked import checked
 from policygen.tasks.records import task_from_record, task_to_record
-from policygen.tasks.task import Task, decision_names, is_name
+from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -451,15 +451,9 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
     try:
         read = checked(_PolicyRecord, record, "damaged policy")
         task = task or task_from_record(read.task)
-        names = list(task.quantity_names)
         _ = task.parsed_features
-        lets: list[tuple[str, Node]] = []
-        for name, text in read.lets.items():
-            if not is_name(name) or name in names:
-                raise PolicyError(f"damaged policy: `{name}` cannot name a feature")
-            lets.append((name, parse_expression(text, names, [*read.lets, *decision_names(task)], task.text_names)))
-            names.append(name)
-        policy = KINDS[read.kind]._from_record(record, task, tuple(lets), names)
+        lets, names = parse_lets(read.lets.items(), task, "policy")
+        policy = KINDS[read.kind]._from_record(record, task, lets, names)
         # Versions that wrote no plain text had no other.
         written = read.text if "plain_text" in record and isinstance(read.text, list) else ()
         return replace(policy, written=tuple("\n".join(map(str, written)).splitlines())) if written else policy

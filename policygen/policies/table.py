@@ -100,7 +100,11 @@ class TablePolicy(Policy):
     @cached_property
     def actions(self) -> Actions:
         """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
-        actions = _as_actions(self.task, self.dense[0])
+        if self.task.has_numbers:
+            actions: Actions = self.task.limits.carried_out(np.array(self.dense[0]))
+        else:
+            whole = np.rint(self.dense[0]).astype(np.int64)
+            actions = whole[:, 0] if self.task.action_space == "discrete" else whole
         actions.setflags(write=False)  # `act_one` hands out its rows
         return actions
 
@@ -181,11 +185,3 @@ class TablePolicy(Policy):
 class _TableRecord:
     grid: dict[str, tuple[float, ...]]
     rules: tuple[tuple[tuple[int | float, ...], ...], ...]
-
-
-def _as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:
-    """Numbers of shape (n, actuators) as actions of the environment's own shape and dtype."""
-    if task.has_numbers:
-        return task.limits.carried_out(np.array(numbers))
-    whole = np.rint(numbers).astype(np.int64)
-    return whole[:, 0] if task.action_space == "discrete" else whole

@@ -269,7 +269,7 @@ def _misread(unknown: Sequence[str], names: Sequence[str], texts: Sequence[str])
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     """Describe a name that is not in `known` in one sentence, the nearest known names first."""
-    nearest = get_close_matches(name[:60], known, n=3, cutoff=0.5)
+    nearest = _nearest(name[:60], tuple(known), 3)
     others = [other for other in known if other not in nearest]
     listed = nearest + others[: 24 - len(nearest)]
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
@@ -282,11 +282,16 @@ def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
         return unknown_name(names[0], known)
     shown = []
     for name in names[:8]:
-        near = get_close_matches(name[:60], known, n=1, cutoff=0.5)
+        near = _nearest(name[:60], tuple(known), 1)
         shown.append(f"`{_shown(name)}`" + (f" (did you mean {near[0]}?)" if near else ""))
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     _, _, listed = unknown_name(names[0], known).partition("; ")
     return f"unknown names {', '.join(shown)}{more}; {listed}"
+
+
+@functools.lru_cache(maxsize=256)  # a rambling reply repeats itself
+def _nearest(name: str, known: tuple[str, ...], most: int) -> list[str]:
+    return get_close_matches(name, known, n=most, cutoff=0.5)
 
 
 def format_number(value: float) -> str:

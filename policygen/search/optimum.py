@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policygen.episodes.exact import finite_mdp
-from policygen.episodes.optimum import best_return
+from policygen.episodes.exact import best_return, finite_mdp
 from policygen.tasks.task import Optimum, Task
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from played import BALANCING, CARTPOLE, CLUMSY, assert_equal, assert_same, by_hand, copies_of, policy_for
 
-import policygen.episodes.vector
+import policygen.episodes.simulator
+from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
-from policygen.episodes.vector import VECTOR_COPIES
+from policygen.episodes.vector import VECTOR_COPIES, CartPoles
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
-from policygen.tasks.task import Task
 
 
 @pytest.mark.parametrize("text", [BALANCING, CLUMSY, "left = 1\nright = 0"])
@@ -73,28 +73,12 @@ def test_a_linear_policy_on_cartpole_reaches_the_known_optimum():
     assert all(trajectory.truncated and not trajectory.terminated for trajectory in played)
 
 
-@pytest.mark.parametrize("text", [CLUMSY, BALANCING])
-def test_the_vector_engine_and_copies_play_the_same_episodes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = policy_for("cartpole", text)
-    seeds = episode_seeds(0, "engines", 40)
-    with Simulator(policy.task) as vector, copies_of(policy.task, monkeypatch) as copies:
-        assert (vector.engine, copies.engine) == ("vector", "copies")
-        assert_equal(vector.play(policy, seeds), copies.play(policy, seeds))
-
-
 def test_vectorised_copies_that_have_ended_cost_at_most_as_many_steps_as_those_that_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = []
-    make = policygen.episodes.vector._copies
-
-    def counted(task: Task, state: Any) -> Any:
-        envs = make(task, state)
-        step = envs.step
-        envs.step = lambda actions: taken.append(len(actions)) or step(actions)
-        return envs
-
-    monkeypatch.setattr(policygen.episodes.vector, "_copies", counted)
+    step = CartPoles.step
+    monkeypatch.setattr(CartPoles, "step", lambda self, actions: taken.append(len(actions)) or step(self, actions))
     policy = policy_for("cartpole", CLUMSY)
     with Simulator(policy.task) as simulator:
         played = simulator.play(policy, episode_seeds(0, "engines", 300))
@@ -123,26 +107,17 @@ def test_vectorised_worlds_are_stepping_one_environment_bit_for_bit(
     assert len({trajectory.length for trajectory in played}) > 1 or text == FOLLOWING
 
 
-def test_episodes_of_all_lengths_count_once() -> None:
-    policy = policy_for("cartpole", CLUMSY)
-    seeds = episode_seeds(0, "engines", 200)
-    with Simulator(policy.task) as simulator:
-        together = [t.length for t in simulator.play(policy, seeds)]
-        alone = [simulator.play(policy, [seed])[0].length for seed in seeds]
-    assert together == alone
-
-
 def test_many_policies_side_by_side_play_what_each_plays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ("left = 0\nright = angle", "left = 0\nright = 2*angle + spin", "left = 0\nright = 2.5*angle + 0.3*spin")
     policies: list[Any] = [policy_for("cartpole", text) for text in texts] * 3
     policies.append(policy_for("cartpole", CLUMSY))
     seeds = episode_seeds(0, "engines", 6)
-    with Simulator(CARTPOLE) as simulator:
-        alone = [simulator.play(policy, seeds) for policy in policies]
+    with Players(CARTPOLE) as players:
+        alone = [players.play(policy, seeds) for policy in policies]
         for room in (VECTOR_COPIES, 13, 5):  # all at once, two at a time, each by itself
-            monkeypatch.setattr(policygen.episodes.vector, "VECTOR_COPIES", room)
+            monkeypatch.setattr(policygen.episodes.simulator, "VECTOR_COPIES", room)
             for several in (policies, policies[1:3]):
                 for one, other in zip(
-                    simulator.play_many(several, seeds), alone if several is policies else alone[1:3], strict=True
+                    players.play_many(several, seeds), alone if several is policies else alone[1:3], strict=True
                 ):
                     assert_equal(one, other)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.scenes import Scene, Stage
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.film.decisions import Decision, Explainer
+from policygen.extensions.film.scenes import Scene, Stage
 from policygen.extensions.plots.style import OKABE_ITO
 from policygen.policies.policy import Policy
 from policygen.prompts.account import reached_its_goal

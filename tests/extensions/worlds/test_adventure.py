@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from policygen.episodes.evaluate import evaluate
+from policygen.episodes.players import evaluate
 from policygen.extensions.worlds.adventure import COMMANDS, SHORTEST
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy, from_record
