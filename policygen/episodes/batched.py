@@ -18,7 +18,7 @@ class Copies(Protocol):
     """Copies of an environment that step together, also those whose episode has ended."""
 
     def step(self, actions: npt.NDArray[Any], /) -> Sequence[Any]:
-        """Return observations of shape (k, d), rewards and whether the episode terminated, and whatever may follow."""
+        """Return observations of shape (k, d), rewards, whether the episode terminated, and more."""
         ...
 
     def keep(self, which: npt.NDArray[np.bool_], /) -> None:

@@ -26,7 +26,7 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
 
 def has_classic_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether the environment is one of these, without wrappers that change observations, actions or rewards."""
+    """Whether `ClassicCopies` can play it: no wrapper changes observations, actions or rewards."""
     inner: Any = env
     while isinstance(inner, gym.Wrapper):
         if type(inner) not in (TimeLimit, OrderEnforcing):

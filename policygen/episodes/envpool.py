@@ -49,11 +49,7 @@ class Pool:
         self.threads = cores + 1 if cores > 1 else 1
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """Play one episode per seed, in the order of the seeds.
-
-        Raises:
-            EnvironmentFault: a reward or an observation is not a finite number.
-        """
+        """Play one episode per seed; see `Players.play`."""
         played = [trajectory for chunk in chunks(seeds, COPIES) for trajectory in self._play(actor, chunk)]
         for trajectory in played:
             if not (np.isfinite(trajectory.episode_return) and np.isfinite(trajectory.observations).all()):

@@ -73,7 +73,7 @@ class BatchedLinear:
                 columns.append(value if function is None else np.ascontiguousarray(np.broadcast_to(value, (n,))))
             terms = [np.broadcast_to(np.asarray(function(columns)), (n,)) for function in self._terms]
             result = _weighed(terms, weights, bias)
-            # A term that is not finite spoils its row whatever its weight: then, and only then, it shows.
+            # A term that is not finite spoils its row with any weight: only then is the slower sum needed.
             if not np.isfinite(result).all():
                 result = finite(_weighed(list(map(finite, terms)), weights, bias))
         return self._first.chosen(result)

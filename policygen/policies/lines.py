@@ -1,7 +1,7 @@
-"""Text -> a draft: what the lines of the last policy in it say, and what is wrong with them.
+"""Text -> a draft: the content of the lines of its last policy, and what is wrong with them.
 
 Reading is tolerant of what surrounds a policy (prose, code fences, headings) and of how its lines are decorated.
-Whether the lines make a whole policy is not asked here.
+`read_table` and `read_equations` check whether the lines make a whole policy.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Draft:
         self.problems.append(Problem(line, found, expected))
 
     def refuse(self, line: int, error: ExpressionError | str) -> None:
-        """Note a problem that is said in one sentence: what was found; what was expected."""
+        """Note a problem from a sentence of the form `what was found; what was expected`."""
         found, _, expected = str(error).partition("; ")
         self.problem(line, found, expected or "correct the expression")
 
@@ -255,7 +255,7 @@ def _cleaned(line: str) -> str:
 class _Vocabulary:
     """The names that lines may use, also those of features that a later line defines: `parse` puts them in order.
 
-    What of a decision can be remembered, `later`, may stand in `prev(NAME)` only.
+    Parts of a decision, `later`, may stand in `prev(NAME)` only.
     """
 
     def __init__(self, task: Task, features: Sequence[str]) -> None:
@@ -276,12 +276,10 @@ class _Vocabulary:
 
     def taken(self, name: str) -> str:
         """Say what already has this name, ignoring case as table headers do; empty for a free or redefined name."""
-        if name.lower() in {output.lower() for output in self.outputs}:
-            return "an action"
-        if name.lower() in {quantity.lower() for quantity in self.base}:
-            return "a quantity of the task"
-        if name.lower() in {text.lower() for text in self.task.text_names}:
-            return "a text that is observed"
+        kinds = {"an action": self.outputs, "a quantity of the task": self.base}
+        for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
+            if name.lower() in map(str.lower, names):
+                return kind
         return next((f"a feature, `{o}`" for o in self.defined if o != name and o.lower() == name.lower()), "")
 
     def defined_alike(self, name: str, text: str) -> bool:

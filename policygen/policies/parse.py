@@ -62,7 +62,7 @@ def parse(
         definitions: features that the text may use without defining them, each over quantities of the task; those it
             uses become features of the policy. A definition in the text itself comes first. Where equations or
             features that are kept from the incumbent read such a feature, all of the incumbent's definitions stay, so
-            that kept weights keep their meaning; a text that rewrites whatever reads them gets those given here.
+            that kept weights keep their meaning; a text that rewrites all that reads them gets those given here.
         learner: an objective in the text is for what judges a step by itself: it cannot remember.
 
     Returns:

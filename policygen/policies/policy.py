@@ -99,7 +99,8 @@ class Policy(ABC):
 
         Args:
             observation: of one environment, or a batch of n: an array, or a mapping with a batched array for each key.
-                One number more than the environment has dimensions is a batch; so is whatever has `episode_start`.
+                An array of one dimension more than the environment's observations is a batch; so is any input with an
+                `episode_start` per row.
             state: what a policy that `remembers` had in mind, as it was returned; None at first.
             episode_start: which of the n begin an episode now and have nothing to remember, shape (n,).
             deterministic: makes no difference, our policies always are.
@@ -132,7 +133,7 @@ class Policy(ABC):
         Args:
             whole: write also what the task itself defines, its features and its grid, as far as the policy needs it, so
                 that the text says everything there is to the policy and reads back without the task file.
-            plain: write it without comments, each feature before what needs it, whatever the author wrote: equal
+            plain: write it without comments, each feature before those that need it, in a standard form: equal
                 policies have equal plain texts.
         """
         if whole:
@@ -310,7 +311,7 @@ class Policy(ABC):
         """The saved form: plain JSON values.
 
         Args:
-            task: with the task's interface, for whoever does not know it.
+            task: include the task's interface.
         """
         return {
             "format": FORMAT,
@@ -351,7 +352,7 @@ class Policy(ABC):
 
 
 class Remembering:
-    """A policy that remembers, at work on several episodes side by side, each with a memory of its own.
+    """Decisions of a policy that remembers, in several episodes side by side, each with its own memory.
 
     It decides row by row, as a `Controller` does, so that an episode is the same to the last bit whichever engine plays
     it: a batch of numpy's sines may differ in the last bit from the sine of one number.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from policygen.errors import UsageError
@@ -73,10 +71,9 @@ def _new_grid(draft: Draft, grid: Grid | None, old: TablePolicy | None) -> Grid 
     dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
     dimensions.update({name: dimension for name, (_, dimension) in draft.bins.items()})
     if draft.header is not None:
-        named = {cell.lower() for cell in draft.header[1]}
-        dimensions = {name: d for name, d in dimensions.items() if name in draft.bins or name.lower() in named}
-        order = [cell.lower() for cell in draft.header[1]]
-        dimensions = dict(sorted(dimensions.items(), key=lambda item: _place(item[0].lower(), order)))
+        place = {cell.lower(): i for i, cell in reversed(list(enumerate(draft.header[1])))}
+        dimensions = {name: d for name, d in dimensions.items() if name in draft.bins or name.lower() in place}
+        dimensions = dict(sorted(dimensions.items(), key=lambda item: place.get(item[0].lower(), len(draft.header[1]))))
     if old is not None and set(dimensions.values()) == set(old.grid.dimensions):
         return old.grid
     try:
@@ -86,10 +83,6 @@ def _new_grid(draft: Draft, grid: Grid | None, old: TablePolicy | None) -> Grid 
         return None
 
 
-def _place(name: str, order: Sequence[str]) -> int:
-    return order.index(name) if name in order else len(order)
-
-
 def _rules(draft: Draft, grid: Grid) -> list[Rule]:
     task, columns = draft.task, _columns(draft, grid)
     if columns is None:
@@ -97,7 +90,7 @@ def _rules(draft: Draft, grid: Grid) -> list[Rule]:
     width = len(columns)
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     for number, cells in draft.rows:
-        # Further cells are comments, but without a header nobody knows which ones.
+        # Further cells are comments, but without a header they cannot be told from others.
         if len(cells) < width or (len(cells) > width and draft.header is None):
             draft.problem(number, f"the row has {len(cells)} cells", f"write {width}: {_header_text(task, grid)}")
             continue

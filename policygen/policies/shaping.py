@@ -48,7 +48,7 @@ class Shaping:
         return (*(f"let {name} = {text}" for name, text in self.lets), *(f"{n} = {t}" for n, t in stated if t))
 
     def to_text(self) -> str:
-        """It in the policy language; `parse` reads it back from beside a policy."""
+        """Return its lines in the policy language; `parse` reads them back from beside a policy."""
         return "\n".join(self.lines)
 
 

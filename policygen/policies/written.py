@@ -1,7 +1,7 @@
 """A policy's text in the form that its author gave it: the order of lines, comments, blank lines and parentheses.
 
-The form is kept beside the policy as lines of text and never decides anything: what a line says comes from the policy,
-and how it is said from the author, as long as both read alike.
+The form is kept beside the policy as lines of text and never decides anything: numbers and formulas come from the
+policy; spelling, order and comments come from the author, as long as both read alike.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _form_of(lines: Iterable[str], actuators: Actuators) -> Form:
 
 
 def _key(text: str, actuators: Actuators) -> str:
-    """Return the key of a policy line, the same whatever its numbers are; empty for any other text."""
+    """Return the key of a policy line, which does not depend on its numbers; empty for any other text."""
     if text.startswith("|"):
         if is_rule_line(text):
             return ""
