@@ -80,7 +80,7 @@ def action_text(actuator: Actuator, value: float) -> str:
     return named or format_number(value)
 
 
-@functools.lru_cache(maxsize=4_096)
+@functools.lru_cache(maxsize=256)
 def read_action(cell: str, actuator: Actuator) -> float | str:
     """The number an action cell means, or what was expected."""
     text = cell.strip("*`\"' ")

@@ -266,6 +266,7 @@ class _Vocabulary:
         self.known = [*dict.fromkeys((*self.base, *features))]
         self._listed = set(self.known)
         self.later = decision_names(task)
+        self.unread: dict[str, int] = {}  # expressions that could not be read, and how many names were known
         self.columns = {"action", *(a.name.lower() for a in task.actuators)}
 
     def add(self, name: str) -> None:
@@ -411,8 +412,11 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
     elif is_name(left) and not words.taken(left):
         # `let` left out: taken as a feature if it reads as one and something uses it.
         try:
+            if words.unread.get(right) == len(words.known):  # a rambling reply repeats itself
+                raise ExpressionError
             node = parse_expression(right, words.known, words.later, words.task.text_names)
         except ExpressionError:
+            words.unread[right] = len(words.known)
             draft.bare.setdefault(left, number)
             return
         draft.bare[left] = number

@@ -71,9 +71,10 @@ def _new_grid(draft: Draft, grid: Grid | None, old: TablePolicy | None) -> Grid 
     dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
     dimensions.update({name: dimension for name, (_, dimension) in draft.bins.items()})
     if draft.header is not None:
-        place = {cell.lower(): i for i, cell in reversed(list(enumerate(draft.header[1])))}
-        dimensions = {name: d for name, d in dimensions.items() if name in draft.bins or name.lower() in place}
-        dimensions = dict(sorted(dimensions.items(), key=lambda item: place.get(item[0].lower(), len(draft.header[1]))))
+        named = [cell.lower() for cell in draft.header[1]]
+        place = {name: named.index(name.lower()) for name in dimensions if name.lower() in named}
+        kept = [name for name in dimensions if name in place or name in draft.bins]
+        dimensions = {name: dimensions[name] for name in sorted(kept, key=lambda name: place.get(name, len(named)))}
     if old is not None and set(dimensions.values()) == set(old.grid.dimensions):
         return old.grid
     try:
