@@ -101,7 +101,7 @@ class Policy(ABC):
             observation: of one environment, or a batch of n: an array, or a mapping with a batched array for each key.
                 An array of one dimension more than the environment's observations is a batch; so is any input with an
                 `episode_start` per row.
-            state: what a policy that `remembers` had in mind, as it was returned; None at first.
+            state: the memory of a policy that `remembers`, as the last call returned it; None at first.
             episode_start: which of the n begin an episode now and have nothing to remember, shape (n,).
             deterministic: makes no difference, our policies always are.
 
@@ -115,8 +115,8 @@ class Policy(ABC):
         batched = episode_start is not None and np.ndim(episode_start) > 0
         rows, single = rows_of(task, observation, batched=batched)
         if not count:
-            alone = [np.asarray(self.act_one(rows[0]))] if single else None
-            return own_form(task, alone or self.act(rows), single=single), None
+            actions: Any = [self.act_one(rows[0])] if single else self.act(rows)
+            return own_form(task, actions, single=single), None
         memory = self.start(len(rows)) if state is None else np.array(state, dtype=np.float64)
         if memory.shape != (len(rows), count):
             raise PolicyError(
