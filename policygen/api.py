@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from policygen.episodes.evaluate import evaluate
 from policygen.episodes.guests import score_guest
+from policygen.episodes.players import evaluate
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, write_named

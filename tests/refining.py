@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from policygen.episodes.batched import play_together
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
@@ -34,7 +35,7 @@ class Player:
     def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
         self.episodes += len(policies) * len(seeds)
         self.seed_lists.append(tuple(seeds))
-        played = self.simulator.play_many(policies, seeds)
+        played = play_together(self.simulator.play, policies, seeds, self.simulator.room)
         return np.array([np.mean([t.episode_return for t in one]) for one in played])
 
 

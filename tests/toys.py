@@ -41,5 +41,5 @@ class Other(Policy):
     """A kind of policy that nothing here knows."""
 
     kind = "other"
-    act_columns = act_one = _act_on = _act_on_columns = None  # type: ignore[assignment]
-    _to_text = _to_record = _from_record = from_draft = _read = names_read = None  # type: ignore[assignment]
+    act_columns = act_one = _act_on = act_on_quantities = None  # type: ignore[assignment]
+    _to_text = _to_record = _from_record = names_read = None  # type: ignore[assignment]

@@ -48,7 +48,6 @@ class ReplayBuffer:
         self.cleared = 0  # number of evictions
         self._episodes: list[Episode] = []
         self._returns: list[float] = []
-        self._transitions = 0
         self._size = 0  # in transitions; at most the capacity
         self._of_attempt: dict[int, list[Episode]] = {}
         self._best: list[Episode] = []  # the KEPT_EXTREMES best; never evicted
@@ -64,7 +63,7 @@ class ReplayBuffer:
     @property
     def transitions(self) -> int:
         """Number of steps held."""
-        return self._transitions
+        return self._size - STEPS_OF_AN_EPISODE * len(self)
 
     @property
     def returns(self) -> npt.NDArray[np.float64]:
@@ -81,9 +80,7 @@ class ReplayBuffer:
     def _append(self, episode: Episode) -> None:
         self._episodes.append(episode)
         self._returns.append(episode.trajectory.episode_return)
-        length = episode.trajectory.length
-        self._transitions += length
-        self._size += length + STEPS_OF_AN_EPISODE
+        self._size += episode.trajectory.length + STEPS_OF_AN_EPISODE
         self._of_attempt.setdefault(episode.attempt, []).append(episode)
         if len(self._best) < KEPT_EXTREMES or _from_the_highest(episode) <= _from_the_highest(self._best[-1]):
             self._best = sorted([episode, *self._best], key=_from_the_highest)[:KEPT_EXTREMES]
@@ -100,7 +97,6 @@ class ReplayBuffer:
                 break
             if index not in spared:
                 gone.add(index)
-                self._transitions -= episode.trajectory.length
                 self._size -= episode.trajectory.length + STEPS_OF_AN_EPISODE
         self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in gone]
         self._returns = [value for index, value in enumerate(self._returns) if index not in gone]

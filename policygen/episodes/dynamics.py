@@ -1,4 +1,4 @@
-"""Numpy dynamics as a Gymnasium environment, and as a vector environment of many copies."""
+"""Numpy dynamics as a Gymnasium environment, and the noise of many copies."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.utils import seeding
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 Array = npt.NDArray[np.float64]
+Begun = tuple[npt.NDArray[np.float32], dict[str, Any]]  # observations and information
 _AHEAD = 64  # steps of noise drawn per call: a call costs as much as hundreds of numbers
 
 
@@ -79,7 +77,7 @@ class Dynamics(ABC):
 
 
 class DynamicsEnv(gym.Env[Any, Any]):
-    """One copy."""
+    """A single environment with these dynamics."""
 
     dynamics: ClassVar[Dynamics]
 
@@ -91,9 +89,7 @@ class DynamicsEnv(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self.state: Array | None = None  # shape (numbers,)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
         """Begin an episode and return its first observation."""
         super().reset(seed=seed)
         self.state, observation = self.dynamics.start(self.np_random)
@@ -114,87 +110,3 @@ class DynamicsEnv(gym.Env[Any, Any]):
         after = self.dynamics.advance(self.state[:, None], np.array([action]), noise)
         self.state = after.state[:, 0]
         return after.observations[0].astype(np.float32), float(after.rewards[0]), bool(after.ended[0]), False, {}
-
-
-class DynamicsVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[np.integer[Any]], npt.NDArray[Any]]):
-    """Many copies side by side; a copy reset with a seed plays the same episode as a single environment.
-
-    A copy whose episode has ended begins a new one with the next step, which ignores its action and has reward 0
-    (Gymnasium's next-step mode). Later episodes continue the copy's random stream. With automatic resets disabled,
-    ended copies continue with meaningless values.
-    """
-
-    dynamics: ClassVar[Dynamics]
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        max_episode_steps: int = 1_000,
-        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
-    ) -> None:
-        if autoreset_mode is AutoresetMode.SAME_STEP:
-            raise ValueError("same-step automatic resets are not supported; use next-step, or disable them")
-        self.metadata = {"autoreset_mode": autoreset_mode}
-        self.max_episode_steps = max_episode_steps
-        self.single_observation_space = self.dynamics.observation_space
-        self.single_action_space = gym.spaces.Discrete(self.dynamics.actions)
-        self._resize(num_envs)
-        self._random: list[np.random.Generator] = []
-
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Begin episodes and return first observations; a single seed s gives the copies s, s + 1, ..."""
-        seeds = [None] * self.num_envs if seed is None else seed
-        if isinstance(seeds, int):
-            seeds = [seeds + i for i in range(self.num_envs)]
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} copies")
-        kept: Sequence[np.random.Generator | None] = self._random or [None] * self.num_envs
-        self._random = [
-            old if number is None and old is not None else seeding.np_random(number)[0]
-            for old, number in zip(kept, seeds, strict=True)
-        ]
-        begun = [self.dynamics.start(random) for random in self._random]
-        self.state = np.stack([state for state, _ in begun], axis=1)
-        self._noise = Noise(self._random, self.dynamics.noise)
-        self._steps = np.zeros(self.num_envs, np.int64)
-        self._done = np.zeros(self.num_envs, np.bool_)
-        return np.stack([observation for _, observation in begun]).astype(np.float32), {}
-
-    def step(
-        self, actions: npt.NDArray[np.integer[Any]]
-    ) -> tuple[
-        npt.NDArray[np.float32], npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]
-    ]:
-        """Step every copy.
-
-        Raises:
-            gymnasium.error.ResetNeeded: there are no episodes yet.
-        """
-        if not self._random:
-            raise gym.error.ResetNeeded("call reset() before step()")
-        after = self.dynamics.advance(self.state, np.asarray(actions), self._noise())
-        observations, rewards, terminated = after.observations.astype(np.float32), after.rewards, after.ended
-        self.state = after.state
-        self._steps += 1
-        truncated = self._steps >= self.max_episode_steps
-        again = self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-        for i in np.flatnonzero(self._done) if again else ():
-            self.state[:, i], observations[i] = self.dynamics.start(self._random[i])
-            rewards[i], terminated[i], truncated[i], self._steps[i] = 0.0, False, False, 0
-        self._done = terminated | truncated
-        return observations, rewards, terminated, truncated, {}
-
-    def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Keep only these copies."""
-        self.state = np.ascontiguousarray(self.state[:, which])
-        self._noise.keep(which)
-        self._steps, self._done = self._steps[which], self._done[which]
-        self._random = [random for random, kept in zip(self._random, which, strict=True) if kept]
-        self._resize(len(self._random))
-
-    def _resize(self, copies: int) -> None:
-        self.num_envs = copies
-        self.observation_space = batch_space(self.single_observation_space, copies)
-        self.action_space = batch_space(self.single_action_space, copies)

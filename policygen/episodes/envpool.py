@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from policygen.episodes.batched_actors import play_together
-from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajectory, chunks
+from policygen.episodes.batched import play_batch
+from policygen.episodes.trajectory import Actor, Trajectory, chunks
 from policygen.errors import EnvironmentFault
 from policygen.tasks.task import Task
 
@@ -38,6 +39,7 @@ class Pool:
     """Plays episodes like a `Simulator`, in EnvPool."""
 
     engine = "envpool"
+    room = COPIES
     origin = "('gymnasium."  # the environments of `POOLED`
 
     def __init__(self, task: Task, cores: int) -> None:
@@ -47,67 +49,50 @@ class Pool:
         self.threads = cores + 1 if cores > 1 else 1
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """Play one episode per seed, in the order of the seeds.
-
-        Raises:
-            EnvironmentFault: a reward or an observation is not a finite number.
-        """
+        """Play one episode per seed; see `Players.play`."""
         played = [trajectory for chunk in chunks(seeds, COPIES) for trajectory in self._play(actor, chunk)]
         for trajectory in played:
             if not (np.isfinite(trajectory.episode_return) and np.isfinite(trajectory.observations).all()):
                 raise EnvironmentFault(f"{self.task.gym_id} failed: a reward or an observation is not a finite number")
         return played
 
-    def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Play each portable actor on the same seeds.
-
-        Raises:
-            EnvironmentFault: a reward or an observation is not a finite number.
-        """
-        return play_together(self.play, actors, seeds, COPIES)
-
     def close(self) -> None:
         """Do nothing: EnvPool's copies fix their seeds when made, so none are kept between calls."""
 
     def _play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+        copies = _PooledCopies(self.task, seeds, self.threads)
+        return play_batch(self.task, actor, seeds, copies, copies.first, most_idle=0.0)
+
+
+class _PooledCopies:
+    """Copies that EnvPool steps; those with an ended episode are not stepped."""
+
+    def __init__(self, task: Task, seeds: Sequence[int], threads: int) -> None:
         import envpool
 
-        n, limit = len(seeds), self.task.max_steps
-        pool: Any = envpool.make(
-            self.task.gym_id,
+        self._pool: Any = envpool.make(
+            task.gym_id,
             env_type="gymnasium",
-            num_envs=n,
-            num_threads=min(self.threads, n),
-            max_episode_steps=limit,
+            num_envs=len(seeds),
+            num_threads=min(threads, len(seeds)),
+            max_episode_steps=task.max_steps,
             env_seed=[int(seed) & 0x7FFFFFFF for seed in seeds],
         )
-        current, _ = pool.reset()
-        observations = np.empty((limit + 1, n, current.shape[1]), np.float32)
-        box = self.task.action_space == "box"
-        kind: Any = np.float32 if box else np.int32
-        actions = np.empty((limit, n, len(self.task.actuators)) if box else (limit, n), np.float32 if box else np.int16)
-        rewards = np.empty((limit, n))
-        lengths = np.zeros(n, np.int64)
-        terminated = np.zeros(n, np.bool_)
-        observations[0] = current
-        live = np.arange(n, dtype=np.int32)
-        step = 0
-        decider = actor.begin(n)
-        learning = decider if isinstance(decider, Learning) else None
-        while len(live):
-            chosen = np.asarray(decider.decide(current, live), kind)
-            actions[step, live] = chosen
-            current, reward, fallen, _, info = pool.step(chosen, live)
-            # Copies report in the order in which they finish; copies with an ended episode are not stepped.
-            order = np.argsort(info["env_id"])
-            current, reward, fallen = current[order], reward[order], fallen[order]
-            observations[step + 1, live], rewards[step, live] = current, reward
-            step += 1
-            if learning is not None:
-                learning.learn(live, current, np.asarray(reward, np.float64), fallen.astype(np.bool_))
-            ended = fallen | (step >= limit)
-            if ended.any():
-                lengths[live[ended]], terminated[live[ended]] = step, fallen[ended]
-                live, current = live[~ended], current[~ended]
-        pool.close()
-        return SideBySide(observations, actions, rewards, lengths, terminated).trajectories(seeds)
+        self._live = np.arange(len(seeds), dtype=np.int32)
+        self._kind: Any = np.float32 if task.action_space == "box" else np.int32
+        self.first, _ = self._pool.reset()
+
+    def step(self, actions: npt.NDArray[Any]) -> Sequence[Any]:
+        """Step the copies that are kept."""
+        observations, rewards, ended, _, info = self._pool.step(np.asarray(actions, self._kind), self._live)
+        # Copies report in the order in which they finish.
+        order = np.argsort(info["env_id"])
+        return observations[order], rewards[order], ended[order]
+
+    def keep(self, which: npt.NDArray[np.bool_]) -> None:
+        """Keep only these copies."""
+        self._live = self._live[which]
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.close()

@@ -1,4 +1,4 @@
-"""Finite, known MDPs: their transitions, and a policy's expected return without sampling."""
+"""Finite, known MDPs: their transitions, a policy's expected return without sampling, and the optimum."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from policygen.tasks.task import Task
 from policygen.tasks.user_env import BorrowedEnv
 
 MAX_EXACT_STATES = 10_000
+REACHED = 1e-9  # a smaller difference of expected returns is rounding
+MOST_TRIED = 1_000  # failed changes of a table after which it counts as a local optimum
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,18 @@ class FiniteMDP:
     rewards: npt.NDArray[np.float64]
     going_on: npt.NDArray[np.float64]
     start: npt.NDArray[np.float64]
+
+    def under(self, actions: npt.NDArray[np.integer[Any]]) -> FiniteMDP:
+        """Return the Markov chain of a table of actions, shape (states,): its arrays have no axis of actions."""
+        pairs = np.arange(len(self.start)), actions
+        parts = (self.next_states, self.probabilities, self.rewards, self.going_on)
+        after, probabilities, rewards, going_on = (values[pairs] for values in parts)
+        return FiniteMDP(after, probabilities, rewards, going_on, self.start)
+
+    def gains(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Compute the expected return of each state and action if each next state is worth `value`."""
+        after = self.rewards + self.going_on * value[self.next_states]
+        return np.asarray((self.probabilities * after).sum(axis=2))
 
 
 def finite_mdp(task: Task) -> FiniteMDP | None:
@@ -95,35 +109,11 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     return FiniteMDP(next_states, probabilities, rewards, going_on, np.asarray(start, np.float64))
 
 
-@dataclass(frozen=True, eq=False)
-class _Chain:
-    """The Markov chain with rewards under one policy.
-
-    Attributes:
-        after, probabilities, rewards, going_on: of each state's branches, shape (states, branches); see `FiniteMDP`.
-        start: distribution of the first state, shape (states,).
-    """
-
-    after: npt.NDArray[np.int64]
-    probabilities: npt.NDArray[np.float64]
-    rewards: npt.NDArray[np.float64]
-    going_on: npt.NDArray[np.float64]
-    start: npt.NDArray[np.float64]
-
-
-def _chain_of(policy: Policy, mdp: FiniteMDP) -> _Chain:
-    states = np.arange(len(mdp.start))
-    chosen = np.asarray(policy.act(states.reshape(-1, 1)))
-    after, p, r, on = (
-        values[states, chosen] for values in (mdp.next_states, mdp.probabilities, mdp.rewards, mdp.going_on)
-    )
-    return _Chain(after, p, r, on, mdp.start)
-
-
-def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> _Chain | None:
-    """Return the chain over reachable pairs of state and memory; None if there are too many."""
+def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> FiniteMDP | None:
+    """Return the Markov chain over reachable pairs of state and memory; None if there are too many."""
     number: dict[tuple[int, bytes], int] = {}
     states: list[int] = []
+    remembered: list[npt.NDArray[np.float64]] = []
 
     def numbered(state: int, memory: npt.NDArray[np.float64]) -> int:
         """Return the number of a pair of state and memory; new pairs are queued."""
@@ -134,7 +124,6 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> _Chain
             remembered.append(memory)
         return number[key]
 
-    remembered: list[npt.NDArray[np.float64]] = []
     nothing = policy.start(1)[0]
     first = np.flatnonzero(mdp.start)
     for state in first.tolist():
@@ -161,15 +150,11 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> _Chain
     # States met only at the last step need no successors.
     start = np.zeros(len(states))
     start[: len(first)] = mdp.start[first]
-    met = np.array(states)
-    rows, last = np.arange(len(after)), len(states) - len(after)
-    chosen = np.concatenate(actions)
-    nowhere = np.zeros((last, mdp.next_states.shape[2]))
-    p, r, on = (
-        np.concatenate([values[met[rows], chosen], nowhere])
-        for values in (mdp.probabilities, mdp.rewards, mdp.going_on)
-    )
-    return _Chain(np.concatenate([np.array(after), nowhere]).astype(np.int64), p, r, on, start)
+    pairs = np.array(states[: len(after)]), np.concatenate(actions)
+    nowhere = np.zeros((len(states) - len(after), mdp.next_states.shape[2]))
+    parts = (mdp.probabilities, mdp.rewards, mdp.going_on)
+    p, r, on = (np.concatenate([values[pairs], nowhere]) for values in parts)
+    return FiniteMDP(np.concatenate([np.array(after), nowhere]).astype(np.int64), p, r, on, start)
 
 
 def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score | None:
@@ -183,10 +168,11 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
     (Sobel 1982, "The variance of discounted Markov decision processes").
     """
     steps = max_steps or policy.task.max_steps
-    chain = _chain_with_memory(policy, mdp, steps) if policy.remembers else _chain_of(policy, mdp)
+    states = np.arange(len(mdp.start)).reshape(-1, 1)
+    chain = _chain_with_memory(policy, mdp, steps) if policy.remembers else mdp.under(policy.act(states))
     if chain is None:
         return None
-    n, after, p, r = len(chain.start), chain.after, chain.probabilities, chain.rewards
+    n, after, p, r = len(chain.start), chain.next_states, chain.probabilities, chain.rewards
     # Both moments form one vector of 2 n numbers, and a step is one gather and one sum of products: with few states
     # the number of calls determines the time. V depends only on V, so its second half has weight 0.
     read = np.concatenate([np.hstack([after, after]), np.hstack([after, after + n])])
@@ -201,3 +187,101 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
     mean = float(chain.start @ value)
     variance = float(chain.start @ square) - mean * mean
     return Score(mean, math.sqrt(max(variance, 0.0)), (mean, mean), True, "exact")
+
+
+# --- the optimum ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class BestReturn:
+    """The best expected return of a finite, known MDP within the step limit.
+
+    Attributes:
+        value: the optimum over all policies, including those that count steps.
+        by_table: the best expected return found for a table, which cannot count steps; equal to `value` if a table
+            reaches it, else a local optimum that no change of one entry improves.
+        actions: that table, shape (states,).
+    """
+
+    value: float
+    by_table: float
+    actions: npt.NDArray[np.int64]
+
+    @property
+    def table_reaches_it(self) -> bool:
+        """Whether a table reaches the optimum of policies that count steps."""
+        return self.by_table >= self.value - REACHED
+
+
+def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
+    """Compute the best expected return of an episode of at most `max_steps` steps, and a table close to it.
+
+    The value comes from backward induction over the remaining steps (Bellman 1957). The table starts from the actions
+    that are best with most steps left; then single entries change as long as the return grows.
+    """
+    value = np.zeros(len(mdp.start))
+    choices = np.zeros(len(mdp.start), np.int64)
+    for _ in range(max_steps):
+        gains = mdp.gains(value)
+        # Ties keep the action that was best with fewer steps left, so that the table does not wander.
+        states = np.arange(len(gains))
+        ahead = gains.max(axis=1) > gains[states, choices] + 1e-12
+        choices = np.where(ahead, gains.argmax(axis=1), choices)
+        value = gains.max(axis=1)
+    best = float(mdp.start @ value)
+    choices, reached = _improved_table(mdp, choices, max_steps, best)
+    return BestReturn(best, reached, choices)
+
+
+def _improved_table(
+    mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int, enough: float
+) -> tuple[npt.NDArray[np.int64], float]:
+    """Improve a table until no change of one entry helps, or its expected return is `enough`; return both.
+
+    The most promising changes are tried first; the search ends after `MOST_TRIED` failures.
+    """
+    reached, promise = promises(mdp, actions, max_steps)
+    improved = True
+    while improved and reached < enough - REACHED:
+        improved = False
+        for pair in np.argsort(-promise, axis=None, kind="stable")[:MOST_TRIED].tolist():
+            state, action = divmod(pair, promise.shape[1])
+            changed = actions.copy()
+            changed[state] = action
+            if expected_return(mdp, changed, max_steps) > reached + 1e-12:
+                actions, improved = changed, True
+                reached, promise = promises(mdp, actions, max_steps)
+                break
+    return actions, reached
+
+
+def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> float:
+    """Compute the expected return within the step limit of the table `actions`, shape (states,)."""
+    chain = mdp.under(actions)
+    reward, going = (chain.probabilities * chain.rewards).sum(axis=1), chain.probabilities * chain.going_on
+    value = np.zeros(len(chain.start))
+    for _ in range(max_steps):
+        value = reward + np.vecdot(going, value[chain.next_states])
+    return float(chain.start @ value)
+
+
+def promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> tuple[float, npt.NDArray[np.float64]]:
+    """Compute a table's expected return, and the promise of each other action: shape (states, actions).
+
+    The promise is the policy gradient towards the other action (Sutton et al. 2000): the probability of the state
+    times the action's advantage there, summed over the steps.
+    """
+    states = np.arange(len(mdp.start))
+    values = [np.zeros(len(states))]
+    gains = []
+    for _ in range(max_steps):
+        gains.append(mdp.gains(values[-1]))
+        values.append(gains[-1][states, actions])
+    chain = mdp.under(actions)
+    going = chain.probabilities * chain.going_on
+    met: npt.NDArray[Any] = mdp.start.copy()
+    promise = np.zeros(gains[0].shape)
+    for gain, value in zip(reversed(gains), reversed(values[1:]), strict=True):
+        promise += met[:, None] * (gain - value[:, None])
+        met = np.bincount(chain.next_states.ravel(), (met[:, None] * going).ravel(), minlength=len(states))
+    return float(mdp.start @ values[-1]), promise

@@ -10,11 +10,11 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.episodes.score import Score, engine_words, score_of_returns
+from policygen.episodes.simulator import RunningEpisode, renewed
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError
 from policygen.tasks.environments import make_env
-from policygen.tasks.faults import close, fault, number_of
-from policygen.tasks.spaces import flatten
+from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
 ENGINE = "one by one"
@@ -49,10 +49,8 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
     try:
         episodes = []
         for seed in seeds:
-            if hasattr(env.unwrapped, "world"):  # a reused Box2D world computes differently from a new one
-                close(env)
-                env = make_env(task)
-            episodes.append(_episode(env, acting(), int(seed), task))
+            env = renewed(env, task)
+            episodes.append(_episode(RunningEpisode.begun(env, task, 0, seed), acting()))
         return episodes
     finally:
         close(env)
@@ -97,38 +95,20 @@ def _predicting(guest: Any) -> Callable[[Any], Any]:
     return act
 
 
-def _episode(env: gym.Env[Any, Any], act: Callable[[Any], Any], seed: int, task: Task) -> Trajectory:
-    """One episode."""
-    try:
-        observation, _ = env.reset(seed=seed)
-    except BaseException as error:
-        raise fault(error, env, task.gym_id, "reset") from error
-    rewards: list[float] = []
-    actions, rows = [], [flatten(task.layout, observation)]
+def _episode(episode: RunningEpisode, act: Callable[[Any], Any]) -> Trajectory:
+    """Play an episode to its end."""
+    task = episode.task
     while True:
         try:
-            action = act(observation)
+            action = act(episode.seen)
         except Exception as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            raise PolicyError(f"the scored agent fails on {task.gym_id} after {len(rewards)} steps: {what}") from error
-        action = _fitting(action, env.action_space, task)
-        try:
-            observation, reward, terminated, truncated, _ = env.step(action)
-            rewards.append(number_of(reward))
-            actions.append(action)
-            rows.append(flatten(task.layout, observation))
-        except BaseException as error:
-            raise fault(error, env, task.gym_id, "step") from error
-        if terminated or truncated:
-            return Trajectory(
-                np.array(rows, np.float32),
-                np.array(actions, np.float32 if task.action_space == "box" else np.int16),
-                np.array(rewards, np.float32),
-                float(np.sum(rewards)),
-                seed,
-                bool(terminated),
-                bool(truncated and not terminated),
-            )
+            steps = len(episode.rewards)
+            raise PolicyError(f"the scored agent fails on {task.gym_id} after {steps} steps: {what}") from error
+        action = _fitting(action, episode.env.action_space, task)
+        ended = episode.step(action, action)
+        if ended is not None:
+            return ended
 
 
 def _fitting(action: Any, space: gym.Space[Any], task: Task) -> Any:

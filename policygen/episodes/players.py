@@ -1,4 +1,4 @@
-"""Play episodes on all cores: in this process and, if the work is large enough, in worker processes.
+"""Play and score episodes on all cores: in this process and, if the work is large enough, in worker processes.
 
 An episode depends only on its policy and its seed, so the number of processes never changes a score.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
+from policygen.episodes.batched import play_together
 from policygen.episodes.envpool import Pool, pool_for
-from policygen.episodes.score import engine_words
-from policygen.episodes.simulator import Closable, Simulator
+from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.score import Score, engine_words, sampled_score
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
+from policygen.policies.policy import Policy
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
@@ -76,7 +80,7 @@ def share_by(elsewhere: Elsewhere) -> None:
     _workers.started = elsewhere is not by_processes
 
 
-class Players(Closable):
+class Players(AbstractContextManager["Players"]):
     """Plays episodes like a `Simulator`, on `jobs` processes if the work is large enough.
 
     Args:
@@ -139,8 +143,8 @@ class Players(Closable):
         Raises:
             EnvironmentFault: the environment itself failed.
         """
-        if self._here.engine != "copies":
-            return self._here.play_many(actors, seeds)
+        if self._here.room:
+            return play_together(self._here.play, actors, seeds, self._here.room)
         unknown = self._seconds_per_episode is None and not self.apart
         if unknown and self._can_share((len(actors) - 1) * len(seeds)):
             return [self._play_here(actors[0], seeds), *self.play_many(actors[1:], seeds)]
@@ -148,6 +152,9 @@ class Players(Closable):
         if self._worth_sharing(len(actors) * len(seeds)):
             played = self._shared([(actor, list(seeds)) for actor in actors])
         return played or [self._play_here(actor, seeds) for actor in actors]
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the environments of this process; idle workers end by themselves."""
@@ -222,3 +229,19 @@ def _play_in_worker(
     if _simulators[key].origin != expected:
         return None
     return _simulators[key].play(actor, seeds)
+
+
+def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) -> Score:
+    """Score a policy: exactly if possible, else over one episode per seed.
+
+    Args:
+        policy: any policy; its own task unless `task` is given.
+        seeds: environment seeds; not used when the score is exact.
+    """
+    task = task or policy.task
+    mdp = finite_mdp(task)
+    exact = exact_score(policy, mdp, task.max_steps) if mdp is not None else None
+    if exact is not None:
+        return exact
+    with Players(task) as players:
+        return sampled_score(players.play(policy, seeds), players.engine)

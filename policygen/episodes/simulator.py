@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from numbers import Real
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Actor, Learning, Trajectory, Witness
-from policygen.episodes.vector import has_vector_form, play_many_vectorised, play_vectorised
+from policygen.episodes.vector import VECTOR_COPIES, has_vector_form, play_vectorised
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import builder
 from policygen.tasks.environments import became_unstable, make_env, origin
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, Watchdog, close, fault, flag_of, misshapen, number_of
-from policygen.tasks.spaces import flatten, layout_of
+from policygen.tasks.spaces import Layout, Words, flatten, layout_of
 from policygen.tasks.task import Task
 
 COPIES = 32  # environments stepped side by side in one process; more are no faster
@@ -33,23 +31,7 @@ COPIES = 32  # environments stepped side by side in one process; more are no fas
 _TERM = re.compile(r"reward_\w+$|\w+_(?:penalty|cost)$")
 
 
-class Closable(ABC):
-    """A context manager that closes its environments."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the environments."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Simulator(Closable):
+class Simulator(AbstractContextManager["Simulator"]):
     """Plays episodes of one task and keeps its environments for reuse; close it, or use it with `with`.
 
     Args:
@@ -75,6 +57,11 @@ class Simulator(Closable):
         return "vector" if self._vectorised else "copies"
 
     @property
+    def room(self) -> int:
+        """The most episodes that one batch plays; 0 if environments are stepped one by one."""
+        return VECTOR_COPIES if self._vectorised else 0
+
+    @property
     def origin(self) -> str:
         """The environment behind the task's id in this process."""
         return origin(self._first())
@@ -90,17 +77,6 @@ class Simulator(Closable):
                 return play_vectorised(self.task, self._first(), actor, seeds)
             return self._play_copies(actor, seeds)
 
-    def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Play each portable actor on the same seeds.
-
-        Raises:
-            EnvironmentFault: the environment itself failed; the next episodes are played in new ones.
-        """
-        with self._renewed_after_faults():
-            if self._vectorised:
-                return play_many_vectorised(self.task, self._first(), actors, seeds)
-            return [self._play_copies(actor, seeds) for actor in actors]
-
     @contextmanager
     def _renewed_after_faults(self) -> Iterator[None]:
         with self._place:
@@ -113,6 +89,9 @@ class Simulator(Closable):
             if isinstance(error, AssertionError | gym.error.Error):  # from vectorised dynamics
                 raise fault(error, env, self.task.gym_id, "step") from error
             raise
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the environments."""
@@ -128,12 +107,11 @@ class Simulator(Closable):
 
     def _play_copies(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
         build = builder(self.task.action_layout)
-        layout, width = layout_of(self._first().observation_space), (self.task.width,)
         while len(self._envs) < min(len(seeds), self._copies):
             self._envs.append(make_env(self.task))
         waiting = list(enumerate(seeds))[::-1]
         results: list[Trajectory | None] = [None] * len(seeds)
-        running: list[_Episode] = []
+        running: list[RunningEpisode] = []
         deciding = False
 
         def progress() -> object:
@@ -141,7 +119,8 @@ class Simulator(Closable):
             return object() if deciding else (len(waiting), sum(len(episode.rewards) for episode in running))
 
         with Watchdog(self._limits[0], progress, self._first(), expendable=self._limits[1]):
-            running += [self._begun(i, *waiting.pop()) for i in range(min(len(seeds), self._copies))]
+            copies = range(min(len(seeds), self._copies))
+            running += [RunningEpisode.begun(self._ready(copy), self.task, *waiting.pop()) for copy in copies]
             decider = actor.begin(len(seeds))
             witness = decider if isinstance(decider, Witness) else None
             learning = decider if isinstance(decider, Learning) else None
@@ -152,24 +131,11 @@ class Simulator(Closable):
                 deciding = finished = False
                 fallen: list[bool] = []
                 for episode, action in zip(running, actions, strict=True):
-                    try:
-                        observation, reward, terminated, truncated, info = episode.env.step(
-                            action if build is None else build(action)
-                        )
-                        row = flatten(layout, observation)
-                        if row.shape != width:
-                            raise misshapen(row, width[0])
-                        episode.observations.append(row.copy())
-                        episode.actions.append(action)
-                        episode.rewards.append(number_of(reward))
-                        episode.note_terms(info)
-                        terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
-                        fallen.append(terminated)
-                        if terminated or truncated:
-                            finished = True
-                            results[episode.index] = episode.trajectory(terminated, truncated)
-                    except BaseException as error:
-                        raise fault(error, episode.env, self.task.gym_id, "step") from error
+                    ended = episode.step(action, action if build is None else build(action))
+                    fallen.append(episode.terminated)
+                    if ended is not None:
+                        finished = True
+                        results[episode.index] = ended
                     if witness is not None:
                         witness.happened(episode.index, episode.rewards[-1], results[episode.index])
                 if learning is not None:
@@ -183,49 +149,94 @@ class Simulator(Closable):
                         if results[episode.index] is None:
                             still.append(episode)
                         elif waiting:
-                            still.append(self._begun(self._envs.index(episode.env), *waiting.pop()))
+                            env = self._ready(self._envs.index(episode.env))
+                            still.append(RunningEpisode.begun(env, self.task, *waiting.pop()))
                     running = still
                     rows = np.array([episode.index for episode in running], np.intp)
         return [trajectory for trajectory in results if trajectory is not None]
 
-    def _begun(self, copy: int, index: int, seed: int) -> _Episode:
-        """Begin episode `index` in copy `copy`."""
-        env = self._ready(copy)
-        try:
-            observation, _ = env.reset(seed=int(seed))
-            row = flatten(layout_of(env.observation_space), observation)
-            if row.shape != (self.task.width,):
-                raise misshapen(row, self.task.width)
-        except BaseException as error:
-            raise fault(error, env, self.task.gym_id, "reset") from error
-        return _Episode(env, index, int(seed), [row.copy()])
-
     def _ready(self, copy: int) -> gym.Env[Any, Any]:
-        """Return copy `copy`, ready for another episode.
-
-        A reused Box2D world computes differently from a new one (Gymnasium issue 728): an episode would depend on those
-        before it, so such copies are made anew.
-        """
-        alone = self.task.given is not None and self.task.given.alone
-        if hasattr(self._envs[copy].unwrapped, "world") and not alone:
-            close(self._envs[copy], self._limits[0])
-            self._envs[copy] = make_env(self.task)
+        """Return copy `copy`, ready for another episode."""
+        if self.task.given is None or not self.task.given.alone:
+            self._envs[copy] = renewed(self._envs[copy], self.task, self._limits[0])
         return self._envs[copy]
 
 
+def renewed(env: gym.Env[Any, Any], task: Task, step_timeout: float = STEP_TIMEOUT) -> gym.Env[Any, Any]:
+    """Return an environment for another episode: a new one if it has a Box2D world, else itself.
+
+    A reused world computes differently from a new one (Gymnasium issue 728): an episode would depend on earlier ones.
+    """
+    if not hasattr(env.unwrapped, "world"):
+        return env
+    close(env, step_timeout)
+    return make_env(task)
+
+
 @dataclass(slots=True)
-class _Episode:
-    """An episode in progress."""
+class RunningEpisode:
+    """An episode in progress.
+
+    Attributes:
+        seen: the last observation, in the environment's own form.
+        terminated: whether the environment ended it at the last step.
+    """
 
     env: gym.Env[Any, Any]
+    task: Task
     index: int
     seed: int
-    observations: list[npt.NDArray[Any]]
+    layout: Layout | Words | None
+    seen: Any = None
+    terminated: bool = False
+    observations: list[npt.NDArray[Any]] = field(default_factory=list)
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     terms: dict[str, float] | None = None
 
-    def note_terms(self, info: Mapping[str, Any]) -> None:
+    @classmethod
+    def begun(cls, env: gym.Env[Any, Any], task: Task, index: int, seed: int) -> RunningEpisode:
+        """Reset the environment with the seed.
+
+        Raises:
+            EnvironmentFault: it fails.
+        """
+        episode = cls(env, task, index, int(seed), layout_of(env.observation_space))
+        try:
+            episode.seen, _ = env.reset(seed=episode.seed)
+            episode._note_seen()
+        except BaseException as error:
+            raise fault(error, env, task.gym_id, "reset") from error
+        return episode
+
+    def step(self, action: Any, own_form: Any) -> Trajectory | None:
+        """Take a step, and return the whole episode if it ends.
+
+        Args:
+            action: as a `Trajectory` stores it.
+            own_form: the same action as the environment takes it.
+
+        Raises:
+            EnvironmentFault: the environment fails, or a number is not finite or beyond single precision.
+        """
+        try:
+            self.seen, reward, terminated, truncated, info = self.env.step(own_form)
+            self._note_seen()
+            self.actions.append(action)
+            self.rewards.append(number_of(reward))
+            self._note_terms(info)
+            self.terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
+            return self._trajectory(truncated) if self.terminated or truncated else None
+        except BaseException as error:
+            raise fault(error, self.env, self.task.gym_id, "step") from error
+
+    def _note_seen(self) -> None:
+        row = flatten(self.layout, self.seen)
+        if row.shape != (self.task.width,):
+            raise misshapen(row, self.task.width)
+        self.observations.append(row.copy())
+
+    def _note_terms(self, info: Mapping[str, Any]) -> None:
         """Add up the reward's terms; the first step determines their names."""
         if self.terms is None:
             if not isinstance(info, Mapping):
@@ -236,12 +247,7 @@ class _Episode:
             if isinstance(value, Real):
                 self.terms[name] += float(value)
 
-    def trajectory(self, terminated: bool, truncated: bool) -> Trajectory:
-        """Return the whole episode.
-
-        Raises:
-            EnvironmentFault: a number is not finite, or beyond single precision.
-        """
+    def _trajectory(self, truncated: bool) -> Trajectory:
         actions = np.asarray(self.actions)
         with np.errstate(over="ignore"):
             observations = np.asarray(self.observations, np.float32)
@@ -254,7 +260,7 @@ class _Episode:
             rewards,
             float(np.sum(self.rewards)),
             self.seed,
-            terminated,
+            self.terminated,
             truncated,
             tuple(
                 (name.removeprefix("reward_"), value)

@@ -54,42 +54,6 @@ def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SideBySide:
-    """n episodes, each padded to the time limit of T steps.
-
-    Attributes:
-        observations: shape (T + 1, n, d).
-        actions: shape (T, n) for Discrete, else (T, n, m).
-        rewards: shape (T, n).
-        lengths: steps of each episode, shape (n,).
-        terminated: whether the environment ended it, shape (n,).
-    """
-
-    observations: npt.NDArray[np.float32]
-    actions: npt.NDArray[Any]
-    rewards: npt.NDArray[np.floating[Any]]
-    lengths: npt.NDArray[np.int64]
-    terminated: npt.NDArray[np.bool_]
-
-    def trajectories(self, seeds: Sequence[int]) -> list[Trajectory]:
-        """Split into single episodes, each with its seed."""
-        return [self._trajectory(i, int(seed)) for i, seed in enumerate(seeds)]
-
-    def _trajectory(self, i: int, seed: int) -> Trajectory:
-        steps = int(self.lengths[i])
-        rewards = self.rewards[:steps, i]
-        return Trajectory(
-            self.observations[: steps + 1, i].copy(),
-            self.actions[:steps, i].copy(),
-            rewards.astype(np.float32),
-            float(rewards.sum(dtype=np.float64)),
-            seed,
-            bool(self.terminated[i]),
-            steps == len(self.rewards),
-        )
-
-
 class Decider(Protocol):
     """An actor's decisions in n episodes played side by side; row i of its memory belongs to episode i."""
 

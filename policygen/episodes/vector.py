@@ -1,23 +1,33 @@
-"""Play episodes of environments with vectorised numpy dynamics: classic control and policygen's own."""
+"""Vectorised numpy dynamics for many copies at once, bit for bit equal to single environments.
+
+They are classic control and policygen's own dynamics. The equations of classic control are those of
+`gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's constants. To be exact,
+operations have the same order and precision, and squares and cosines use the same functions: the C library's
+`pow(x, 2)` differs from `x * x` for one number in a thousand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
+from gymnasium.envs.classic_control.acrobot import AcrobotEnv
+from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
+from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.episodes.batched_actors import play_together
-from policygen.episodes.classic import ClassicCopies, has_classic_form
-from policygen.episodes.dynamics import DynamicsEnv, DynamicsVectorEnv
-from policygen.episodes.trajectory import Actor, Learning, SideBySide, Trajectory, chunks
+from policygen.episodes.batched import Copies, play_batch
+from policygen.episodes.dynamics import Array, DynamicsEnv, Noise, Stepped
+from policygen.episodes.trajectory import Actor, Trajectory, chunks
 from policygen.tasks.task import Task
 
 VECTOR_COPIES = 1_024  # simultaneous episodes
+Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
@@ -25,114 +35,236 @@ def has_vector_form(env: gym.Env[Any, Any]) -> bool:
     if has_classic_form(env):
         return True
     entry = getattr(env.spec, "vector_entry_point", None) if env.spec else None
-    return isinstance(entry, str) and (entry.endswith(":CartPoleVectorEnv") or _takes_seeds(env))
+    return isinstance(entry, str) and entry.endswith(":CartPoleVectorEnv")
 
 
-def _takes_seeds(env: gym.Env[Any, Any]) -> bool:
-    """Whether it is one of policygen's own: with a seed per copy, these play the episodes of single environments."""
-    return isinstance(env.unwrapped, DynamicsEnv)
+def has_classic_form(env: gym.Env[Any, Any]) -> bool:
+    """Whether `ClassicCopies` can play it: no wrapper changes observations, actions or rewards."""
+    inner: Any = env
+    while isinstance(inner, gym.Wrapper):
+        if type(inner) not in (TimeLimit, OrderEnforcing):
+            return False
+        inner = inner.env
+    return type(inner) in ADVANCES or isinstance(inner, DynamicsEnv)
 
 
 def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """Play one episode per seed, in the order of the seeds; `env` is a single environment of the task."""
-    return [trajectory for chunk in chunks(seeds, VECTOR_COPIES) for trajectory in _play(task, env, actor, chunk)]
+    """Play one episode per seed, in the order of the seeds; `env` is a single environment of the task.
 
-
-def play_many_vectorised(
-    task: Task, env: gym.Env[Any, Any], actors: Sequence[Actor], seeds: Sequence[int]
-) -> list[list[Trajectory]]:
-    """Play each actor on the same seeds, as many side by side as fit."""
-    return play_together(partial(play_vectorised, task, env), actors, seeds, VECTOR_COPIES)
-
-
-def _play(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """Play with the vectorised dynamics, started as a single environment starts from each seed.
-
-    Ended episodes are dropped whenever half of the copies are idle, so they cost little.
+    Episodes start as a single environment starts from each seed.
     """
-    n, limit = len(seeds), task.max_steps
-    copies, first = _begun(task, env, seeds)
-    observations = np.empty((limit + 1, *first.shape), np.float32)
-    box = task.action_space == "box"
-    actions = np.empty((limit, n, len(task.actuators)), np.float32) if box else np.empty((limit, n), np.int16)
-    rewards = np.empty((limit, n))
-    lengths = np.zeros(n, np.int64)
-    terminated = np.zeros(n, np.bool_)
-    observations[0] = first
-    live = np.arange(n)
-    # Rows of the live copies: a slice is several times faster than a list of indices.
-    rows: slice | npt.NDArray[np.intp] = slice(None)
-    done = np.zeros(n, np.bool_)  # of the live copies
-    running = n
-    step = 0
-    decider = actor.begin(n)
-    learning = decider if isinstance(decider, Learning) else None
-    while running:
-        if running * 2 <= len(live):
-            rows = live = live[~done]
-            copies, done = _kept(task, copies, ~done), np.zeros(running, np.bool_)
-        chosen = np.asarray(decider.decide(observations[step, rows], live))
-        observations[step + 1, rows], rewards[step, rows], fallen, _, _ = copies.step(chosen)
-        actions[step, rows] = chosen
-        step += 1
-        if learning is not None:
-            on = live[~done]
-            learning.learn(on, observations[step, on], rewards[step - 1, on], np.asarray(fallen, np.bool_)[~done])
-        if step < limit and not fallen.any():
-            continue
-        ended = (fallen | (step >= limit)) & ~done
-        lengths[live[ended]] = step
-        terminated[live[ended]] = fallen[ended]
-        done |= ended
-        running = int(np.count_nonzero(~done))
-    copies.close()
-    return SideBySide(observations, actions, rewards, lengths, terminated).trajectories(seeds)
+    parts = chunks(seeds, VECTOR_COPIES)
+    return [episode for part in parts for episode in play_batch(task, actor, part, *_begun(task, env, part))]
 
 
-def _starts(env: gym.Env[Any, Any], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Return the start state that each seed gives a single environment: shape (d, n)."""
-    single: Any = env.unwrapped
-    columns = []
-    for seed in seeds:
-        single.reset(seed=int(seed))
-        columns.append(np.asarray(single.state, np.float64))
-    return np.stack(columns, axis=1)
-
-
-def _begun(task: Task, env: gym.Env[Any, Any], seeds: Sequence[int]) -> tuple[Any, npt.NDArray[Any]]:
+def _begun(task: Task, env: gym.Env[Any, Any], seeds: Sequence[int]) -> tuple[Copies, npt.NDArray[Any]]:
     """Return copies at the start of an episode, and their first observations, shape (n, d)."""
     if has_classic_form(env):
         classic = ClassicCopies(env, seeds)
         return classic, classic.first
-    if _takes_seeds(env):
-        copies = _made(task, len(seeds), autoreset_mode=AutoresetMode.DISABLED)
-        return copies, copies.reset(seed=[int(seed) for seed in seeds])[0]
-    state = _starts(env, seeds)
-    return _copies(task, state), state.T
+    single: Any = env.unwrapped
+    states = []
+    for seed in seeds:
+        single.reset(seed=int(seed))
+        states.append(np.asarray(single.state, np.float64))
+    return CartPoles(task, np.stack(states, axis=1)), np.array(states, np.float32)
 
 
-def _kept(task: Task, copies: Any, which: npt.NDArray[np.bool_]) -> Any:
-    """Return only the copies `which`."""
-    if isinstance(copies, DynamicsVectorEnv | ClassicCopies):
-        copies.keep(which)
-        return copies
-    return _copies(task, copies.state[:, which])
+class CartPoles:
+    """Gymnasium's own vectorised CartPole, in given states of shape (4, n)."""
+
+    def __init__(self, task: Task, states: npt.NDArray[np.float64]) -> None:
+        self._task = task
+        self._put(states)
+
+    def _put(self, states: npt.NDArray[np.float64]) -> None:
+        # Their own time limit is one step beyond the task's, to distinguish truncation from termination in one step.
+        envs: Any = gym.make_vec(
+            self._task.gym_id,
+            num_envs=states.shape[1],
+            vectorization_mode="vector_entry_point",
+            max_episode_steps=self._task.max_steps + 1,
+            **dict(self._task.kwargs),
+        ).unwrapped
+        envs.reset(seed=0)
+        envs.state = states.copy()
+        self._envs = envs
+
+    def step(self, actions: npt.NDArray[Any]) -> Sequence[Any]:
+        """Step every copy."""
+        stepped: Sequence[Any] = self._envs.step(actions)
+        return stepped
+
+    def keep(self, which: npt.NDArray[np.bool_]) -> None:
+        """Keep only these copies."""
+        self._put(self._envs.state[:, which])
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
 
 
-def _copies(task: Task, state: npt.NDArray[np.float64]) -> Any:
-    """Make copies in the given states, shape (d, n)."""
-    copies = _made(task, state.shape[1])
-    copies.reset(seed=0)
-    copies.state = state.copy()
-    return copies
+class ClassicCopies:
+    """Copies of an environment with `has_classic_form`; each starts as a single environment does with its seed.
+
+    Attributes:
+        first: observations at the start, float32 of shape (n, d).
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
+        single: Any = env.unwrapped
+        self._env, self._advance = single, ADVANCES.get(type(single))
+        self._deviation = float(getattr(single, "noise", 0.0))
+        rows, states, generators = [], [], []
+        for seed in seeds:
+            rows.append(single.reset(seed=int(seed))[0])
+            states.append(np.asarray(single.state, np.float64))
+            generators.append(single.np_random)
+        width = rows[0].size if self._advance is not None else single.dynamics.noise
+        self._noise = Noise(generators, width)
+        self.first, self._state = np.stack(rows), np.stack(states, axis=1)
+
+    def step(self, actions: npt.NDArray[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_], bool, dict[str, Any]]:
+        """Step every copy, also those whose episode has ended; return the values of a vector environment's `step`.
+
+        Nothing is truncated.
+        """
+        if self._advance is None:
+            after = self._env.dynamics.advance(self._state, actions, self._noise())
+        else:
+            after = self._advance(self._env, self._state, actions)
+        self._state = after.state
+        observations = after.observations
+        if self._deviation:
+            observations = observations + self._deviation * self._noise()
+        return observations.astype(np.float32), after.rewards, after.ended, False, {}
+
+    def keep(self, which: npt.NDArray[np.bool_]) -> None:
+        """Keep only these copies."""
+        self._state = np.ascontiguousarray(self._state[:, which])
+        self._noise.keep(which)
+
+    def close(self) -> None:
+        """Do nothing: the caller closes the environment."""
 
 
-def _made(task: Task, count: int, **more: Any) -> Any:
-    # Their own time limit is one step beyond the task's, to distinguish truncation from termination in one step.
-    return gym.make_vec(
-        task.gym_id,
-        num_envs=count,
-        vectorization_mode="vector_entry_point",
-        max_episode_steps=task.max_steps + 1,
-        **{**dict(task.kwargs), **more},
-    ).unwrapped
+def _rows(*values: Array) -> Array:
+    """Stack rows without the checks of `np.stack`, which for few copies take longer than the copying."""
+    rows = np.empty((len(values), len(values[0])), values[0].dtype)
+    for row, value in zip(rows, values, strict=True):
+        row[:] = value
+    return rows
+
+
+def _clipped(values: Array, low: float, high: float) -> Array:
+    """Clip in two steps: for few copies four times as fast as `np.clip`."""
+    clipped: Array = np.minimum(np.maximum(values, low), high)
+    return clipped
+
+
+def _squared(values: Array) -> Array:
+    return np.float_power(values, 2.0)  # `values**2` multiplies; `np.power` may not be the C library's
+
+
+def _cosines(values: Array) -> Array:
+    return np.array([math.cos(value) for value in values.tolist()])  # numpy's vectorised cosine may differ
+
+
+def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """Compute `AcrobotEnv.step`: one step of the fourth-order Runge-Kutta method."""
+    torque = np.asarray(env.AVAIL_TORQUE, np.float64)[actions]
+    step = env.dt
+    half = step / 2.0
+    k1 = _accelerations(env, state, torque)
+    k2 = _accelerations(env, state + half * k1, torque)
+    k3 = _accelerations(env, state + half * k2, torque)
+    k4 = _accelerations(env, state + step * k3, torque)
+    state = state + step / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)
+    angles = state[:2]
+    while (np.abs(angles) > np.pi).any():  # above first, as in Gymnasium
+        angles[:] = np.where(angles > np.pi, angles - 2 * np.pi, np.where(angles < -np.pi, angles + 2 * np.pi, angles))
+    state[2] = _clipped(state[2], -env.MAX_VEL_1, env.MAX_VEL_1)
+    state[3] = _clipped(state[3], -env.MAX_VEL_2, env.MAX_VEL_2)
+    cosines, sines = np.cos(angles), np.sin(angles)
+    observations = _rows(cosines[0], sines[0], cosines[1], sines[1], state[2], state[3]).T
+    ended = -cosines[0] - np.cos(state[1] + state[0]) > 1.0
+    return Stepped(state, observations, np.where(ended, 0.0, -1.0), ended)
+
+
+def _accelerations(env: Any, state: Array, torque: Array) -> Array:
+    """Compute `AcrobotEnv._dsdt`: derivatives of angles and speeds of n copies, shape (4, n)."""
+    m1, m2, l1 = env.LINK_MASS_1, env.LINK_MASS_2, env.LINK_LENGTH_1
+    c1, c2, inertia, g = env.LINK_COM_POS_1, env.LINK_COM_POS_2, env.LINK_MOI, 9.8
+    theta1, theta2, speed1, speed2 = state
+    cosine, sine = np.cos(theta2), np.sin(theta2)
+    d1 = m1 * c1**2 + m2 * (l1**2 + c2**2 + 2 * l1 * c2 * cosine) + inertia + inertia
+    d2 = m2 * (c2**2 + l1 * c2 * cosine) + inertia
+    phi2 = m2 * c2 * g * np.cos(theta1 + theta2 - np.pi / 2.0)
+    phi1 = (
+        -m2 * l1 * c2 * _squared(speed2) * sine
+        - 2 * m2 * l1 * c2 * speed2 * speed1 * sine
+        + (m1 * c1 + m2 * l1) * g * np.cos(theta1 - np.pi / 2)
+        + phi2
+    )
+    driving = torque + d2 / d1 * phi1
+    if env.book_or_nips != "nips":
+        driving = driving - m2 * l1 * c2 * _squared(speed1) * sine
+    acceleration2 = (driving - phi2) / (m2 * c2**2 + inertia - _squared(d2) / d1)
+    return _rows(speed1, speed2, -(d2 * acceleration2 + phi1) / d1, acceleration2)
+
+
+def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """`MountainCarEnv.step`."""
+    position, velocity = state
+    velocity = velocity + ((actions - 1) * env.force + _cosines(3 * position) * (-env.gravity))
+    velocity = _clipped(velocity, -env.max_speed, env.max_speed)
+    position = _clipped(position + velocity, env.min_position, env.max_position)
+    velocity = np.where((position == env.min_position) & (velocity < 0), 0.0, velocity)
+    ended = (position >= env.goal_position) & (velocity >= env.goal_velocity)
+    state = _rows(position, velocity)
+    return Stepped(state, state.T, np.full(len(ended), -1.0), ended)
+
+
+def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """Compute `Continuous_MountainCarEnv.step`, which uses single precision after its first step.
+
+    A force within its limits has the action's precision; a clipped one is a Python float, and so is the acceleration.
+    """
+    position, velocity = state
+    asked = actions[:, 0]
+    force = _clipped(asked, env.min_action, env.max_action)
+    slope = 0.0025 * _cosines(3 * position)
+    within = force * asked.dtype.type(env.power) - slope.astype(asked.dtype)
+    clipped = np.where(asked < env.min_action, env.min_action, env.max_action) * env.power - slope
+    change = np.where(asked == force, within.astype(velocity.dtype), clipped.astype(velocity.dtype))
+    velocity = _clipped(velocity + change, -env.max_speed, env.max_speed)
+    position = _clipped(position + velocity, env.min_position, env.max_position)
+    velocity = np.where((position == position.dtype.type(env.min_position)) & (velocity < 0), 0, velocity)
+    ended = (position >= env.goal_position) & (velocity >= env.goal_velocity)
+    rewards = np.where(ended, 100.0, 0.0) - _squared(asked.astype(np.float64)) * 0.1
+    after: Any = _rows(position, velocity).astype(np.float32)
+    return Stepped(after, after.T, rewards, ended)
+
+
+def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
+    """Compute one step of `PendulumEnv`; an optional third state variable is a torque added to the motor's."""
+    angle, speed = state[:2]
+    torque = _clipped(actions, -env.max_torque, env.max_torque)[:, 0]
+    pull = torque + state[2] if len(state) > 2 else torque
+    upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
+    effort = np.array([one**2 for one in torque], torque.dtype)  # in the torque's own precision, unlike `float_power`
+    costs = _squared(upright) + 0.1 * _squared(speed) + 0.001 * effort
+    speed = speed + (3 * env.g / (2 * env.l) * np.sin(angle) + 3.0 / (env.m * env.l**2) * pull) * env.dt
+    speed = _clipped(speed, -env.max_speed, env.max_speed)
+    angle = angle + speed * env.dt
+    observations = _rows(np.cos(angle), np.sin(angle), speed).T
+    return Stepped(_rows(angle, speed, *state[2:]), observations, -costs, np.zeros(len(costs), np.bool_))
+
+
+# Subclasses may be added if their step differs only in attributes that `advance` reads.
+ADVANCES: dict[type, Advance] = {
+    AcrobotEnv: _acrobot,
+    MountainCarEnv: _mountain_car,
+    Continuous_MountainCarEnv: _continuous_mountain_car,
+    PendulumEnv: advance_pendulum,
+}

@@ -1,4 +1,4 @@
-"""Linear policies that differ in their constants alone, deciding side by side: what a numerical search plays.
+"""Decisions of several linear policies at once that differ in constants alone, as a numerical search plays them.
 
 A policy asked about few rows spends its time between numpy's calls. Here one call serves all policies: the constants in
 which they differ are columns, as observations are. Every row gets the action that its own policy gives it, to the bit.
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.policies.features import Columns
+from policygen.policies.features import Columns, Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.quantities.compiled import compile_batch, finite
-from policygen.quantities.tree import Call, Name, Node, Number
+from policygen.quantities.tree import Call, Name, Node, Number, negated
 
 Array = npt.NDArray[np.float64]
 
@@ -34,26 +34,24 @@ class BatchedLinear:
     """
 
     def __init__(self, policies: Sequence[Any], each: int) -> None:
-        # One that takes up episodes as somebody else remembers something of them.
+        # A policy that remembers begins with another decider than itself.
         if not all(type(policy) is LinearPolicy and policy.begin(1) is policy for policy in policies):
             raise Unlike
         self._first: LinearPolicy = policies[0]
         self._each = each
         self._rows: npt.NDArray[np.integer[Any]] | None = None
-        values: list[tuple[float, ...]] = []
-        needed = {name for name, _ in self._first.reader.needed}
-        if any({name for name, _ in policy.reader.needed} != needed for policy in policies):
+        if len({(_names(p.reader.features), frozenset(_names(p.reader.needed)), len(p.terms)) for p in policies}) > 1:
             raise Unlike
+        needed = _names(self._first.reader.needed)
+        values: list[tuple[float, ...]] = []
         features = [
-            (names[0], _lifted(list(map(_sums, nodes)), values) if names[0] in needed else None)
-            for names, nodes in _in_turn([policy.reader.features for policy in policies])
+            _lifted([_sums(node) for _, node in same], values) if same[0][0] in needed else None
+            for same in zip(*(policy.reader.features for policy in policies), strict=True)
         ]
-        terms = [
-            _lifted(list(map(_sums, nodes)), values) for nodes in _same_length([policy.terms for policy in policies])
-        ]
+        terms = [_lifted(list(map(_sums, same)), values) for same in zip(*(p.terms for p in policies), strict=True)]
         names = [*self._first.task.columns, *(f"#{i}" for i in range(len(values)))]
         self._features = []
-        for name, node in features:
+        for name, node in zip(_names(self._first.reader.features), features, strict=True):
             self._features.append(None if node is None else compile_batch(node, names))
             names.append(name)
         self._terms = [compile_batch(term, names) for term in terms]
@@ -75,7 +73,7 @@ class BatchedLinear:
                 columns.append(value if function is None else np.ascontiguousarray(np.broadcast_to(value, (n,))))
             terms = [np.broadcast_to(np.asarray(function(columns)), (n,)) for function in self._terms]
             result = _weighed(terms, weights, bias)
-            # A term that is not finite spoils its row whatever its weight: then, and only then, it shows.
+            # A term that is not finite spoils its row with any weight: only then is the slower sum needed.
             if not np.isfinite(result).all():
                 result = finite(_weighed(list(map(finite, terms)), weights, bias))
         return self._first.chosen(result)
@@ -89,22 +87,8 @@ def _weighed(terms: Sequence[Array], weights: Array, bias: Array) -> Array:
     return result
 
 
-def _same_length(several: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    if len({len(one) for one in several}) > 1:
-        raise Unlike
-    return list(zip(*several, strict=True))
-
-
-def _in_turn(several: Sequence[Sequence[tuple[str, Node]]]) -> list[tuple[tuple[str, ...], tuple[Node, ...]]]:
-    """The names and nodes of each definition in turn.
-
-    Raises:
-        Unlike: they do not define the same names.
-    """
-    pairs = [tuple(zip(*definitions, strict=True)) for definitions in _same_length(several)]
-    if any(len(set(names)) > 1 for names, _ in pairs):
-        raise Unlike
-    return pairs  # type: ignore[return-value]
+def _names(lets: Lets) -> tuple[str, ...]:
+    return tuple(name for name, _ in lets)
 
 
 def _sums(node: Node) -> Node:
@@ -112,18 +96,9 @@ def _sums(node: Node) -> Node:
     if not isinstance(node, Call):
         return node
     arguments = tuple(map(_sums, node.arguments))
-    if node.function == "-" and (negated := _negated(arguments[1])) is not None:
-        return Call("+", (arguments[0], negated))
+    if node.function == "-" and (flipped := negated(arguments[1])) is not None:
+        return Call("+", (arguments[0], flipped))
     return Call(node.function, arguments)
-
-
-def _negated(node: Node) -> Node | None:
-    """A number or a product that begins with one, with the other sign."""
-    if isinstance(node, Number):
-        return Number(-node.value)
-    if isinstance(node, Call) and node.function in ("*", "/") and (first := _negated(node.arguments[0])) is not None:
-        return Call(node.function, (first, *node.arguments[1:]))
-    return None
 
 
 def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
@@ -139,7 +114,7 @@ def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
         values.append(tuple(node.value for node in nodes if isinstance(node, Number)))
         return Name(f"#{len(values) - 1}")
     calls = [node for node in nodes if isinstance(node, Call)]
-    if len(calls) < len(nodes) or len({call.function for call in calls}) > 1:
+    if len(calls) < len(nodes) or len({(call.function, len(call.arguments)) for call in calls}) > 1:
         raise Unlike
-    arguments = _same_length([call.arguments for call in calls])
+    arguments = zip(*(call.arguments for call in calls), strict=True)
     return Call(calls[0].function, tuple(_lifted(argument, values) for argument in arguments))

@@ -1,4 +1,4 @@
-"""Read and write the entries of a table's row: bins and actions <-> their text.
+"""Read and write the entries of a table's row: bins and actions <-> their text; recognise lines of tables.
 
 Written entries read back as the same values. Reading also accepts other forms that models use (`<= 2`, `0..3`,
 `right (1)`); for an entry that it cannot read, it says in a sentence what was expected.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Actuator
 
 MOST_CELL_CHARACTERS = 80  # of an action
+_COMMENT = re.compile(r"\s#+(.*)")
+_RULE_LINE = re.compile(r"[\s|:+=-]*")
 NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 
 
@@ -77,6 +80,7 @@ def action_text(actuator: Actuator, value: float) -> str:
     return named or format_number(value)
 
 
+@functools.lru_cache(maxsize=256)
 def read_action(cell: str, actuator: Actuator) -> float | str:
     """The number an action cell means, or what was expected."""
     text = cell.strip("*`\"' ")
@@ -103,8 +107,6 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
     if actuator.is_choice:
         if number.isdigit() and number.isascii() and len(number) < 9 and int(number) < len(names):
             return float(number)
-        from difflib import get_close_matches
-
         near = get_close_matches(text[:MOST_CELL_CHARACTERS], names, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         return f"{expected}, or its number 0 to {len(names) - 1}{hint}"
@@ -114,3 +116,24 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
             return value
     bounds = f"a number from {actuator.low:g} to {actuator.high:g}"
     return f"{expected} or {bounds}" if expected else f"expected {bounds}"
+
+
+def split_comment(line: str) -> tuple[str, str]:
+    """A line without its comment, and the comment."""
+    # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
+    if (stripped := line.strip()).startswith(("#", "//")):
+        return "", stripped.lstrip(stripped[0]).strip()
+    found = _COMMENT.search(line)
+    if found is not None and "|" in line[: found.start()]:
+        found = _COMMENT.search(line, line.rindex("|"))
+    return (stripped, "") if found is None else (line[: found.start()].strip(), found[1].strip())
+
+
+def is_rule_line(line: str) -> bool:
+    """Whether a line only separates the header of a table from its rows."""
+    return _RULE_LINE.fullmatch(line) is not None
+
+
+def looks_like_bins(cell: str) -> bool:
+    """Whether a cell of a table holds bins, and no name."""
+    return cell == "*" or bool(re.match(r"[<>=!]*\s*\d", cell))

@@ -1,13 +1,13 @@
-"""Observations -> quantities: the features of a task and of a policy, computed for whoever reads them.
+"""Observations -> quantities: the features of a task and of a policy, computed as far as they are read.
 
-What features remember (`prev(NAME)`) is read like further observations: a row of n numbers observed and m remembered.
+Remembered values (`prev(NAME)`) are read like further observations: a row holds n numbers observed and m remembered.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,9 +27,9 @@ from policygen.quantities.compiled import (
     slot_of,
 )
 from policygen.quantities.grid import Grid
-from policygen.quantities.text import unknown_name
-from policygen.quantities.tree import Node, names_in, remembered_in
-from policygen.tasks.task import Task, decision_names, output_names
+from policygen.quantities.text import parse_expression, unknown_name
+from policygen.quantities.tree import Node, read_by, remembered_in
+from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 Columns = Sequence[npt.NDArray[Any]] | npt.NDArray[Any]
 Lets = tuple[tuple[str, Node], ...]
@@ -40,7 +40,7 @@ class Reader:
     """Reads quantities off observations.
 
     Attributes:
-        task: names the observations, and has features of its own.
+        task: names the observations, and may define features.
         lets: further features, after those of the task, each over quantities before it.
         read: names of the quantities that are asked for; None asks for all. What they do not need is not computed.
         recalled: names of the quantities whose values of the step before are asked for.
@@ -64,7 +64,7 @@ class Reader:
 
     @cached_property
     def needed(self) -> Lets:
-        """The features that are computed: what is asked for, and what that needs in turn, now or a step later."""
+        """The features that are computed: those asked for, and all that they need, now or a step later."""
         wanted = {name for name, _ in self.features} if self.read is None else set(self.read)
         wanted |= self.recalled
         known = -1
@@ -72,7 +72,7 @@ class Reader:
             known = len(wanted)
             for name, node in reversed(self.features):
                 if name in wanted:
-                    wanted |= names_in(node) | remembered_in(node)
+                    wanted |= read_by([node])
         return tuple((name, node) for name, node in self.features if name in wanted)
 
     @cached_property
@@ -119,7 +119,7 @@ class Reader:
         return self.completed(observation.tolist() if isinstance(observation, ndarray) else list(observation))
 
     def completed(self, row: list[float]) -> list[float]:
-        """`row` for a list of its own, to which the features are appended."""
+        """Append the features to a row of plain floats, and return it."""
         if len(row) != self._width:
             raise self.refusal(row)
         for function in self._scalar:
@@ -156,7 +156,7 @@ class Reader:
 
         Args:
             observations: shape (T, d), or (T + 1, d) with the one after the last action.
-            actions: what was done at each step, whoever decided it; shape (T,) or (T, m).
+            actions: those of the steps, shape (T,) or (T, m).
         """
         if not self.remembered:
             return self.columns(observations.T)
@@ -222,13 +222,13 @@ class CellReader(Reader):
 
     @cached_property
     def cell(self) -> Callable[[Sequence[float]], int]:
-        """A function from one observation, as plain floats, to its cell; it refuses others by whatever they raise."""
+        """A function from one observation, as plain floats, to its cell; other inputs raise any exception."""
         where = self.cell_of
         return (lambda observation: where(self.row(observation))) if self.features or self.remembered else where
 
 
 def _quantity(index: int) -> Callable[[Any, Any], Any]:
-    """The quantity at `index`, whatever the action was."""
+    """Return a function for the quantity at `index`."""
     return lambda quantities, action: quantities[index]
 
 
@@ -238,24 +238,39 @@ def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
     outputs = iter(output_names(task))
     for k, actuator in enumerate(task.actuators):
         own = list(itertools.islice(outputs, max(1, len(actuator.labels))))
-        if actuator.name == name:
-            return _actuator(k, alone)
-        if name in own:
-            return _chosen(_actuator(k, alone), own.index(name))
+        if actuator.name == name or name in own:
+            return _part(None if alone else k, own.index(name) if actuator.name != name else None)
     raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
 
 
-def _actuator(index: int, alone: bool) -> Callable[[Any, Any], Any]:
-    return (lambda quantities, action: action) if alone else (lambda quantities, action: action[..., index])
+def _part(index: int | None, label: int | None) -> Callable[[Any, Any], Any]:
+    def part(quantities: Any, action: Any) -> Any:
+        own = action if index is None else action[..., index]
+        return own if label is None else (own == label) * 1.0
 
-
-def _chosen(choice: Callable[[Any, Any], Any], label: int) -> Callable[[Any, Any], Any]:
-    return lambda quantities, action: (choice(quantities, action) == label) * 1.0
+    return part
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
     """Return a reader of the quantities that `grid` bins and of the cells of observations."""
     return CellReader(task, lets, frozenset(grid.names), grid=grid)
+
+
+def parse_lets(texts: Collection[tuple[str, str]], task: Task, what: str) -> tuple[Lets, list[str]]:
+    """Parse saved definitions, each over quantities before it; return them, and the names of all quantities.
+
+    Raises:
+        PolicyError: a name cannot name a feature; `what` names the damaged record.
+        ExpressionError: a definition cannot be read.
+    """
+    known, lets = list(task.quantity_names), []
+    later = [*(name for name, _ in texts), *decision_names(task)]
+    for name, text in texts:
+        if not is_name(name) or name in known:
+            raise PolicyError(f"damaged {what}: `{name}` cannot name a feature")
+        lets.append((name, parse_expression(text, known, later, task.text_names)))
+        known.append(name)
+    return tuple(lets), known
 
 
 def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
@@ -266,5 +281,5 @@ def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping
             return True
         if name in lets and name not in seen:
             seen.add(name)
-            waiting += names_in(lets[name]) | remembered_in(lets[name])
+            waiting += read_by([lets[name]])
     return False

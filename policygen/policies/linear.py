@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
 from policygen.policies.features import Columns, Lets
-from policygen.policies.policy import Actions, Policy, definition_lines
+from policygen.policies.policy import Actions, Policy
 from policygen.quantities.compiled import (
     BatchFunction,
     ScalarFunction,
@@ -32,10 +33,6 @@ from policygen.tasks.task import Task, decision_names, output_names
 MATRIX_PRODUCT_FROM = 4_096
 # Larger batches are worked on in parts whose numbers stay in the processor's cache from the product to the clipping.
 ROWS_AT_A_TIME = 65_536
-
-if TYPE_CHECKING:  # whoever only acts reads no text
-    from policygen.policies.lines import Draft
-    from policygen.policies.revision import Revision
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,6 +109,13 @@ class LinearPolicy(Policy):
         columns = zip(self.bias.tolist(), self.weights.T.tolist(), strict=True)
         return tuple((bias, tuple((i, w) for i, w in enumerate(column) if w != 0.0)) for bias, column in columns)
 
+    @cached_property
+    def _spans(self) -> tuple[tuple[int, int, bool], ...]:
+        """For each actuator its first output and the one after its last, and whether it is a choice."""
+        counts = [max(1, len(actuator.labels)) for actuator in self.task.actuators]
+        ends = itertools.accumulate(counts)
+        return tuple((e - n, e, a.is_choice) for e, n, a in zip(ends, counts, self.task.actuators, strict=True))
+
     def outputs(self, columns: Columns) -> npt.NDArray[Any]:
         """Scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""
         if self._raw_weights is not None and len(columns[0]) >= MATRIX_PRODUCT_FROM:
@@ -168,19 +172,18 @@ class LinearPolicy(Policy):
     def _act_block(self, columns: Columns) -> Actions:
         return self.chosen(self.outputs(columns))
 
-    def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        """Actions for n rows of what `reader.columns` gives."""
         return self.chosen(finite(self._outputs_of_terms(quantities)))
 
     def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
         """The actions that finite scores and unclipped numbers of shape (n, outputs) mean; `outputs` is overwritten."""
         if self.task.action_space == "box":
             return self.task.limits.carried_out(outputs)
-        decided: list[npt.NDArray[Any]] = []
-        start = 0
-        for actuator in self.task.actuators:
-            own = outputs[:, start : start + max(1, len(actuator.labels))]
-            start += own.shape[1]
-            decided.append(np.argmax(own, axis=1) if actuator.is_choice else own[:, 0])
+        decided = [
+            np.argmax(outputs[:, start:end], axis=1) if is_choice else outputs[:, start]
+            for start, end, is_choice in self._spans
+        ]
         if self.task.action_space == "discrete":
             return decided[0]
         rows = np.stack(decided, axis=1)
@@ -202,26 +205,15 @@ class LinearPolicy(Policy):
         if self.task.action_space == "box":
             return self.task.limits.carried_out_one(values)
         decided: list[float] = []
-        start = 0
-        for actuator in self.task.actuators:
-            own = values[start : start + max(1, len(actuator.labels))]
-            start += len(own)
-            decided.append(own.index(max(own)) if actuator.is_choice else own[0])
+        for start, end, is_choice in self._spans:
+            own = values[start:end]
+            decided.append(own.index(max(own)) if is_choice else own[0])
         if self.task.action_space == "discrete":
             return decided[0]
         return self.task.limits.carried_out_one(decided) if self.task.has_numbers else np.array(decided, np.int64)
 
     def _to_text(self, *, whole: bool) -> str:
-        return "\n".join(definition_lines(self, whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])
-
-    @classmethod
-    def from_draft(cls, draft: Draft, revision: Revision) -> tuple[LinearPolicy | None, float]:
-        """The equations that a draft says, or None where it has problems; and the share of outputs that it writes."""
-        from policygen.policies.read_equations import read_equations
-
-        old = dict(revision.incumbent.equations) if isinstance(revision.incumbent, cls) else {}
-        read, coverage = read_equations(draft, revision, old)
-        return cls(revision.task, *read) if read is not None else None, coverage
+        return "\n".join(self._definitions(whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])
 
     def _to_record(self) -> dict[str, Any]:
         return {"equations": {name: to_text(node) for name, node in self.equations}}

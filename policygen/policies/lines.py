@@ -1,7 +1,7 @@
-"""Text -> a draft: what the lines of the last policy in it say, and what is wrong with them.
+"""Text -> a draft: the content of the lines of its last policy, and what is wrong with them.
 
 Reading is tolerant of what surrounds a policy (prose, code fences, headings) and of how its lines are decorated.
-Whether the lines make a whole policy is not asked here.
+`read_table` and `read_equations` check whether the lines make a whole policy.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policygen.errors import ExpressionError, UsageError
-from policygen.policies.cells import NUMBER, ascii_signs
+from policygen.policies.cells import NUMBER, ascii_signs, is_rule_line, looks_like_bins, split_comment
+from policygen.policies.features import Lets
+from policygen.policies.policy import Policy
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import parse_expression, unknown_name
-from policygen.quantities.tree import NOTHING, Node
+from policygen.quantities.tree import NOTHING, Node, names_in, remembered_in
 from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 MAX_CHARACTERS = 400_000
@@ -42,8 +44,22 @@ class Problem:
 
 @dataclass
 class Draft:
-    """The parts of a policy text read so far; a number beside a value is its line number."""
+    """The parts of a policy text read so far, and what it may build on; a number beside a value is its line number.
 
+    Attributes:
+        incumbent: the policy that the text may revise.
+        offered: features that the text may use without defining them.
+        free_grid: whether `bins` lines may replace the grid.
+        bare: features written without `let`.
+        shaping: an objective and a potential, as text.
+        besides: the quantities that these read.
+        lines: the policy's own lines without decoration, "" for a blank one.
+    """
+
+    task: Task
+    incumbent: Policy | None = None
+    offered: Mapping[str, Node] = field(default_factory=dict)
+    free_grid: bool = True
     lets: dict[str, Node] = field(default_factory=dict)
     bins: dict[str, tuple[int, Dimension]] = field(default_factory=dict)
     header: tuple[int, list[str]] | None = None
@@ -51,17 +67,75 @@ class Draft:
     equations: dict[str, Node] = field(default_factory=dict)
     equation_lines: dict[str, int] = field(default_factory=dict)
     params: dict[int, tuple[int, float]] = field(default_factory=dict)
-    bare: dict[str, int] = field(default_factory=dict)  # features written without `let`, and their lines
-    shaping: dict[str, tuple[int, str]] = field(default_factory=dict)  # an objective and a potential, unread
-    besides: frozenset[str] = frozenset()  # quantities that these read
-    lines: dict[int, str] = field(default_factory=dict)  # the policy's own by number, without decoration; "" if blank
+    bare: dict[str, int] = field(default_factory=dict)
+    shaping: dict[str, tuple[int, str]] = field(default_factory=dict)
+    besides: frozenset[str] = frozenset()
+    lines: dict[int, str] = field(default_factory=dict)
     comments: dict[int, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    most_features: int = MOST_FEATURES
+
+    @property
+    def inherited(self) -> Mapping[str, Node]:
+        """The incumbent's own features."""
+        return dict(self.incumbent.lets) if self.incumbent is not None else {}
+
+    @property
+    def features(self) -> Mapping[str, Node]:
+        """The features that the text may use; its own definitions come first, then those on offer."""
+        return {**self.inherited, **self.offered, **self.lets}
 
     def problem(self, line: int | None, found: str, expected: str) -> None:
         """Note one more thing that is wrong."""
         self.problems.append(Problem(line, found, expected))
+
+    def refuse(self, line: int, error: ExpressionError | str) -> None:
+        """Note a problem from a sentence of the form `what was found; what was expected`."""
+        found, _, expected = str(error).partition("; ")
+        self.problem(line, found, expected or "correct the expression")
+
+    def used(self, lets: Mapping[str, Node], wanted: Iterable[str]) -> Lets:
+        """Return the features that are needed, each after those whose present values it needs.
+
+        What is only remembered may stand anywhere: its value is that of the step before.
+        """
+        ordered: dict[str, Node] = {}
+        open_names: list[str] = []
+
+        def visit(name: str) -> None:
+            if name in open_names:
+                circle = " -> ".join([*open_names[open_names.index(name) :], name])
+                remedy = f"rename one of them, or read `prev({name})`, its last value"
+                self.problem(None, f"a value would need itself ({circle})", remedy)
+            elif name in lets and name not in ordered:
+                open_names.append(name)
+                for used in sorted(names_in(lets[name])):
+                    visit(used)
+                open_names.pop()
+                ordered[name] = lets[name]
+
+        waiting = sorted(wanted)
+        while waiting:
+            for name in waiting:
+                visit(name)
+            # Sorted, and after those that were asked for: the same text always gives the same policy.
+            remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
+            waiting = sorted(name for name in remembered if name in lets and name not in ordered and not self.problems)
+        most = most_features(self.task)
+        if len(ordered) > most:  # kept ones count: the policy's own text must read back
+            self.problem(None, f"the policy has {len(ordered)} features", f"use at most {most}")
+        return tuple(ordered.items())
+
+    def all_params(self, count: int, what: str) -> list[tuple[int, float]] | None:
+        """Return line and value of each of `count` params, or None where some are missing or there are more."""
+        beyond = [index for index in self.params if index >= count]
+        missing = [index for index in range(count) if index not in self.params]
+        if beyond:
+            self.problem(self.params[beyond[0]][0], f"found params[{beyond[0]}]", f"indices are 0 to {count - 1}")
+        if missing:
+            some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+            expected = f"give one for each {what}, {count} in all"
+            self.problem(None, f"{len(missing)} params are missing ({some})", expected)
+        return None if beyond or missing else [self.params[index] for index in range(count)]
 
 
 # What a reply says instead of a policy, alone in its last block or alone in the reply.
@@ -73,23 +147,22 @@ _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
 _PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
-_COMMENT = re.compile(r"\s#+(.*)")
-_RULE_LINE = re.compile(r"[\s|:+=-]*")
 
 
-def read_draft(text: str, task: Task, features: Mapping[str, Node]) -> Draft:
-    """Read the lines of the last policy in `text`.
-
-    Args:
-        text: a reply or a hand-written file.
-        task: gives the names of quantities and actions.
-        features: may be used without a definition in the text.
-    """
-    draft = Draft(most_features=most_features(task))
+def read_draft(
+    text: str,
+    task: Task,
+    incumbent: Policy | None = None,
+    offered: Mapping[str, Node] | None = None,
+    *,
+    free_grid: bool = True,
+) -> Draft:
+    """Read the lines of the last policy in `text`, a reply or a hand-written file; see `Draft` for the rest."""
+    draft = Draft(task, incumbent, offered or {}, free_grid)
     if len(text) > MAX_CHARACTERS:
         draft.problem(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
     else:
-        _read_lines(_policy_lines(with_names(text, task)), _Vocabulary(task, list(features)), draft)
+        _read_lines(_policy_lines(with_names(text, task)), _Vocabulary(task, list(draft.features)), draft)
     return draft
 
 
@@ -164,17 +237,6 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
     return blocks, everything
 
 
-def split_comment(line: str) -> tuple[str, str]:
-    """A line without its comment, and the comment."""
-    # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
-    if (stripped := line.strip()).startswith(("#", "//")):
-        return "", stripped.lstrip(stripped[0]).strip()
-    found = _COMMENT.search(line)
-    if found is not None and "|" in line[: found.start()]:
-        found = _COMMENT.search(line, line.rindex("|"))
-    return (stripped, "") if found is None else (line[: found.start()].strip(), found[1].strip())
-
-
 @functools.lru_cache(maxsize=1_000)  # each line is read twice, and a rambling reply repeats itself
 def _cleaned(line: str) -> str:
     """A line without comments, list bullets and emphasis around it."""
@@ -193,7 +255,7 @@ def _cleaned(line: str) -> str:
 class _Vocabulary:
     """The names that lines may use, also those of features that a later line defines: `parse` puts them in order.
 
-    What of a decision can be remembered, `later`, may stand in `prev(NAME)` only.
+    Parts of a decision, `later`, may stand in `prev(NAME)` only.
     """
 
     def __init__(self, task: Task, features: Sequence[str]) -> None:
@@ -204,6 +266,7 @@ class _Vocabulary:
         self.known = [*dict.fromkeys((*self.base, *features))]
         self._listed = set(self.known)
         self.later = decision_names(task)
+        self.unread: dict[str, int] = {}  # expressions that could not be read, and how many names were known
         self.columns = {"action", *(a.name.lower() for a in task.actuators)}
 
     def add(self, name: str) -> None:
@@ -214,12 +277,10 @@ class _Vocabulary:
 
     def taken(self, name: str) -> str:
         """Say what already has this name, ignoring case as table headers do; empty for a free or redefined name."""
-        if name.lower() in {output.lower() for output in self.outputs}:
-            return "an action"
-        if name.lower() in {quantity.lower() for quantity in self.base}:
-            return "a quantity of the task"
-        if name.lower() in {text.lower() for text in self.task.text_names}:
-            return "a text that is observed"
+        kinds = {"an action": self.outputs, "a quantity of the task": self.base}
+        for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
+            if name.lower() in map(str.lower, names):
+                return kind
         return next((f"a feature, `{o}`" for o in self.defined if o != name and o.lower() == name.lower()), "")
 
     def defined_alike(self, name: str, text: str) -> bool:
@@ -259,8 +320,8 @@ def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Dra
             _read_row(number, line, words, draft)
         elif match := _ASSIGN.match(line):
             _read_assignment(number, match[1], match[2], words, draft)
-        if len(draft.lets) > draft.most_features:
-            draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {draft.most_features}")
+        if len(draft.lets) > (most := most_features(draft.task)):
+            draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {most}")
             return
 
 
@@ -278,25 +339,23 @@ def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
         draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
     else:
         # A feature that cannot be read still has its name: what uses it is not wrong for that.
-        draft.lets[name] = read_expression(number, expression, words, draft) or NOTHING
+        draft.lets[name] = _read_expression(number, expression, words, draft) or NOTHING
         draft.lines[number] = f"let {name} = {expression.strip()}"
         words.defined[name] = None
 
 
-def read_expression(number: int, text: str, words: _Vocabulary, draft: Draft) -> Node | None:
+def _read_expression(number: int, text: str, words: _Vocabulary, draft: Draft) -> Node | None:
     """The expression on a line, or None where the draft has a new problem."""
     try:
         return parse_expression(text, words.known, words.later, words.task.text_names)
     except ExpressionError as error:
-        found, _, expected = str(error).partition("; ")
-        draft.problem(number, found, expected or "correct the expression")
+        draft.refuse(number, error)
         return None
 
 
 def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: Draft) -> None:
     if name not in known:
-        found, _, expected = unknown_name(name, known).partition("; ")
-        draft.problem(number, found, expected)
+        draft.refuse(number, unknown_name(name, known))
         return
     draft.lines[number] = f"bins {name}:"
     edges = [part.strip() for part in text.strip("[] ").split(",") if part.strip()]
@@ -332,26 +391,16 @@ def _read_row(number: int, line: str, words: _Vocabulary, draft: Draft) -> None:
     draft.lines[number] = f"| {' | '.join(cells)} |"
 
 
-def is_rule_line(line: str) -> bool:
-    """Whether a line only separates the header of a table from its rows."""
-    return _RULE_LINE.fullmatch(line) is not None
-
-
 def _plain(cell: str) -> str:
     """A cell without emphasis: `**right**`, `*right*` and code quotes."""
     match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
     return match[2].strip() if match else cell.strip()
 
 
-def looks_like_bins(cell: str) -> bool:
-    """Whether a cell of a table holds bins, and no name."""
-    return cell == "*" or bool(re.match(r"[<>=!]*\s*\d", cell))
-
-
 def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, draft: Draft) -> None:
     name = _output_called(left, words)
     if name is not None:
-        node = read_expression(number, right, words, draft)
+        node = _read_expression(number, right, words, draft)
         if name not in draft.equation_lines:
             draft.lines[number] = f"{name} = {right}"
         if node is not None and draft.equations.setdefault(name, node) != node:
@@ -363,8 +412,11 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
     elif is_name(left) and not words.taken(left):
         # `let` left out: taken as a feature if it reads as one and something uses it.
         try:
+            if words.unread.get(right) == len(words.known):  # a rambling reply repeats itself
+                raise ExpressionError
             node = parse_expression(right, words.known, words.later, words.task.text_names)
         except ExpressionError:
+            words.unread[right] = len(words.known)
             draft.bare.setdefault(left, number)
             return
         draft.bare[left] = number

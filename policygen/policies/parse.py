@@ -7,20 +7,22 @@ each with its line, what was found and what was expected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from policygen.errors import PolicyError, UsageError
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, read_draft, resigns
-from policygen.policies.policy import KINDS, Policy
-from policygen.policies.read_shaping import only_shapes, read_shaping, shaping_of
-from policygen.policies.revision import Revision
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Draft, Problem, read_draft, resigns
+from policygen.policies.policy import Policy
+from policygen.policies.read_equations import only_shapes, read_equations, read_shaping, shaping_of
+from policygen.policies.read_table import read_table
 from policygen.policies.shaping import Shaping
-from policygen.policies.written import kept_form
+from policygen.policies.written import arranged
 from policygen.quantities.tree import Node
 from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20
+# For each kind of policy what reads it off a draft: the policy, or None where the draft has problems; and its coverage.
+READERS: dict[str, Callable[[Draft], tuple[Policy | None, float]]] = {"table": read_table, "linear": read_equations}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,13 @@ def parse(
     Args:
         text: a reply or a hand-written file.
         task: gives the names of quantities and actions, and the grid.
-        kind: a name in `KINDS`, "table" or "linear"; by default whichever the text looks like.
+        kind: a name in `READERS`, "table" or "linear"; by default whichever the text looks like.
         incumbent: the policy that the text may revise: what it leaves out is kept from here.
         free_grid: whether `bins` lines may replace the grid.
         definitions: features that the text may use without defining them, each over quantities of the task; those it
             uses become features of the policy. A definition in the text itself comes first. Where equations or
             features that are kept from the incumbent read such a feature, all of the incumbent's definitions stay, so
-            that kept weights keep their meaning; a text that rewrites whatever reads them gets those given here.
+            that kept weights keep their meaning; a text that rewrites all that reads them gets those given here.
         learner: an objective in the text is for what judges a step by itself: it cannot remember.
 
     Returns:
@@ -71,24 +73,24 @@ def parse(
     """
     if incumbent is not None and resigns(text):
         return Parsed(None, (), resigned=True)
-    revision = Revision(task, incumbent, definitions or {}, free_grid)
-    draft = read_draft(text, task, {**revision.inherited, **revision.offered})
+    draft = read_draft(text, task, incumbent, definitions, free_grid=free_grid)
     if kind is None:
-        kind = next((name for name, known in KINDS.items() if known.claims(draft, task)), "linear")
-    if kind not in KINDS:
-        raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(KINDS)}")
+        kind = (
+            "table" if draft.rows or draft.header or (draft.params and not draft.equations and task.grid) else "linear"
+        )
+    if kind not in READERS:
+        raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(READERS)}")
     policy, coverage = None, 0.0
-    read = read_shaping(draft, revision, learner=learner)
+    read = read_shaping(draft, learner=learner)
     try:
-        if incumbent is not None and incumbent.kind == kind and only_shapes(draft, revision):
+        if incumbent is not None and incumbent.kind == kind and only_shapes(draft):
             policy = incumbent
         else:
-            policy, coverage = KINDS[kind].from_draft(draft, revision)
-            if policy is not None:
-                policy = kept_form(policy, draft, incumbent)
+            policy, coverage = READERS[kind](draft)
+            policy = _as_written(policy, draft) if policy is not None else None
     except PolicyError as error:
         draft.problem(None, str(error), "define what the policy uses")
-    shaping = shaping_of(read, draft, revision)
+    shaping = shaping_of(read, draft)
     if draft.problems:
         problems = draft.problems[:MOST_PROBLEMS]
         if len(draft.problems) > MOST_PROBLEMS:
@@ -99,6 +101,16 @@ def parse(
     if policy is not None and (problem := _unreadable(policy)):
         return Parsed(None, (problem,), coverage)
     return Parsed(policy, (), coverage, shaping=shaping)
+
+
+def _as_written(policy: Policy, draft: Draft) -> Policy:
+    """Return the policy that a draft says, with the draft's form."""
+    comments = ((line, draft.comments.get(number)) for number, line in draft.lines.items())
+    written = [f"{line}  # {comment}" if comment else line for line, comment in comments]
+    standard = policy.to_text(plain=True).splitlines()
+    old = draft.incumbent.to_text().splitlines() if draft.incumbent is not None else []
+    lines = arranged(standard, written, old, policy.task.actuators)
+    return policy if lines == standard else replace(policy, written=tuple(lines))
 
 
 def _unreadable(policy: Policy) -> Problem | None:

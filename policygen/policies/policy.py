@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,21 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError, UsageError
-from policygen.policies.controller import Controller, Remembering
-from policygen.policies.features import Columns, Lets, Reader
-from policygen.policies.predict import predict
+from policygen.policies.features import Columns, Lets, Reader, parse_lets
+from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.compiled import compile_batch
-from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.text import to_text
 from policygen.quantities.tree import Node, remembered_in
+from policygen.tasks.actions import shaped
 from policygen.tasks.checked import checked
 from policygen.tasks.records import task_from_record, task_to_record
-from policygen.tasks.task import Task, decision_names, is_name
+from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from policygen.policies.lines import Draft
-    from policygen.policies.revision import Revision
 
 Actions = npt.NDArray[Any]
 
@@ -88,12 +85,8 @@ class Policy(ABC):
         """The action for one row of quantities as `reader` computes them."""
 
     @abstractmethod
-    def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
-        """Actions for n rows of quantities, given as columns as `reader` computes them."""
-
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
         """Actions for n rows of what `reader.columns` gives, a column of shape (n,) for each of `reader.names`."""
-        return self._act_on_columns(quantities)
 
     def predict(
         self,
@@ -106,8 +99,9 @@ class Policy(ABC):
 
         Args:
             observation: of one environment, or a batch of n: an array, or a mapping with a batched array for each key.
-                One number more than the environment has dimensions is a batch; so is whatever has `episode_start`.
-            state: what a policy that `remembers` had in mind, as it was returned; None at first.
+                An array of one dimension more than the environment's observations is a batch; so is any input with an
+                `episode_start` per row.
+            state: the memory of a policy that `remembers`, as the last call returned it; None at first.
             episode_start: which of the n begin an episode now and have nothing to remember, shape (n,).
             deterministic: makes no difference, our policies always are.
 
@@ -117,7 +111,21 @@ class Policy(ABC):
         Raises:
             PolicyError: the observations are not those of the policy's environment.
         """
-        return predict(self, observation, state, episode_start)
+        task, count = self.task, len(self.remembers)
+        batched = episode_start is not None and np.ndim(episode_start) > 0
+        rows, single = rows_of(task, observation, batched=batched)
+        if not count:
+            actions: Any = [self.act_one(rows[0])] if single else self.act(rows)
+            return own_form(task, actions, single=single), None
+        memory = self.start(len(rows)) if state is None else np.array(state, dtype=np.float64)
+        if memory.shape != (len(rows), count):
+            raise PolicyError(
+                f"`state` has shape {memory.shape} and not ({len(rows)}, {count}): hand on the one that "
+                "predict returned, and None at first"
+            )
+        if episode_start is not None:
+            memory[np.broadcast_to(np.asarray(episode_start, dtype=bool), len(rows))] = self.start(1)[0]
+        return own_form(task, self.act(rows, memory), single=single), memory
 
     def to_text(self, *, whole: bool = False, plain: bool = False) -> str:
         """The policy in the policy language, as its author wrote it; `parse` reads it back for the same task.
@@ -125,7 +133,7 @@ class Policy(ABC):
         Args:
             whole: write also what the task itself defines, its features and its grid, as far as the policy needs it, so
                 that the text says everything there is to the policy and reads back without the task file.
-            plain: write it without comments, each feature before what needs it, whatever the author wrote: equal
+            plain: write it without comments, each feature before those that need it, in a standard form: equal
                 policies have equal plain texts.
         """
         if whole:
@@ -143,23 +151,17 @@ class Policy(ABC):
     def _in_form(self, text: str) -> str:
         if not self.written:
             return text
-        from policygen.policies.written import in_form
+        from policygen.policies.written import arranged  # start-up time: what only acts has no need of it
 
-        return in_form(text, self.written, self.task.actuators)
+        return "\n".join(arranged(text.splitlines(), self.written, (), self.task.actuators))
 
     @abstractmethod
     def _to_text(self, *, whole: bool) -> str:
         """Return the text of the policy without its author's order, comments and spelling."""
 
-    @classmethod
-    def claims(cls, draft: Draft, task: Task) -> bool:
-        """Whether a draft looks like a policy of this kind; what no kind claims is read as equations."""
-        return False
-
-    @classmethod
-    @abstractmethod
-    def from_draft(cls, draft: Draft, revision: Revision) -> tuple[Policy | None, float]:
-        """The policy that a draft says, or None where it has problems; and the share that the draft itself decides."""
+    def _definitions(self, whole: bool) -> list[str]:
+        """Return the lines that define the features; all that the policy needs where the text is `whole`."""
+        return let_lines(self.reader.needed if whole else self.lets)
 
     @abstractmethod
     def _to_record(self) -> dict[str, Any]:
@@ -213,7 +215,7 @@ class Policy(ABC):
                 f"got {rows.shape} and {memory.shape}"
             )
         quantities = self.reader.columns([*rows.T, *memory.T])
-        actions = self._act_on_columns(quantities)
+        actions = self.act_on_quantities(quantities)
         # All at once: what is remembered of the memory itself must be what it was.
         memory[:] = np.stack(
             [np.broadcast_to(v, len(rows)) for v in self.reader.recollect(quantities, actions)], axis=1
@@ -309,7 +311,7 @@ class Policy(ABC):
         """The saved form: plain JSON values.
 
         Args:
-            task: with the task's interface, for whoever does not know it.
+            task: include the task's interface.
         """
         return {
             "format": FORMAT,
@@ -349,9 +351,66 @@ class Policy(ABC):
             raise PolicyError(f"{path}: {error}") from None
 
 
-def definition_lines(policy: Policy, whole: bool) -> list[str]:
-    """The definitions of features that a policy's text begins with; all that it needs where the text is `whole`."""
-    return let_lines(policy.reader.needed if whole else policy.lets)
+class Remembering:
+    """Decisions of a policy that remembers, in several episodes side by side, each with its own memory.
+
+    It decides row by row, as a `Controller` does, so that an episode is the same to the last bit whichever engine plays
+    it: a batch of numpy's sines may differ in the last bit from the sine of one number.
+    """
+
+    def __init__(self, policy: Policy, episodes: int) -> None:
+        self._policy = policy
+        self._memory: list[list[float]] = policy.start(episodes).tolist()
+
+    def decide(self, observations: Iterable[npt.NDArray[Any]], rows: npt.NDArray[np.integer[Any]], /) -> list[Any]:
+        """Actions for observations of the episodes `rows`; see `policygen.episodes.trajectory.Decider`."""
+        actions, step, memory = [], self._policy.step, self._memory
+        for observation, row in zip(observations, rows.tolist(), strict=True):
+            action, memory[row] = step(observation.tolist(), memory[row])
+            actions.append(action)
+        return actions
+
+
+class Controller:
+    """Acts on one raw observation after another, such as `env.step` returns them.
+
+        controller = policy.controller()
+        observation, _ = env.reset()
+        observation, *_ = env.step(controller(observation))
+
+    Needs neither the environment nor Gymnasium: the policy's task knows how observations nest. A policy that remembers
+    does so from call to call; `reset` it when an episode begins.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._step = policy.step
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was remembered: a new episode begins."""
+        self.memory: list[float] = self.policy.start(1)[0].tolist()
+
+    def __call__(self, observation: Any) -> Any:
+        """The action for one observation.
+
+        Args:
+            observation: a number, an array, or a mapping or sequence of these, as the environment gives it.
+
+        Returns:
+            What the environment's `step` takes: an int for Discrete, an array of shape (m,) for MultiDiscrete (int64)
+            and Box (float32), a tuple or dictionary of such for Tuple and Dict.
+
+        Raises:
+            PolicyError: the observation is not built like those of the policy's environment.
+        """
+        task = self.policy.task
+        row = row_of(task, observation)
+        if not self.memory:
+            action = self.policy.act_one(row)
+        else:
+            action, self.memory = self._step(row.tolist(), self.memory)
+        return action if task.action_layout is None else shaped(task.action_layout, action)
 
 
 def let_lines(lets: Lets) -> list[str]:
@@ -393,15 +452,9 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
     try:
         read = checked(_PolicyRecord, record, "damaged policy")
         task = task or task_from_record(read.task)
-        names = list(task.quantity_names)
         _ = task.parsed_features
-        lets: list[tuple[str, Node]] = []
-        for name, text in read.lets.items():
-            if not is_name(name) or name in names:
-                raise PolicyError(f"damaged policy: `{name}` cannot name a feature")
-            lets.append((name, parse_expression(text, names, [*read.lets, *decision_names(task)], task.text_names)))
-            names.append(name)
-        policy = KINDS[read.kind]._from_record(record, task, tuple(lets), names)
+        lets, names = parse_lets(read.lets.items(), task, "policy")
+        policy = KINDS[read.kind]._from_record(record, task, lets, names)
         # Versions that wrote no plain text had no other.
         written = read.text if "plain_text" in record and isinstance(read.text, list) else ()
         return replace(policy, written=tuple("\n".join(map(str, written)).splitlines())) if written else policy

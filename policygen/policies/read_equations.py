@@ -1,4 +1,4 @@
-"""A draft -> the features and equations of a linear policy, or what is wrong with them."""
+"""A draft -> a linear policy, and the objective and potential beside any policy; or what is wrong with them."""
 
 from __future__ import annotations
 
@@ -7,34 +7,30 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from policygen.errors import ExpressionError
-from policygen.policies.features import Lets, rests_on
+from policygen.policies.features import rests_on
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.lines import NOTHING_FOUND, Draft
-from policygen.policies.revision import Revision, complete_params, read_by, used_features
-from policygen.quantities.text import parse_expression, unknown_name
-from policygen.quantities.tree import Node
-from policygen.tasks.task import Task, output_names
-
-Equations = tuple[tuple[str, Node], ...]
+from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Shaping
+from policygen.quantities.text import parse_expression, to_text, unknown_name
+from policygen.quantities.tree import Node, names_in, read_by, remembered_in
+from policygen.tasks.task import Task, decision_names, output_names
 
 
-def read_equations(
-    draft: Draft, revision: Revision, old: Mapping[str, Node]
-) -> tuple[tuple[Lets, Equations] | None, float]:
-    """The features and equations that a draft says, or None where it has problems; and their coverage.
+def read_equations(draft: Draft) -> tuple[LinearPolicy | None, float]:
+    """Return the equations that a draft says, or None where it has problems; and the share of outputs that it writes.
 
-    Args:
-        old: the incumbent's equations, which stay where the draft has none.
+    The incumbent's equations stay where the draft has none.
     """
-    task, offered, inherited = revision.task, revision.offered, revision.inherited
+    task, offered, inherited = draft.task, draft.offered, draft.inherited
+    old = dict(draft.incumbent.equations) if isinstance(draft.incumbent, LinearPolicy) else {}
     outputs = output_names(task)
     if draft.params and not draft.equations:
-        _equations_from_params(draft, task, outputs)
+        _equations_from_params(draft, outputs)
     used = read_by([*draft.equations.values(), *draft.lets.values()]) | draft.besides
     revises = not draft.equations and rests_on(read_by(old.values()), draft.lets, inherited)
     for name, number in draft.bare.items():
         if name not in used and not (revises and name in inherited):
-            found, _, expected = unknown_name(name, outputs, what="output").partition("; ")
-            draft.problem(number, found, expected)
+            draft.refuse(number, unknown_name(name, outputs, what="output"))
     if not draft.equations and not revises and not draft.problems:
         draft.problem(
             None,
@@ -48,14 +44,14 @@ def read_equations(
         return None, 0.0
     equations = {name: draft.equations.get(name) or old[name] for name in outputs}
     needed = read_by(equations.values())
-    lets = used_features({**inherited, **offered, **draft.lets}, needed, draft)
+    lets = draft.used(draft.features, needed)
     kept = [old[name] for name in outputs if name not in draft.equations]
     kept += [node for name, node in lets if name not in draft.lets and name not in offered]
     if not draft.problems and read_by(kept) & offered.keys():
-        lets = used_features({**offered, **inherited, **draft.lets}, needed, draft)
+        lets = draft.used({**offered, **inherited, **draft.lets}, needed)
     if draft.problems:
         return None, 0.0
-    return (lets, tuple(equations.items())), len(draft.equations) / len(outputs)
+    return LinearPolicy(task, lets, tuple(equations.items())), len(draft.equations) / len(outputs)
 
 
 def _example(task: Task) -> str:
@@ -65,10 +61,10 @@ def _example(task: Task) -> str:
     return f'contains({task.text_names[0]}, "word")'
 
 
-def _equations_from_params(draft: Draft, task: Task, outputs: Sequence[str]) -> None:
+def _equations_from_params(draft: Draft, outputs: Sequence[str]) -> None:
     """`params[i]: v`, row-major over the (n + 1) x m matrix whose last row is the bias (the form ProPS prompts for)."""
-    names = task.observation_names
-    values = complete_params(draft, (len(names) + 1) * len(outputs), "weight and bias")
+    names = draft.task.observation_names
+    values = draft.all_params((len(names) + 1) * len(outputs), "weight and bias")
     if values is None or draft.problems:
         return
     matrix = np.array([value for _, value in values]).reshape(len(names) + 1, len(outputs))
@@ -78,6 +74,90 @@ def _equations_from_params(draft: Draft, task: Task, outputs: Sequence[str]) -> 
         try:
             draft.equations[name] = parse_expression(text, names)
         except ExpressionError as error:
-            found, _, expected = str(error).partition("; ")
-            draft.problem(values[0][0], found, expected)
+            draft.refuse(values[0][0], error)
             return  # the other outputs are as long
+
+
+# --- beside a policy --------------------------------------------------------------------------------------------------
+
+_OF_THE_STATE = "a potential is of the state alone: write it over quantities, and the rest into an `objective`"
+
+
+def read_shaping(draft: Draft, *, learner: bool) -> dict[str, Node]:
+    """The expressions of a draft's objective and potential, as far as they can be read; the draft gets the problems.
+
+    Args:
+        learner: a step is judged by itself, so that an objective cannot remember.
+    """
+    task, features = draft.task, draft.features
+    quantities = list(dict.fromkeys([*task.quantity_names, *features]))
+    done = list(decision_names(task))
+    read: dict[str, Node] = {}
+    for name, (number, text) in draft.shaping.items():
+        try:
+            node = parse_expression(text, [*quantities, *done, REWARD], texts=task.text_names)
+        except ExpressionError as error:
+            draft.refuse(number, error)
+            continue
+        found, expected = _misplaced(name, node, quantities, features, learner=learner)
+        if found:
+            draft.problem(number, found, expected)
+        else:
+            read[name] = node
+    draft.besides = read_by(read.values())
+    return read
+
+
+def _misplaced(
+    name: str, node: Node, quantities: Sequence[str], features: Mapping[str, Node], *, learner: bool
+) -> tuple[str, str]:
+    """Return the problem if an expression reads a forbidden value, and the remedy; usually two empty texts."""
+    if name == POTENTIAL and (others := sorted(names_in(node) - set(quantities))):
+        return f"the potential reads `{others[0]}`", _OF_THE_STATE
+    if REWARD in remembered_in(node) and REWARD not in quantities:
+        return f"`prev({REWARD})` is not remembered", f"use `{REWARD}`, what this step pays"
+    recalled = _remembered(node, features)
+    if recalled and name == POTENTIAL:
+        return f"the potential remembers `{recalled}`", _OF_THE_STATE
+    if recalled and learner:
+        return (
+            f"the objective remembers `{recalled}`",
+            "what changes the entries of a table sees one step at a time: leave `prev(...)` out of it",
+        )
+    return "", ""
+
+
+def _remembered(node: Node, features: Mapping[str, Node]) -> str:
+    """Return a name whose previous value an expression, or a feature that it needs, reads; usually empty."""
+    seen, waiting = set[str](), [node]
+    while waiting:
+        one = waiting.pop()
+        if recalled := remembered_in(one):
+            return min(recalled)
+        new = (names_in(one) & features.keys()) - seen
+        seen |= new
+        waiting += [features[name] for name in new]
+    return ""
+
+
+def shaping_of(read: Mapping[str, Node], draft: Draft) -> Shaping | None:
+    """The expressions with the features that they need; None where there are none, or these need themselves."""
+    if not read or draft.problems:
+        return None
+    lets = draft.used(draft.features, read_by(read.values()))
+    if draft.problems:
+        return None
+    texts = {name: to_text(node) for name, node in read.items()}
+    return Shaping(
+        tuple((name, to_text(node)) for name, node in lets), texts.get(OBJECTIVE, ""), texts.get(POTENTIAL, "")
+    )
+
+
+def only_shapes(draft: Draft) -> bool:
+    """Whether a text says nothing of a policy, so that the incumbent is to be tuned again as it is."""
+    if draft.incumbent is None or not draft.shaping:
+        return False
+    if draft.equations or draft.rows or draft.header or draft.params or draft.bins:
+        return False
+    needed = dict(draft.incumbent.reader.needed)
+    return all(needed.get(name, node) == node for name, node in draft.lets.items())

@@ -1,32 +1,25 @@
-"""A draft -> the features, grid and rows of a table, or what is wrong with them."""
+"""A draft -> a table policy, or what is wrong with it."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from policygen.errors import UsageError
 from policygen.policies.cells import action_text, bins_text, read_action, read_bins
-from policygen.policies.features import Lets, rests_on
+from policygen.policies.features import rests_on
 from policygen.policies.lines import NOTHING_FOUND, Draft
-from policygen.policies.revision import Revision, complete_params, used_features
 from policygen.policies.rows import Rule, dense_table, visible
+from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number
 from policygen.tasks.task import Task
 
-if TYPE_CHECKING:
-    from policygen.policies.table import TablePolicy
 
-
-def read_table(
-    draft: Draft, revision: Revision, old: TablePolicy | None
-) -> tuple[tuple[Lets, Grid, tuple[Rule, ...]] | None, float]:
-    """The features, grid and rows of the table that a draft says, or None where it has problems; and their coverage."""
-    task, grid = revision.task, old.grid if old is not None else revision.task.grid
-    if not revision.free_grid and grid is not None:
+def read_table(draft: Draft) -> tuple[TablePolicy | None, float]:
+    """Return the table that a draft says, or None where it has problems; and the share of cells that its rows cover."""
+    task, old = draft.task, draft.incumbent if isinstance(draft.incumbent, TablePolicy) else None
+    grid = old.grid if old is not None else task.grid
+    if not draft.free_grid and grid is not None:
         changed = [line for line, dimension in draft.bins.values() if dimension not in grid.dimensions]
         if changed:
             draft.problem(changed[0], "the grid of this run is fixed", "leave out the `bins` lines")
@@ -37,10 +30,10 @@ def read_table(
             draft.problem(None, f"task {task.name} has no grid", "give one with lines like `bins NAME: 0, 0.5`")
         return None, 0.0
     from_params = bool(draft.params) and not draft.rows
-    rules = _rules_from_params(draft, task, grid) if from_params else _rules(draft, task, grid)
+    rules = _rules_from_params(draft, grid) if from_params else _rules(draft, grid)
     if draft.problems:
         return None, 0.0
-    redefined = not rules and old is not None and _keeps_rows(draft, grid, old, revision)
+    redefined = not rules and old is not None and _keeps_rows(draft, grid, old)
     if redefined and old is not None:
         rules = list(old.rules)
     elif not rules:
@@ -60,17 +53,17 @@ def read_table(
             f"add rows, or end with a row for all others: `{_example_row(task, grid)}`",
         )
         return None, coverage
-    lets = used_features({**revision.offered, **revision.inherited, **draft.lets}, grid.names, draft)
+    lets = draft.used({**draft.offered, **draft.inherited, **draft.lets}, grid.names)
     if draft.problems:
         return None, coverage
-    return (lets, grid, visible(rules, grid.shape)), coverage
+    return TablePolicy(task, lets, grid, visible(rules, grid.shape)), coverage
 
 
-def _keeps_rows(draft: Draft, grid: Grid, old: TablePolicy, revision: Revision) -> bool:
+def _keeps_rows(draft: Draft, grid: Grid, old: TablePolicy) -> bool:
     """Whether a text without rows changes what the columns of the old table read or where their bins end."""
     if draft.header is not None or (grid.names, grid.shape) != (old.grid.names, old.grid.shape):
         return False
-    return grid != old.grid or rests_on(grid.names, draft.lets, revision.inherited)
+    return grid != old.grid or rests_on(grid.names, draft.lets, draft.inherited)
 
 
 def _new_grid(draft: Draft, grid: Grid | None, old: TablePolicy | None) -> Grid | None:
@@ -78,10 +71,10 @@ def _new_grid(draft: Draft, grid: Grid | None, old: TablePolicy | None) -> Grid 
     dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
     dimensions.update({name: dimension for name, (_, dimension) in draft.bins.items()})
     if draft.header is not None:
-        named = {cell.lower() for cell in draft.header[1]}
-        dimensions = {name: d for name, d in dimensions.items() if name in draft.bins or name.lower() in named}
-        order = [cell.lower() for cell in draft.header[1]]
-        dimensions = dict(sorted(dimensions.items(), key=lambda item: _place(item[0].lower(), order)))
+        named = [cell.lower() for cell in draft.header[1]]
+        place = {name: named.index(name.lower()) for name in dimensions if name.lower() in named}
+        kept = [name for name in dimensions if name in place or name in draft.bins]
+        dimensions = {name: dimensions[name] for name in sorted(kept, key=lambda name: place.get(name, len(named)))}
     if old is not None and set(dimensions.values()) == set(old.grid.dimensions):
         return old.grid
     try:
@@ -91,18 +84,14 @@ def _new_grid(draft: Draft, grid: Grid | None, old: TablePolicy | None) -> Grid 
         return None
 
 
-def _place(name: str, order: Sequence[str]) -> int:
-    return order.index(name) if name in order else len(order)
-
-
-def _rules(draft: Draft, task: Task, grid: Grid) -> list[Rule]:
-    columns = _columns(draft, task, grid)
+def _rules(draft: Draft, grid: Grid) -> list[Rule]:
+    task, columns = draft.task, _columns(draft, grid)
     if columns is None:
         return []
     width = len(columns)
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     for number, cells in draft.rows:
-        # Further cells are comments, but without a header nobody knows which ones.
+        # Further cells are comments, but without a header they cannot be told from others.
         if len(cells) < width or (len(cells) > width and draft.header is None):
             draft.problem(number, f"the row has {len(cells)} cells", f"write {width}: {_header_text(task, grid)}")
             continue
@@ -134,8 +123,9 @@ def _rules(draft: Draft, task: Task, grid: Grid) -> list[Rule]:
     return list(rules.values())
 
 
-def _columns(draft: Draft, task: Task, grid: Grid) -> list[tuple[str, int]] | None:
+def _columns(draft: Draft, grid: Grid) -> list[tuple[str, int]] | None:
     """Return each column's content: ("bins", dimension), ("action", actuator) or, after these, ("comment", _)."""
+    task = draft.task
     standard = [("bins", i) for i in range(len(grid.names))] + [("action", i) for i in range(len(task.actuators))]
     if draft.header is None:
         return standard
@@ -178,9 +168,9 @@ def _bins_expected(grid: Grid, index: int) -> str:
     return f"bins of {grid.names[index]} are 0 to {last}: write a bin, a range `0-{last}`, a set `0,{last}` or `*`"
 
 
-def _rules_from_params(draft: Draft, task: Task, grid: Grid) -> list[Rule]:
+def _rules_from_params(draft: Draft, grid: Grid) -> list[Rule]:
     """`params[cell]: action` for every cell, the form of numbers-only prompts."""
-    values = complete_params(draft, grid.size, "cell")
+    task, values = draft.task, draft.all_params(grid.size, "cell")
     if values is None or draft.problems:
         return []
     if len(task.actuators) != 1:

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
-from policygen.policies.features import Reader, part_of_decision
+from policygen.policies.features import Lets, Reader, parse_lets, part_of_decision
 from policygen.quantities.compiled import BatchFunction, compile_batch, finite
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Call, Node, Number, names_in, remembered_in
-from policygen.tasks.task import Task, decision_names, is_name
+from policygen.quantities.tree import Call, Node, names_in, negated, remembered_in
+from policygen.tasks.task import Task, decision_names
 
 OBJECTIVE, POTENTIAL, REWARD = "objective", "potential", "reward"
 Column = npt.NDArray[np.float64]
@@ -48,7 +48,7 @@ class Shaping:
         return (*(f"let {name} = {text}" for name, text in self.lets), *(f"{n} = {t}" for n, t in stated if t))
 
     def to_text(self) -> str:
-        """It in the policy language; `parse` reads it back from beside a policy."""
+        """Return its lines in the policy language; `parse` reads them back from beside a policy."""
         return "\n".join(self.lines)
 
 
@@ -65,44 +65,35 @@ class Measure:
 
     def __post_init__(self) -> None:
         try:
-            _ = self._lets, self.objective, self.potential
+            _ = self.objective, self.potential
         except ExpressionError as error:
             raise PolicyError(f"damaged objective: {error}") from None
         if self._of_state.remembered or REWARD in self._of_step.recalled:
             raise PolicyError("damaged objective: it remembers what it cannot")
 
     @cached_property
-    def _lets(self) -> tuple[tuple[str, Node], ...]:
-        known, lets = list(self.task.quantity_names), []
-        later = [*(name for name, _ in self.shaping.lets), *decision_names(self.task)]
-        for name, text in self.shaping.lets:
-            if not is_name(name) or name in known:
-                raise PolicyError(f"damaged objective: `{name}` cannot name a feature")
-            lets.append((name, parse_expression(text, known, later, self.task.text_names)))
-            known.append(name)
-        return tuple(lets)
-
-    @cached_property
-    def _known(self) -> tuple[str, ...]:
-        return (*self.task.quantity_names, *(name for name, _ in self._lets))
+    def _defined(self) -> tuple[Lets, list[str]]:
+        """The features, and the names of all quantities."""
+        return parse_lets(self.shaping.lets, self.task, "objective")
 
     @cached_property
     def objective(self) -> Node | None:
         """The objective as a tree; None without one."""
         text = self.shaping.objective
-        known = [*self._known, *decision_names(self.task), REWARD]
+        known = [*self._defined[1], *decision_names(self.task), REWARD]
         return parse_expression(text, known, texts=self.task.text_names) if text else None
 
     @cached_property
     def potential(self) -> Node | None:
         """The potential as a tree; None without one."""
         text = self.shaping.potential
-        return parse_expression(text, self._known, texts=self.task.text_names) if text else None
+        return parse_expression(text, self._defined[1], texts=self.task.text_names) if text else None
 
     def _reader(self, node: Node | None) -> Reader:
         if node is None:
             return Reader(self.task, (), frozenset())
-        return Reader(self.task, self._lets, names_in(node) & frozenset(self._known), remembered_in(node))
+        lets, known = self._defined
+        return Reader(self.task, lets, names_in(node) & frozenset(known), remembered_in(node))
 
     @cached_property
     def _of_step(self) -> Reader:
@@ -127,22 +118,15 @@ class Measure:
         return tuple(to_text(term) for term in summands(self.objective)) if self.objective is not None else ()
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
-        return (*self._of_step.names, *decision_names(self.task), REWARD)
-
-    @cached_property
     def _parts(self) -> tuple[Callable[[Any, Any], Any], ...]:
         return tuple(part_of_decision(self.task, name) for name in decision_names(self.task))
 
     @cached_property
-    def _whole(self) -> BatchFunction:
+    def _functions(self) -> tuple[BatchFunction, ...]:
+        """The objective and then each of its terms, over the quantities, the parts of the decision and the reward."""
         assert self.objective is not None
-        return compile_batch(self.objective, self._names)
-
-    @cached_property
-    def _single(self) -> tuple[BatchFunction, ...]:
-        assert self.objective is not None
-        return tuple(compile_batch(term, self._names) for term in summands(self.objective))
+        names = (*self._of_step.names, *decision_names(self.task), REWARD)
+        return tuple(compile_batch(node, names) for node in (self.objective, *summands(self.objective)))
 
     def objectives(
         self, observations: npt.NDArray[Any], actions: npt.NDArray[Any], rewards: npt.NDArray[Any]
@@ -155,17 +139,17 @@ class Measure:
             rewards: shape (n,).
         """
         quantities = self._of_step.columns(np.asarray(observations, np.float64).T)
-        found: Column = self._computed((self._whole,), quantities, actions, rewards)[0]
+        found: Column = self._computed(self._functions[:1], quantities, actions, rewards)[0]
         return found
 
     def sums(self, episodes: Sequence[Any]) -> Column:
         """The sum of the objective over each of some trajectories, shape (episodes,)."""
-        found: Column = self._sums((self._whole,), episodes)[0]
+        found: Column = self._sums(self._functions[:1], episodes)[0]
         return found
 
     def sums_of_terms(self, episodes: Sequence[Any]) -> Column:
         """The sum of each of the `terms` over each of some trajectories, shape (terms, episodes)."""
-        return self._sums(self._single, episodes)
+        return self._sums(self._functions[1:], episodes)
 
     def _sums(self, functions: Sequence[BatchFunction], episodes: Sequence[Any]) -> Column:
         reader, played = self._of_step, [t for t in episodes if t.length]
@@ -190,7 +174,7 @@ class Measure:
         actions: npt.NDArray[Any],
         rewards: npt.NDArray[Any],
     ) -> Column:
-        """Return the values of functions of `_names` at n steps, shape (functions, n); always finite, like features."""
+        """Return the values of some `_functions` at n steps, shape (functions, n); always finite, like features."""
         decided = [np.asarray(part(quantities, actions), np.float64) for part in self._parts]
         columns = [*quantities, *decided, np.asarray(rewards, np.float64)]
         with np.errstate(all="ignore"):
@@ -226,16 +210,4 @@ def summands(node: Node) -> list[Node]:
 
 
 def _negative(node: Node) -> Node:
-    return _turned(node) or Call("neg", (node,))
-
-
-def _turned(node: Node) -> Node | None:
-    """Minus an expression that begins with a number or a sign, without a further sign before it; None for others."""
-    match node:
-        case Number(value) if value != 0:
-            return Number(-value)
-        case Call("neg", (inner,)):
-            return inner
-        case Call("*" | "/" as function, (first, other)) if (turned := _turned(first)) is not None:
-            return Call(function, (turned, other))
-    return None
+    return negated(node) or Call("neg", (node,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +14,13 @@ from numpy import ndarray
 from policygen.errors import PolicyError
 from policygen.policies.cells import action_text, bins_text
 from policygen.policies.features import CellReader, Columns, Lets, cell_reader
-from policygen.policies.policy import Actions, Policy, definition_lines
+from policygen.policies.policy import Actions, Policy
 from policygen.policies.rows import Rule, compressed, dense_table
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import format_number, unknown_name
 from policygen.tasks.checked import checked
 from policygen.tasks.records import grid_from_record, grid_to_record
 from policygen.tasks.task import Task
-
-if TYPE_CHECKING:  # whoever only acts reads no text
-    from policygen.policies.lines import Draft
-    from policygen.policies.revision import Revision
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +100,11 @@ class TablePolicy(Policy):
     @cached_property
     def actions(self) -> Actions:
         """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
-        actions = _as_actions(self.task, self.dense[0])
+        if self.task.has_numbers:
+            actions: Actions = self.task.limits.carried_out(np.array(self.dense[0]))
+        else:
+            whole = np.rint(self.dense[0]).astype(np.int64)
+            actions = whole[:, 0] if self.task.action_space == "discrete" else whole
         actions.setflags(write=False)  # `act_one` hands out its rows
         return actions
 
@@ -145,11 +145,12 @@ class TablePolicy(Policy):
     def _act_on(self, quantities: Sequence[float]) -> Any:
         return self._action_list[self.reader.cell_of(quantities)]
 
-    def _act_on_columns(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        """Actions for n rows of what `reader.columns` gives."""
         return self.grid.look_up([quantities[i] for i in self.reader.positions], self.actions)
 
     def _to_text(self, *, whole: bool) -> str:
-        lines = definition_lines(self, whole)
+        lines = self._definitions(whole)
         if whole or self.grid != self.task.grid:
             for dimension in self.grid.dimensions:
                 lines.append(f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}")
@@ -162,20 +163,6 @@ class TablePolicy(Policy):
         rows.insert(1, ["-" * width for width in widths])
         lines += ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows]
         return "\n".join(lines)
-
-    @classmethod
-    def claims(cls, draft: Draft, task: Task) -> bool:
-        """Whether a draft has rows, a header, or numbers for the cells of the task's grid."""
-        return bool(draft.rows or draft.header or (draft.params and not draft.equations and task.grid))
-
-    @classmethod
-    def from_draft(cls, draft: Draft, revision: Revision) -> tuple[TablePolicy | None, float]:
-        """The table that a draft says, or None where it has problems; and the share of cells that its rows cover."""
-        from policygen.policies.read_table import read_table
-
-        old = revision.incumbent if isinstance(revision.incumbent, cls) else None
-        read, coverage = read_table(draft, revision, old)
-        return cls(revision.task, *read) if read is not None else None, coverage
 
     def _to_record(self) -> dict[str, Any]:
         return {
@@ -198,11 +185,3 @@ class TablePolicy(Policy):
 class _TableRecord:
     grid: dict[str, tuple[float, ...]]
     rules: tuple[tuple[tuple[int | float, ...], ...], ...]
-
-
-def _as_actions(task: Task, numbers: npt.NDArray[np.float64]) -> Actions:
-    """Numbers of shape (n, actuators) as actions of the environment's own shape and dtype."""
-    if task.has_numbers:
-        return task.limits.carried_out(np.array(numbers))
-    whole = np.rint(numbers).astype(np.int64)
-    return whole[:, 0] if task.action_space == "discrete" else whole

@@ -1,23 +1,19 @@
 """A policy's text in the form that its author gave it: the order of lines, comments, blank lines and parentheses.
 
-The form is kept beside the policy as lines of text and never decides anything: what a line says comes from the policy,
-and how it is said from the author, as long as both read alike.
+The form is kept beside the policy as lines of text and never decides anything: numbers and formulas come from the
+policy; spelling, order and comments come from the author, as long as both read alike.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from policygen.outgoing import plain
-from policygen.policies.lines import Draft, is_rule_line, looks_like_bins, split_comment
+from policygen.policies.cells import is_rule_line, looks_like_bins, split_comment
 from policygen.quantities.text import respelled
 from policygen.tasks.spaces import Actuator
-
-if TYPE_CHECKING:
-    from policygen.policies.policy import Policy
 
 MOST_COMMENT = 200  # characters of one comment
 MOST_COMMENTS = 10_000  # and of all comments of a policy
@@ -45,27 +41,7 @@ class Form:
     end: list[str] = field(default_factory=list)
 
 
-def kept_form(policy: Policy, draft: Draft, incumbent: Policy | None) -> Policy:
-    """The policy that a draft says, with the draft's form.
-
-    Where the draft leaves out some of the policy's lines, these and their order are the incumbent's, and lines that
-    only the draft has stand behind the line that they follow in it.
-    """
-    standard, actuators = policy.to_text(plain=True).splitlines(), policy.task.actuators
-    form = form_of(_lines_of(draft), actuators)
-    if incumbent is not None and not _keys(standard, actuators) <= form.above.keys():
-        form = _merged(form_of(incumbent.to_text().splitlines(), actuators), form)
-    lines = arranged(standard, form, actuators)
-    return policy if lines == standard else replace(policy, written=tuple(lines))
-
-
-def _lines_of(draft: Draft) -> Iterable[str]:
-    for number, line in draft.lines.items():
-        comment = draft.comments.get(number)
-        yield f"{line}  # {comment}" if comment else line
-
-
-def form_of(lines: Iterable[str], actuators: Actuators) -> Form:
+def _form_of(lines: Iterable[str], actuators: Actuators) -> Form:
     """The form of the lines of a policy, each without decoration; of two with one key the last counts."""
     form, waiting, left = Form(), list[str](), MOST_COMMENTS
     for line in lines:
@@ -91,7 +67,7 @@ def form_of(lines: Iterable[str], actuators: Actuators) -> Form:
 
 
 def _key(text: str, actuators: Actuators) -> str:
-    """Return the key of a policy line, the same whatever its numbers are; empty for any other text."""
+    """Return the key of a policy line, which does not depend on its numbers; empty for any other text."""
     if text.startswith("|"):
         if is_rule_line(text):
             return ""
@@ -101,10 +77,6 @@ def _key(text: str, actuators: Actuators) -> str:
         return "| " + " | ".join([*bins, *labels]) if any(map(looks_like_bins, bins)) else TABLE
     found = _LINE.match(text)
     return " ".join(filter(None, found.groups()[:2])) if found else ""
-
-
-def _keys(lines: Sequence[str], actuators: Actuators) -> set[str]:
-    return {key for line in lines if (key := _key(line, actuators))}
 
 
 def _merged(old: Form, new: Form) -> Form:
@@ -128,8 +100,20 @@ def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
     return result
 
 
-def arranged(standard: Sequence[str], form: Form, actuators: Actuators) -> list[str]:
-    """The lines of a policy as `to_text(plain=True)` writes them, in a form."""
+def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str], actuators: Actuators) -> list[str]:
+    """Return the lines of a policy in the form of its author's.
+
+    Where `written` leaves out some of the policy's lines, these and their order are those of `old`, and lines that only
+    `written` has stand behind the line that they follow in it.
+
+    Args:
+        standard: the lines as `to_text(plain=True)` writes them.
+        written: the author's lines, without decoration.
+        old: the lines of the policy that these revise; empty if there is none.
+    """
+    form = _form_of(written, actuators)
+    if old and not {key for line in standard if (key := _key(line, actuators))} <= form.above.keys():
+        form = _merged(_form_of(old, actuators), form)
     blocks: dict[str, list[str]] = {}
     for line in standard:
         key = TABLE if line.startswith("|") else _key(line, actuators)
@@ -158,8 +142,3 @@ def _line(standard: str, expression: str, comment: str) -> str:
     if expression and equals and not standard.startswith("|"):
         standard = name + equals + respelled(expression, now)
     return f"{standard}  # {comment}" if comment else standard
-
-
-def in_form(standard: str, written: Sequence[str], actuators: Actuators) -> str:
-    """A policy's plain text in the form of `written` lines."""
-    return "\n".join(arranged(standard.splitlines(), form_of(written, actuators), actuators))

@@ -312,7 +312,7 @@ def render_repair(
 def _defined(reply: str, columns: list[str], context: Context, config: RunConfig) -> dict[str, Any]:
     """The columns that a malformed table may have, and the names of the features that it or the best policy defines."""
     inherited = dict(context.incumbent.lets) if context.incumbent is not None else {}
-    draft = read_draft(reply, context.task, inherited)
+    draft = read_draft(reply, context.task, context.incumbent)
     if config.grid == "free" and draft.bins:
         header = {cell.lower() for cell in draft.header[1]} if draft.header is not None else None
         columns = list(dict.fromkeys([*columns, *draft.bins]))

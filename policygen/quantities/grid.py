@@ -162,12 +162,8 @@ class Grid:
                     cells -= np.multiply(above, stride, out=part, casting="unsafe")
             yield block, cells
 
-    def cell(self, values: Sequence[float]) -> int:
-        """Return the cell index of one state, given as plain floats, one per dimension."""
-        return self.cell_function(range(len(self.dimensions)), len(self.dimensions))(values)
-
     def cell_function(self, positions: Sequence[int], width: int) -> Callable[[Sequence[float]], int]:
-        """Return a fast `cell` for rows of `width` values, where `positions[i]` is the index of dimension i.
+        """Return a fast function from a row of `width` values to its cell; `positions[i]` is the index of dimension i.
 
         The function raises a ValueError for rows of another length.
         """

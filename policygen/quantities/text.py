@@ -11,7 +11,8 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 from policygen.errors import ExpressionError
 from policygen.quantities.operations import (
@@ -23,7 +24,7 @@ from policygen.quantities.operations import (
     SYMBOLS,
     Operation,
 )
-from policygen.quantities.tree import NOTHING, Call, Contains, Name, Node, Number, Previous
+from policygen.quantities.tree import NOTHING, Call, Contains, Name, Node, Number, Previous, numbers
 from policygen.quantities.words import PHRASE
 
 MAX_CHARACTERS = 2_000
@@ -42,8 +43,6 @@ _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {M
 _GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
 
 
-PREVIOUS = "prev"  # `prev(NAME, START)`: not a function, since its first argument is a name
-CONTAINS = "contains"  # `contains(NAME, "PHRASE")`: NAME is an observed text; only here may quotes stand
 _HOW_CONTAINS = (
     'contains() takes the name of an observed text and a phrase in double quotes, such as `contains(text, "lamp")`: '
     "1 to 60 letters, digits, spaces and . , : ; ! ? ' ( ) / _ + -, capitals or not"
@@ -183,6 +182,7 @@ class _Converter:
                 return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self._call(OPERATIONS["where"], (test, body, orelse), depth)
+            # `prev(NAME, START)` is no function, since its first argument is a name.
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
                 return self._previous(arguments, depth)
             case ast.Call(func=ast.Name(id="contains"), args=arguments, keywords=[]) if self.texts:
@@ -269,9 +269,7 @@ def _misread(unknown: Sequence[str], names: Sequence[str], texts: Sequence[str])
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     """Describe a name that is not in `known` in one sentence, the nearest known names first."""
-    from difflib import get_close_matches
-
-    nearest = get_close_matches(name[:60], known, n=3, cutoff=0.5)
+    nearest = _nearest(name[:60], tuple(known), 3)
     others = [other for other in known if other not in nearest]
     listed = nearest + others[: 24 - len(nearest)]
     more = f" and {len(known) - len(listed)} more" if len(known) > len(listed) else ""
@@ -282,15 +280,18 @@ def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
     """Describe one or several unknown names in one sentence, each with the nearest known one."""
     if len(names) == 1:
         return unknown_name(names[0], known)
-    from difflib import get_close_matches
-
     shown = []
     for name in names[:8]:
-        near = get_close_matches(name[:60], known, n=1, cutoff=0.5)
+        near = _nearest(name[:60], tuple(known), 1)
         shown.append(f"`{_shown(name)}`" + (f" (did you mean {near[0]}?)" if near else ""))
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     _, _, listed = unknown_name(names[0], known).partition("; ")
     return f"unknown names {', '.join(shown)}{more}; {listed}"
+
+
+@functools.lru_cache(maxsize=256)  # a rambling reply repeats itself
+def _nearest(name: str, known: tuple[str, ...], most: int) -> list[str]:
+    return get_close_matches(name, known, n=most, cutoff=0.5)
 
 
 def format_number(value: float) -> str:
@@ -311,9 +312,9 @@ def _text(node: Node) -> tuple[str, int]:
         case Name(name):
             return name, HIGHEST_LEVEL
         case Previous(name, start):
-            return f"{PREVIOUS}({name}{'' if start == NOTHING else ', ' + to_text(start)})", HIGHEST_LEVEL
+            return f"prev({name}{'' if start == NOTHING else ', ' + to_text(start)})", HIGHEST_LEVEL
         case Contains(name, phrase):
-            return f'{CONTAINS}({name}, "{phrase}")', HIGHEST_LEVEL
+            return f'contains({name}, "{phrase}")', HIGHEST_LEVEL
         case Call(function, (operand,)) if level := OPERATIONS[function].level:
             sign = function == "neg"
             return f"{'-' if sign else 'not '}{_wrapped(operand, level + sign)}", level
@@ -355,7 +356,7 @@ def respelled(written: str, plain: str) -> str:
     try:
         new = parse_expression(plain, words, words, texts)
         old, source, places = _read(written, words, words, texts)
-        before, after = list(_numbers(old)), list(_numbers(new))
+        before, after = numbers(old, every=True), numbers(new, every=True)
         if not len(before) == len(after) == len(places):
             return plain
         for (start, end), (sign, was), (turned, now) in reversed(list(zip(places, before, after, strict=True))):
@@ -370,16 +371,3 @@ def respelled(written: str, plain: str) -> str:
 
 def _one_sign(found: re.Match[str]) -> str:
     return ("-" if found[1] == "+" else "+") + found[2]
-
-
-def _numbers(node: Node, sign: int = 1) -> Iterator[tuple[int, float]]:
-    """All numbers of an expression from left to right, each after the sign that is read before it."""
-    match node:
-        case Number(value):
-            yield sign, value
-        case Previous(_, start) if start != NOTHING:
-            yield from _numbers(start)
-        case Call(function, arguments):
-            for i, argument in enumerate(arguments):
-                first = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
-                yield from _numbers(argument, first if i == 0 else -1 if function == "-" else 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -51,38 +51,36 @@ class Contains:
 Node = Number | Name | Call | Previous | Contains
 
 
+def _nodes(root: Node) -> Iterator[Node]:
+    """Yield the nodes of an expression, in no particular order."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, Call):
+            waiting += node.arguments
+        elif isinstance(node, Previous):
+            waiting.append(node.start)
+
+
 def names_in(node: Node) -> frozenset[str]:
     """Return the quantities whose current values an expression reads."""
-    match node:
-        case Name(name):
-            return frozenset((name,))
-        case Previous(_, start):
-            return names_in(start)
-        case Call(_, arguments):
-            return frozenset().union(*(names_in(argument) for argument in arguments))
-    return frozenset()
+    return frozenset(part.name for part in _nodes(node) if isinstance(part, Name))
 
 
 def texts_in(node: Node) -> frozenset[str]:
     """Return the observed texts that an expression reads."""
-    match node:
-        case Contains(name):
-            return frozenset((name,))
-        case Previous(_, start):
-            return texts_in(start)
-        case Call(_, arguments):
-            return frozenset().union(*(texts_in(argument) for argument in arguments))
-    return frozenset()
+    return frozenset(part.name for part in _nodes(node) if isinstance(part, Contains))
 
 
 def remembered_in(node: Node) -> frozenset[str]:
     """Return the quantities whose previous values an expression reads."""
-    match node:
-        case Previous(name, start):
-            return remembered_in(start) | {name}
-        case Call(_, arguments):
-            return frozenset().union(*(remembered_in(argument) for argument in arguments))
-    return frozenset()
+    return frozenset(part.name for part in _nodes(node) if isinstance(part, Previous))
+
+
+def read_by(nodes: Iterable[Node]) -> frozenset[str]:
+    """Return the quantities whose current or previous values some expressions read."""
+    return frozenset(part.name for node in nodes for part in _nodes(node) if isinstance(part, Name | Previous))
 
 
 @cache
@@ -124,41 +122,37 @@ def _summed(left: Mapping[Node | None, float], right: Mapping[Node | None, float
     return total
 
 
-def constants(node: Node) -> tuple[float, ...]:
-    """Return the numbers of an expression that tuning may change, from left to right.
+def numbers(root: Node, *, every: bool = False) -> list[tuple[int, float]]:
+    """Return the numbers of an expression from left to right, each after its sign: (-1, 0.5) in `3*x - 0.5*y`.
 
-    Exponents and numbers in `fixed(...)` are excluded.
+    Args:
+        every: include exponents and numbers in `fixed(...)`, which tuning may not change.
     """
-    match node:
-        case Number(value):
-            return (value,)
-        case Call("fixed", _):
-            return ()
-        case Call("^", (base, _)):
-            return constants(base)
-        case Previous(_, start):
-            return constants(start) if start != NOTHING else ()
-        case Call(_, arguments):
-            return tuple(value for argument in arguments for value in constants(argument))
-    return ()
+    found: list[tuple[int, float]] = []
+    waiting: list[tuple[int, Node]] = [(1, root)]
+    while waiting:
+        sign, node = waiting.pop()
+        match node:
+            case Number(value):
+                found.append((sign, value))
+            case Previous(_, start) if start != NOTHING:
+                waiting.append((1, start))
+            case Call(function, arguments) if every or function != "fixed":
+                first = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
+                others = [(-1 if function == "-" else 1, argument) for argument in arguments[1:]]
+                waiting += [] if function == "^" and not every else reversed(others)
+                waiting.append((first, arguments[0]))
+    return found
 
 
-def signed_constants(node: Node, sign: float = 1.0) -> tuple[float, ...]:
+def constants(node: Node) -> tuple[float, ...]:
+    """Return the numbers of an expression that tuning may change, from left to right."""
+    return tuple(value for _, value in numbers(node))
+
+
+def signed_constants(node: Node) -> tuple[float, ...]:
     """Return the `constants` with their sign in the expression: -0.5 in `3*x - 0.5*y`."""
-    match node:
-        case Number(value):
-            return (sign * value,)
-        case Call("-", (left, right)):
-            return signed_constants(left) + signed_constants(right, -1.0)
-        case Call("neg", (operand,)):
-            return signed_constants(operand, -sign)
-        case Call("*" | "/", (first, other)):
-            return signed_constants(first, sign) + signed_constants(other)
-        case Call("^", (base, _)):
-            return signed_constants(base)
-        case Call(function, arguments) if function != "fixed":
-            return tuple(value for argument in arguments for value in signed_constants(argument))
-    return constants(node)
+    return tuple(sign * value for sign, value in numbers(node))
 
 
 def with_constants(node: Node, values: Iterator[float]) -> Node:
@@ -182,18 +176,28 @@ def with_plain_signs(node: Node) -> Node:
     if not isinstance(node, Call) or node.function == "fixed":
         return node
     arguments = tuple(map(with_plain_signs, node.arguments))
-    if node.function in ("+", "-") and (flipped := _negated(arguments[1])) is not None:
+    if node.function in ("+", "-") and (flipped := _without_minus(arguments[1])) is not None:
         return Call("-" if node.function == "+" else "+", (arguments[0], flipped))
-    if node.function == "neg" and (flipped := _negated(arguments[0])) is not None:
+    if node.function == "neg" and (flipped := _without_minus(arguments[0])) is not None:
         return flipped
     return Call(node.function, arguments)
 
 
-def _negated(node: Node) -> Node | None:
-    """Negate a product whose first number is negative; None for anything else."""
+def _without_minus(node: Node) -> Node | None:
+    """Return minus an expression that begins with a negative number; None for any other."""
+    first = node
+    while isinstance(first, Call) and first.function in ("*", "/"):
+        first = first.arguments[0]
+    return negated(node) if isinstance(first, Number) and first.value < 0 else None
+
+
+def negated(node: Node) -> Node | None:
+    """Return minus an expression that begins with a number or a sign, without adding a sign; None for any other."""
     match node:
-        case Number(value) if value < 0:
+        case Number(value):
             return Number(-value)
-        case Call("*" | "/" as function, (first, other)) if (flipped := _negated(first)) is not None:
+        case Call("neg", (inner,)):
+            return inner
+        case Call("*" | "/" as function, (first, other)) if (flipped := negated(first)) is not None:
             return Call(function, (flipped, other))
     return None

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from policygen.episodes.exact import finite_mdp
-from policygen.episodes.optimum import best_return
+from policygen.episodes.exact import best_return, finite_mdp
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import finite_mdp
-from policygen.episodes.optimum import expected_return
+from policygen.episodes.exact import expected_return, finite_mdp
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.simulator import Simulator

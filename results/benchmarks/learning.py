@@ -26,7 +26,7 @@ import gymnasium as gym
 import numpy as np
 
 import policygen
-from policygen.episodes.evaluate import evaluate
+from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ import pytest
 from played import assert_equal, hopping, needs_envpool, policy_for
 
 from policygen.episodes import envpool as module
-from policygen.episodes.envpool import BY_LAW, STEP_BY_STEP, Pool, pool_for
+from policygen.episodes.envpool import BY_LAW, STEP_BY_STEP, pool_for
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
@@ -48,58 +48,6 @@ def test_envpool_steps_as_gymnasium_does_from_equal_states(gym_id: str) -> None:
             assert reward == pytest.approx(trajectory.rewards[i], abs=1e-3)
             assert terminated == (trajectory.terminated and i + 1 == trajectory.length)
     env.close()
-
-
-CLASSIC = {
-    "Acrobot-v1": lambda o: [np.arctan2(o[1], o[0]), np.arctan2(o[3], o[2]), o[4], o[5]],
-    "MountainCar-v0": lambda o: o,
-    "MountainCarContinuous-v0": lambda o: o,
-    "Pendulum-v1": lambda o: [np.arctan2(o[1], o[0]), o[2]],
-}
-
-
-def apart(gym_id: str) -> list[tuple[float, Trajectory, int]]:
-    """How far EnvPool's next observation and reward are from Gymnasium's of the same state, for every step of some."""
-    task = replace(load_task(gym_id), max_steps=150)
-    env: Any = gym.make(gym_id).unwrapped
-    found = []
-    for trajectory in Pool(task, 2).play(_Swinging(task, 0), list(range(6))):
-        for i in range(trajectory.length):
-            env.reset(seed=0)
-            env.state = np.array(CLASSIC[gym_id](trajectory.observations[i].astype(np.float64)))
-            observation, reward, terminated, _, _ = env.step(trajectory.actions[i])
-            assert terminated == (trajectory.terminated and i + 1 == trajectory.length)
-            away = max(np.abs(observation - trajectory.observations[i + 1]).max(), abs(reward - trajectory.rewards[i]))
-            found.append((float(away), trajectory, i))
-    return found
-
-
-class _Swinging(RandomActor):
-    """Actions that are held for a while, so that speeds get large."""
-
-    def begin(self, episodes: int, /) -> Any:
-        self._held, self._step = None, 0
-        return self
-
-    def decide(self, observations: Any, rows: Any, /) -> Any:
-        if self._held is None or self._step % 12 == 0:
-            self._held = super().decide(observations, range(10))
-        self._step += 1
-        return self._held[rows]
-
-
-@needs_envpool
-@pytest.mark.parametrize("gym_id", ["Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"])
-def test_classic_control_is_the_same_there_and_only_refused_because_it_is_faster_here(gym_id: str) -> None:
-    assert max(away for away, _, _ in apart(gym_id)) < 1e-5
-
-
-@needs_envpool
-def test_the_pendulum_of_envpool_differs_where_its_rate_is_cut() -> None:
-    found = apart("Pendulum-v1")
-    cut = [away for away, t, i in found if abs(t.observations[i + 1, 2]) == 8]
-    assert 1e-3 < max(cut) < 0.055
-    assert max(away for away, t, i in found if abs(t.observations[i + 1, 2]) < 8) < 1e-4
 
 
 LANDING = "none = 0.1\nleft = 0.5*x + vx - angle - spin\nright = angle + spin - 0.5*x - vx\nmain = -y - 2*vy"
@@ -182,7 +130,7 @@ def test_many_policies_play_in_envpool_what_each_plays_alone(remembers: bool, mo
         assert players.engine == "envpool"
         alone = [players.play(policy, seeds) for policy in policies]
         for room in (128, 6, 4):  # all at once, two at a time, each by itself
-            monkeypatch.setattr(module, "COPIES", room)
+            monkeypatch.setattr(module.Pool, "room", room)
             for one, other in zip(players.play_many(policies, seeds), alone, strict=True):
                 assert_equal(one, other)
 

@@ -1,7 +1,8 @@
-"""Exact scores: known optima, sampled episodes, and what is not called exact."""
+"""Exact scores and optima of known MDPs: known figures, sampled episodes, every table there is."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -9,25 +10,21 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from played import CLUMSY, policy_for
 
-from policygen.episodes.evaluate import evaluate
-from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.score import episode_seeds, sampled_score
+from policygen.episodes.exact import FiniteMDP, best_return, exact_score, finite_mdp
+from policygen.episodes.players import evaluate
+from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
+from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
 LAKE = load_task("frozenlake")
-
-
 BEST_LAKE = (0, 3, 3, 3, 0, 0, 0, 0, 3, 1, 0, 0, 0, 2, 1, 0)
-
-
 CLIFF = replace(load_task("CliffWalkingSlippery-v1"), max_steps=100)
-
-
 BEST_CLIFF = ([0] + [1] * 11) * 2 + [0] * 11 + [1] + [3] + [0] * 11
 
 
@@ -57,26 +54,25 @@ def test_without_slipping_the_cliff_takes_thirteen_steps():
 
 def test_an_infinite_horizon_is_the_limit_of_long_ones():
     task = replace(LAKE, max_steps=20_000)
-    best = (0, 3, 3, 3, 0, 0, 0, 0, 3, 1, 0, 0, 0, 2, 1, 0)
-    assert evaluate(TablePolicy.from_actions(task, best), ()).mean == pytest.approx(14 / 17, abs=1e-6)
+    assert evaluate(TablePolicy.from_actions(task, BEST_LAKE), ()).mean == pytest.approx(14 / 17, abs=1e-6)
 
 
-@pytest.mark.parametrize("actions", [BEST_LAKE, (2,) * 16, tuple(np.random.default_rng(3).integers(4, size=16))])
-def test_mean_and_deviation_of_the_exact_score_are_those_of_sampled_episodes(actions):
-    policy = TablePolicy.from_actions(LAKE, actions)
-    exact = exact_score(policy, finite_mdp(LAKE))
-    returns = counted_episodes(LAKE, policy, 20_000)
-    assert abs(returns.mean() - exact.mean) <= 4 * exact.std / math.sqrt(len(returns)) + 1e-12
-    error_of_variance = math.sqrt(max(((returns - exact.mean) ** 2).var(), 1e-12) / len(returns))
+@pytest.mark.parametrize(
+    ("task", "actions", "count"),
+    [
+        (LAKE, BEST_LAKE, 20_000),
+        (LAKE, (2,) * 16, 20_000),
+        (LAKE, tuple(np.random.default_rng(3).integers(4, size=16)), 20_000),
+        (CLIFF, BEST_CLIFF, 4_000),
+    ],
+)
+def test_mean_and_deviation_of_the_exact_score_are_those_of_sampled_episodes(task, actions, count):
+    policy = TablePolicy.from_actions(task, actions)
+    exact = exact_score(policy, finite_mdp(task))
+    returns = counted_episodes(task, policy, count)
+    assert abs(returns.mean() - exact.mean) <= 4 * exact.std / math.sqrt(count) + 1e-12
+    error_of_variance = math.sqrt(max(((returns - exact.mean) ** 2).var(), 1e-12) / count)
     assert abs(returns.var() - exact.std**2) <= 4 * error_of_variance
-
-
-def test_deviation_on_the_cliff_agrees_with_sampled_episodes():
-    policy = TablePolicy.from_actions(CLIFF, BEST_CLIFF)
-    exact = evaluate(policy, ())
-    returns = counted_episodes(CLIFF, policy, 4_000)
-    assert abs(returns.mean() - exact.mean) <= 4 * exact.std / math.sqrt(len(returns))
-    assert abs(returns.var() - exact.std**2) <= 4 * math.sqrt(((returns - exact.mean) ** 2).var() / len(returns))
 
 
 def counted_episodes(task: Task, policy: TablePolicy, count: int) -> np.ndarray:
@@ -107,14 +103,6 @@ def counted_episodes(task: Task, policy: TablePolicy, count: int) -> np.ndarray:
     return total
 
 
-def test_a_gymnasium_rollout_of_the_lake_agrees_with_the_exact_score():
-    policy = TablePolicy.from_actions(LAKE, BEST_LAKE)
-    with Simulator(LAKE) as simulator:
-        sampled = sampled_score(simulator.play(policy, range(1_500)), simulator.engine)
-    exact = evaluate(policy, ())
-    assert abs(sampled.mean - exact.mean) <= 4 * exact.std / math.sqrt(1_500)
-
-
 def test_what_the_published_transitions_do_not_say_is_not_called_exact():
     assert finite_mdp(load_task("cartpole")) is None
     assert finite_mdp(load_task("Blackjack-v1")) is None
@@ -138,26 +126,110 @@ def test_transitions_are_those_that_the_environment_publishes():
 
 
 def test_exact_and_sampled_scores_agree_and_the_test_can_fail() -> None:
-    task = load_task("frozenlake")
-    policy = TablePolicy.from_actions(task, [0, 3, 3, 3, 0, 0, 0, 0, 3, 1, 0, 0, 0, 2, 1, 0])
-    mdp = finite_mdp(task)
-    assert mdp is not None
-    with Simulator(task) as simulator:
+    policy, mdp = TablePolicy.from_actions(LAKE, BEST_LAKE), finite_mdp(LAKE)
+    with Simulator(LAKE) as simulator:
         played = simulator.play(policy, episode_seeds(0, "engines", 1_500))
     returns = np.array([t.episode_return for t in played])
-    score = exact_score(policy, mdp)
-    assert agrees(score.mean, score.std, returns)
+
+    def agrees(score: Any) -> bool:
+        """Whether the returns fit a mean and a standard deviation, five standard errors wide."""
+        error = max(score.std, 1e-9) / np.sqrt(len(returns))
+        return abs(returns.mean() - score.mean) < 5 * error and abs(returns.std() - score.std) < 10 * error
+
+    assert agrees(exact_score(policy, mdp))
     # Half the time limit changes the score by more than the test lets pass, and so does one other action.
-    assert not agrees(*moments(exact_score(policy, mdp, task.max_steps // 2)), returns)
-    other = TablePolicy.from_actions(task, [0, 3, 3, 3, 0, 0, 0, 0, 3, 1, 0, 0, 0, 3, 1, 0])
-    assert not agrees(*moments(exact_score(other, mdp)), returns)
+    assert not agrees(exact_score(policy, mdp, LAKE.max_steps // 2))
+    other = TablePolicy.from_actions(LAKE, (*BEST_LAKE[:13], 3, *BEST_LAKE[14:]))
+    assert not agrees(exact_score(other, mdp))
 
 
-def agrees(mean: float, std: float, returns: np.ndarray[Any, Any]) -> bool:
-    """Whether sampled returns fit a mean and a standard deviation, five standard errors wide."""
-    error = max(std, 1e-9) / np.sqrt(len(returns))
-    return abs(returns.mean() - mean) < 5 * error and abs(returns.std() - std) < 10 * error
+# --- evaluate ---------------------------------------------------------------------------------------------------------
 
 
-def moments(score: Any) -> tuple[float, float]:
-    return score.mean, score.std
+def test_a_score_names_its_engine() -> None:
+    assert evaluate(policy_for("cartpole", CLUMSY), episode_seeds(0, "engines", 3)).engine == "vector"
+    assert evaluate(TablePolicy.from_actions(LAKE, (2,) * 16), ()).engine == "exact"
+
+
+def test_the_horizon_is_that_of_the_task_that_is_asked_about():
+    policy = TablePolicy.from_actions(LAKE, (2,) * 16)
+    short = replace(LAKE, max_steps=6)
+    assert evaluate(policy, (), task=short).mean == evaluate(TablePolicy.from_actions(short, (2,) * 16), ()).mean
+    assert evaluate(policy, (), task=short).mean < evaluate(policy, ()).mean
+
+
+def test_a_sampled_score_keeps_the_seeds_it_was_played_on():
+    task = load_task("cartpole")
+    policy = parse("left = 0\nright = angle", task).policy
+    seeds = episode_seeds(0, "final", 12)
+    score = evaluate(policy, seeds)
+    assert (score.seeds, score.engine, score.exact, score.episodes) == (seeds, "vector", False, 12)
+    assert evaluate(policy, seeds) == score
+    assert evaluate(policy, seeds[:6]).returns == score.returns[:6]
+
+
+# --- the optimum ------------------------------------------------------------------------------------------------------
+
+
+def random_mdp(seed: int, states: int = 4, actions: int = 2) -> FiniteMDP:
+    rng = np.random.default_rng(seed)
+    shape = (states, actions, 2)
+    probabilities = rng.dirichlet(np.ones(2), size=(states, actions))
+    return FiniteMDP(
+        rng.integers(states, size=shape),
+        probabilities,
+        rng.normal(size=shape),
+        (rng.random(shape) < 0.8).astype(np.float64),
+        rng.dirichlet(np.ones(states)),
+    )
+
+
+def value_of(mdp: FiniteMDP, actions: tuple[int, ...], steps: int) -> float:
+    value = np.zeros(len(mdp.start))
+    rows = np.arange(len(mdp.start))
+    for _ in range(steps):
+        gains = (mdp.probabilities * (mdp.rewards + mdp.going_on * value[mdp.next_states])).sum(axis=2)
+        value = gains[rows, list(actions)]
+    return float(mdp.start @ value)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("steps", [1, 3, 12])
+def test_no_table_beats_the_optimum_and_none_differs_from_the_best_by_one_better_entry(seed, steps):
+    mdp = random_mdp(seed)
+    best = best_return(mdp, steps)
+    values = {table: value_of(mdp, table, steps) for table in itertools.product(range(2), repeat=4)}
+    found = tuple(best.actions.tolist())
+    assert best.by_table == pytest.approx(values[found])
+    assert max(values.values()) <= best.value + 1e-9
+    neighbours = [table for table in values if sum(a != b for a, b in zip(table, found, strict=True)) == 1]
+    assert best.table_reaches_it or max(values[table] for table in neighbours) <= best.by_table + 1e-9
+
+
+def test_one_step_is_a_choice_for_each_state():
+    mdp = random_mdp(7)
+    best = best_return(mdp, 1)
+    assert best.table_reaches_it
+    assert best.value == pytest.approx(mdp.start @ (mdp.probabilities * mdp.rewards).sum(axis=2).max(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "table", "any_policy"),
+    [
+        ("frozenlake", 100, 0.740165, 0.744190),  # the best stationary table is known from the literature as 0.7402
+        ("FrozenLake8x8-v1", 200, 0.893568, 0.913220),
+        ("CliffWalking-v1", 200, -13.0, -13.0),
+        ("Taxi-v4", 200, 7.93, 7.93),
+    ],
+)
+def test_known_environments(name, steps, table, any_policy):
+    task = load_task(name)
+    mdp = finite_mdp(task)
+    assert mdp is not None
+    best = best_return(mdp, steps)
+    assert (best.by_table, best.value) == pytest.approx((table, any_policy), abs=1e-4)
+    assert best.table_reaches_it == (table == any_policy)
+    # The table is one like any other, and its exact score is what was promised.
+    assert task.grid is not None
+    policy = TablePolicy.from_actions(task, best.actions)
+    assert exact_score(policy, mdp, steps).mean == pytest.approx(best.by_table)

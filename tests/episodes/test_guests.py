@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 POLICIES = {
     "cartpole": "left = 0\nright = angle + 0.1*spin + 0.3*position",
-    "hopper": "hip_torque = 0\nknee_torque = 0.1*lean\nankle_torque = 0.2",
+    "inverted-pendulum": "force = 2*angle + 0.1*spin + 0.01*position",  # EnvPool never plays it
 }
 
 
@@ -34,7 +34,7 @@ class Model:
         return self.policy.predict(observation, state, episode_start)
 
 
-@pytest.mark.parametrize("name", ["cartpole", "hopper"])
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_function_and_a_model_meet_the_episodes_of_our_own_policies(name: str) -> None:
     policy = policygen.parse(POLICIES[name], name, "linear")
     own = policygen.score(policy, episodes=6, seed=3)

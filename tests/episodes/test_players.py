@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from loky import get_reusable_executor
@@ -49,30 +48,6 @@ def hopper_policy(scale: float = 1.0) -> Policy:
 def sharing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even the smallest piece of work is handed to other processes."""
     monkeypatch.setattr(policygen.episodes.players, "SECONDS_WORTH_SHARING", -1.0)
-
-
-@pytest.mark.usefixtures("sharing")
-def test_two_processes_play_the_episodes_that_one_plays() -> None:
-    policy = hopper_policy()
-    with Simulator(policy.task) as simulator:
-        alone = simulator.play(policy, SEEDS)
-    with Players(policy.task, jobs=2, use_pool=False) as players:
-        players.play(policy, SEEDS[:1])  # one episode stays here, and says how long an episode takes
-        shared = players.play(policy, SEEDS)
-    assert [t.seed for t in shared] == list(SEEDS)
-    for one, other in zip(alone, shared, strict=True):
-        assert np.array_equal(one.observations, other.observations)
-        assert np.array_equal(one.actions, other.actions)
-        assert one.episode_return == other.episode_return
-
-
-def test_an_episode_does_not_depend_on_what_is_played_beside_it() -> None:
-    policy = hopper_policy()
-    with Simulator(policy.task) as simulator:
-        together = simulator.play(policy, SEEDS)
-        one_by_one = [simulator.play(policy, [seed])[0] for seed in SEEDS]
-    for one, other in zip(together, one_by_one, strict=True):
-        assert np.array_equal(one.observations, other.observations)
 
 
 @pytest.mark.usefixtures("sharing")

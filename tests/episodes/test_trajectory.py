@@ -14,7 +14,7 @@ from policygen.episodes.envpool import Pool
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import COPIES, Simulator
-from policygen.episodes.trajectory import Actor, RandomActor, SideBySide
+from policygen.episodes.trajectory import Actor, RandomActor
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -129,19 +129,3 @@ def test_memory_goes_by_episode_in_envpool():
     played = pool.play(Rhythm(task), seeds)
     assert_equal(played, [pool.play(Rhythm(task), [seed])[0] for seed in seeds])
     assert len({t.length for t in played}) > 1
-
-
-def test_padded_episodes_are_cut_where_they_ended():
-    steps = SideBySide(
-        observations=np.arange(8, dtype=np.float32).reshape(4, 2, 1),
-        actions=np.array([[0, 1], [1, 0], [1, 9]], np.int16),
-        rewards=np.array([[1.0, 0.1], [1.0, 0.2], [1.0, 9.0]]),
-        lengths=np.array([3, 2]),
-        terminated=np.array([False, True]),
-    )
-    long, short = steps.trajectories([5, 6])
-    assert (long.seed, long.length, long.episode_return, long.terminated, long.truncated) == (5, 3, 3.0, False, True)
-    assert (short.seed, short.length, short.terminated, short.truncated) == (6, 2, True, False)
-    assert short.episode_return == 0.1 + 0.2
-    assert (short.observations[:, 0].tolist(), short.actions.tolist()) == ([1, 3, 5], [1, 0])
-    assert (short.rewards.dtype, short.actions.dtype) == (np.float32, np.int16)

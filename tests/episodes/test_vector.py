@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from played import BALANCING, CARTPOLE, CLUMSY, assert_equal, assert_same, by_hand, copies_of, policy_for
 
-import policygen.episodes.vector
+import policygen.episodes.simulator
+from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
-from policygen.episodes.vector import VECTOR_COPIES
+from policygen.episodes.vector import VECTOR_COPIES, CartPoles, ClassicCopies, has_classic_form
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
-from policygen.tasks.task import Task
 
 
 @pytest.mark.parametrize("text", [BALANCING, CLUMSY, "left = 1\nright = 0"])
@@ -73,28 +75,12 @@ def test_a_linear_policy_on_cartpole_reaches_the_known_optimum():
     assert all(trajectory.truncated and not trajectory.terminated for trajectory in played)
 
 
-@pytest.mark.parametrize("text", [CLUMSY, BALANCING])
-def test_the_vector_engine_and_copies_play_the_same_episodes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = policy_for("cartpole", text)
-    seeds = episode_seeds(0, "engines", 40)
-    with Simulator(policy.task) as vector, copies_of(policy.task, monkeypatch) as copies:
-        assert (vector.engine, copies.engine) == ("vector", "copies")
-        assert_equal(vector.play(policy, seeds), copies.play(policy, seeds))
-
-
 def test_vectorised_copies_that_have_ended_cost_at_most_as_many_steps_as_those_that_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = []
-    make = policygen.episodes.vector._copies
-
-    def counted(task: Task, state: Any) -> Any:
-        envs = make(task, state)
-        step = envs.step
-        envs.step = lambda actions: taken.append(len(actions)) or step(actions)
-        return envs
-
-    monkeypatch.setattr(policygen.episodes.vector, "_copies", counted)
+    step = CartPoles.step
+    monkeypatch.setattr(CartPoles, "step", lambda self, actions: taken.append(len(actions)) or step(self, actions))
     policy = policy_for("cartpole", CLUMSY)
     with Simulator(policy.task) as simulator:
         played = simulator.play(policy, episode_seeds(0, "engines", 300))
@@ -123,26 +109,97 @@ def test_vectorised_worlds_are_stepping_one_environment_bit_for_bit(
     assert len({trajectory.length for trajectory in played}) > 1 or text == FOLLOWING
 
 
-def test_episodes_of_all_lengths_count_once() -> None:
-    policy = policy_for("cartpole", CLUMSY)
-    seeds = episode_seeds(0, "engines", 200)
-    with Simulator(policy.task) as simulator:
-        together = [t.length for t in simulator.play(policy, seeds)]
-        alone = [simulator.play(policy, [seed])[0].length for seed in seeds]
-    assert together == alone
-
-
 def test_many_policies_side_by_side_play_what_each_plays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ("left = 0\nright = angle", "left = 0\nright = 2*angle + spin", "left = 0\nright = 2.5*angle + 0.3*spin")
     policies: list[Any] = [policy_for("cartpole", text) for text in texts] * 3
     policies.append(policy_for("cartpole", CLUMSY))
     seeds = episode_seeds(0, "engines", 6)
-    with Simulator(CARTPOLE) as simulator:
-        alone = [simulator.play(policy, seeds) for policy in policies]
+    with Players(CARTPOLE) as players:
+        alone = [players.play(policy, seeds) for policy in policies]
         for room in (VECTOR_COPIES, 13, 5):  # all at once, two at a time, each by itself
-            monkeypatch.setattr(policygen.episodes.vector, "VECTOR_COPIES", room)
+            monkeypatch.setattr(policygen.episodes.simulator, "VECTOR_COPIES", room)
             for several in (policies, policies[1:3]):
                 for one, other in zip(
-                    simulator.play_many(several, seeds), alone if several is policies else alone[1:3], strict=True
+                    players.play_many(several, seeds), alone if several is policies else alone[1:3], strict=True
                 ):
                     assert_equal(one, other)
+
+
+# --- classic control --------------------------------------------------------------------------------------------------
+
+COPIES, STEPS = 40, 200
+
+
+def pushes(env: gym.Env[Any, Any], count: int, rng: np.random.Generator) -> np.ndarray:
+    """Random actions, among them some that are clipped."""
+    if isinstance(env.action_space, gym.spaces.Discrete):
+        return rng.integers(env.action_space.n, size=count)
+    high = 1.3 * float(env.action_space.high[0])
+    return rng.uniform(-high, high, (count, 1)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("gym_id", "kwargs"),
+    [
+        ("Acrobot-v1", {}),
+        ("MountainCar-v0", {}),
+        ("MountainCar-v0", {"goal_velocity": 0.02}),
+        ("MountainCarContinuous-v0", {}),
+        ("MountainCarContinuous-v0", {"goal_velocity": 0.02}),
+        ("Pendulum-v1", {}),
+        ("Pendulum-v1", {"g": 3.7}),
+        ("policygen/PendulumTorque-v0", {}),
+        ("policygen/PendulumTorque-v0", {"most_load": 0.5, "noise": 0.0}),
+    ],
+)
+def test_copies_step_as_single_environments_bit_for_bit(gym_id: str, kwargs: dict[str, Any]) -> None:
+    env = gym.make(gym_id, disable_env_checker=True, **kwargs)
+    assert has_classic_form(env)
+    copies = ClassicCopies(env, range(COPIES))
+    singles: list[Any] = [gym.make(gym_id, disable_env_checker=True, **kwargs).unwrapped for _ in range(COPIES)]
+    assert np.array_equal(copies.first, [single.reset(seed=seed)[0] for seed, single in enumerate(singles)])
+    rng = np.random.default_rng(0)
+    for step in range(STEPS):
+        if step % 4 == 0:  # held for a while, so that copies get far
+            actions = pushes(env, len(singles), rng)
+        observations, rewards, ended, _, _ = copies.step(actions)
+        stepped = [single.step(action) for single, action in zip(singles, actions, strict=True)]
+        assert np.array_equal(observations.astype(np.float32), [observation for observation, *_ in stepped])
+        assert rewards.tolist() == [reward for _, reward, *_ in stepped]
+        assert ended.tolist() == [terminated for _, _, terminated, *_ in stepped]
+        if step == STEPS // 2:
+            which = np.arange(COPIES) % 2 == 0
+            copies.keep(which)
+            singles, actions = singles[::2], actions[which]
+
+
+class Colder(gym.ObservationWrapper):
+    def observation(self, observation: Any) -> Any:
+        return observation - 1
+
+
+def test_wrapped_and_other_environments_have_no_such_form() -> None:
+    assert not has_classic_form(Colder(gym.make("Acrobot-v1")))
+    assert not has_classic_form(gym.make("FrozenLake-v1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mountaincar", "left = -velocity\nnone = 0\nright = velocity"),
+        ("mountaincar-continuous", "force = 30*velocity"),
+        ("acrobot", "minus = -rate1\nzero = 0\nplus = rate1"),
+        ("pendulum", "torque = -8*sin - 2*rate"),
+        ("pendulum-torque", "torque = -8*sin - 2*rate"),
+    ],
+)
+def test_episodes_of_classic_control_are_those_of_single_environments(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = policy_for(name, text)
+    seeds = [*episode_seeds(0, "engines", 30), 3]
+    with Simulator(policy.task) as vector, copies_of(policy.task, monkeypatch) as copies:
+        assert (vector.engine, copies.engine) == ("vector", "copies")
+        played = vector.play(policy, seeds)
+        assert_equal(played, copies.play(policy, seeds))
+    assert_same(played[-1], by_hand(policy.task, policy, seeds[-1]))

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import ARM, PAIR
 
+import policygen
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.lines import MAX_CHARACTERS, MOST_FEATURES
 from policygen.policies.parse import MOST_PROBLEMS, Parsed, parse
@@ -216,6 +217,7 @@ EQUATIONS = {
     "bold": "**left** = 0\n**right = 2*angle + spin**",
     "code": "`left` = 0\n`right = 2*angle + spin`",
     "scores": "score_left = 0\nscore(right) = 2*angle + spin",
+    "labels": "action_left = 0\naction_right = 2*angle + spin",
     "indexed": "action[0] = 0\naction_1 = 2*angle + spin",
     "capitals": "Left = 0\nRIGHT = 2*angle + spin",
     "colon": "left := 0;\nright:= 2*angle + spin;",
@@ -569,6 +571,27 @@ def test_a_reply_that_changes_two_squares_keeps_the_others():
     parsed = parse(text, LAKE, incumbent=old)
     assert parsed.coverage == 2 / 16
     assert np.flatnonzero(parsed.policy.actions != old.actions).tolist() == [9, 14]
+
+
+@pytest.mark.parametrize(
+    ("file", "task", "at_least"),
+    [("model_cartpole_lean.md", "cartpole", 475.0), ("model_frozenlake_first.md", "frozenlake", 0.74)],
+)
+def test_a_real_reply_is_read_and_solves_its_task(file: str, task: str, at_least: float) -> None:
+    parsed = parse((REPLIES / file).read_text(encoding="utf-8"), load_task(task))
+    assert parsed.problems == ()
+    assert parsed.policy is not None
+    assert policygen.score(parsed.policy, episodes=50, seed=3).mean >= at_least
+
+
+@pytest.mark.parametrize(("name", "at_least"), [("hopper", 1_400.0), ("bipedalwalker", -60.0)])
+def test_a_published_structure_is_read_and_walks_before_any_tuning(name: str, at_least: float) -> None:
+    pytest.importorskip("mujoco" if name == "hopper" else "Box2D")
+    reply = REPLIES.parents[2] / "results" / "structures" / name / "reply-001.md"
+    parsed = parse(reply.read_text(encoding="utf-8"), load_task(name))
+    assert parsed.problems == ()
+    assert parsed.policy is not None
+    assert policygen.score(parsed.policy, episodes=3, seed=3).mean >= at_least
 
 
 # --- anything at all -------------------------------------------------------------------------------------------------

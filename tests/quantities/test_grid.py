@@ -51,7 +51,8 @@ def test_cells_are_those_of_digitize_for_any_dtype(parts, n, dtype, seed):
     assert cells.dtype == np.int32
     assert cells.shape == (n,)
     assert np.array_equal(cells, expected_cells(grid, columns))
-    one_by_one = [grid.cell([float(column[i]) for column in columns]) for i in range(n)]
+    cell_of = grid.cell_function(range(3), 3)
+    one_by_one = [cell_of([float(column[i]) for column in columns]) for i in range(n)]
     assert one_by_one == cells.tolist()
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from policygen.errors import ExpressionError
 from policygen.quantities.compiled import compile_batch, compile_scalar
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Contains
 from policygen.quantities.words import column_of, columns_for, contains_batch, contains_scalar, decoded, encoded
 
 TEXTS = ("text",)
@@ -60,10 +59,6 @@ def test_phrases_are_left_as_they_are_and_read_back(text, written):
     node = read(text)
     assert to_text(node) == written
     assert read(written) == node
-
-
-def test_contains_is_a_node_of_its_own():
-    assert read('contains(text, "Lamp 1")') == Contains("text", "Lamp 1")
 
 
 @pytest.mark.parametrize(

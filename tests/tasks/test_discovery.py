@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from support import discovered
 
-from policygen.episodes.evaluate import evaluate
+from policygen.episodes.players import evaluate
 from policygen.errors import TaskError
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse

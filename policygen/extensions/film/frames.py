@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from policygen.episodes.scenes import Scene, Stage
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.film.decisions import Decision, Explainer, Reason
+from policygen.extensions.film.scenes import Scene, Stage
 from policygen.extensions.plots.style import OKABE_ITO
 from policygen.policies.policy import Policy
 from policygen.prompts.account import reached_its_goal

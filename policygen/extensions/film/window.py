@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from policygen.episodes.scenes import is_headless
 from policygen.errors import UsageError
+from policygen.extensions.film.scenes import is_headless
 
 if TYPE_CHECKING:
     from policygen.extensions.film.frames import Frame

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from policygen.episodes.buffer import ReplayBuffer
-from policygen.episodes.evaluate import evaluate
+from policygen.episodes.players import evaluate
 from policygen.episodes.score import Score, engine_words, episode_seeds, sampled_score
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory

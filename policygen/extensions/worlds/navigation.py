@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, DynamicsVectorEnv, Stepped
+from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
 from policygen.extensions.worlds.picture import Picture
+from policygen.extensions.worlds.vector import DynamicsVectorEnv
 
 SIZE = 20.0  # side of the square around the track
 NOISE = 0.02  # standard deviation of turn, distance and readings

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
-from policygen.episodes.classic import ADVANCES, advance_pendulum
 from policygen.episodes.dynamics import Array
+from policygen.episodes.vector import ADVANCES, advance_pendulum
 
 _FAR = 10.0  # standard deviations of noise by which the observation space is wider
 

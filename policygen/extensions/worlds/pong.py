@@ -8,8 +8,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, DynamicsVectorEnv, Stepped
+from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, Stepped
 from policygen.extensions.worlds.picture import Picture
+from policygen.extensions.worlds.vector import DynamicsVectorEnv
 
 WIDTH, HEIGHT = 800.0, 600.0
 PADDLE_WIDTH, PADDLE = 10.0, 80.0  # how wide and how high

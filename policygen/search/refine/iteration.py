@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import FiniteMDP
-from policygen.episodes.optimum import MOST_TRIED, expected_return, promises
+from policygen.episodes.exact import MOST_TRIED, FiniteMDP, expected_return, promises
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
 from policygen.search.refine.lessons import board_of, entries_of, with_entries

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 import policygen
-from policygen.episodes.scenes import Stage
 from policygen.errors import UsageError
 from policygen.extensions.film import film
 from policygen.extensions.film.decisions import Explainer
 from policygen.extensions.film.frames import LAST_FRAME, SMALL, Look, ending_of, frames
+from policygen.extensions.film.scenes import Stage
 from policygen.extensions.film.window import show
 from policygen.policies.policy import Policy
 

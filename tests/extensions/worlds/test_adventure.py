@@ -7,7 +7,7 @@ import copy
 import gymnasium as gym
 import pytest
 
-from policygen.episodes.evaluate import evaluate
+from policygen.episodes.players import evaluate
 from policygen.extensions.worlds.adventure import COMMANDS
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy, from_record

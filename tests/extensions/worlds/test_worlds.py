@@ -154,33 +154,6 @@ def test_a_copy_that_has_ended_begins_again(name):
     assert steps[3][1].tolist() == [0, 0]  # the step that begins an episode pays nothing
 
 
-def test_automatic_resets_may_be_disabled():
-    mode = gym.vector.AutoresetMode
-    envs = gym.make_vec("policygen/Pong-v0", 2, "vector_entry_point", max_episode_steps=2, autoreset_mode=mode.DISABLED)
-    envs.reset(seed=3)
-    steps = [envs.step(np.array([1, 1])) for _ in range(4)]
-    assert [truncated.all() for _, _, _, truncated, _ in steps] == [False, True, True, True]
-    assert len({observation[0, 1] for observation, *_ in steps}) == 4
-    with pytest.raises(ValueError, match="same-step automatic resets are not supported"):
-        gym.make_vec("policygen/Pong-v0", 2, "vector_entry_point", autoreset_mode=mode.SAME_STEP)
-
-
-@pytest.mark.parametrize("name", VECTORS)
-def test_copies_may_be_left_out(name):
-    actions = some_actions(name, 40, 4)
-    whole = gym.make_vec(f"policygen/{name}-v0", 4, "vector_entry_point").unwrapped
-    fewer = gym.make_vec(f"policygen/{name}-v0", 4, "vector_entry_point").unwrapped
-    which = np.array([False, True, False, True])
-    whole.reset(seed=9)
-    fewer.reset(seed=9)
-    whole.step(actions[0])
-    fewer.step(actions[0])
-    fewer.keep(which)
-    assert fewer.observation_space.shape[0] == fewer.num_envs == 2
-    for row in actions[1:]:
-        assert np.array_equal(whole.step(row)[0][which], fewer.step(row[which])[0])
-
-
 def test_seeds_of_copies():
     envs = gym.make_vec("policygen/Pong-v0", 3, "vector_entry_point")
     assert np.array_equal(envs.reset(seed=4)[0], envs.reset(seed=[4, 5, 6])[0])

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from refining import Player, policy_of, seeds
 
 from policygen.cli import commands
-from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.optimum import best_return, expected_return
+from policygen.episodes.exact import best_return, exact_score, expected_return, finite_mdp
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError

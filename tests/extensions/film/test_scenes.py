@@ -12,9 +12,9 @@ import pytest
 from support import environment
 
 import policygen
-from policygen.episodes.scenes import Stage
 from policygen.episodes.simulator import Simulator
 from policygen.errors import EnvironmentFault, TaskError
+from policygen.extensions.film.scenes import Stage
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task, output_names
@@ -51,17 +51,17 @@ def test_an_episode_is_the_same_when_it_is_drawn(name):
 
 class Mute(gym.Env):
     metadata = {"render_modes": []}  # noqa: RUF012
-    observation_space = gym.spaces.Box(-1, 1, (1,))
+    observation_space = gym.spaces.Box(-1, 1, (4,))
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, render_mode=None):
         self.render_mode = render_mode
 
     def reset(self, *, seed=None, options=None):
-        return np.zeros(1, np.float32), {}
+        return np.zeros(4, np.float32), {}
 
     def step(self, action):
-        return np.zeros(1, np.float32), 1.0, False, False, {}
+        return np.zeros(4, np.float32), 1.0, False, False, {}
 
 
 class Crooked(Mute):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -14,12 +15,12 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.simulator import RunningEpisode
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import EnvironmentFault, TaskError
 from policygen.tasks.actions import builder
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import OwnDirectory, close, fault
-from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
 DRAWN = "rgb_array"  # Gymnasium's render mode for arrays
@@ -53,21 +54,8 @@ class Stage:
     def __init__(self, task: Task) -> None:
         self._place = OwnDirectory()
         with _without_display(), self._place:
-            if task.given is not None:
-                self.task, self._env = task, task.given.drawing(task.max_steps, DRAWN)
-                self.pace = float(self._env.metadata.get("render_fps") or PACE)
-                return
-            plain = make_env(task)
-            modes = plain.metadata.get("render_modes") or ()
-            close(plain)
-            if DRAWN not in modes:
-                raise TaskError(
-                    f"{task.gym_id} draws no pictures (it has no render mode `{DRAWN}`): there is no film of it; "
-                    "`policygen show RUN -o picture.png` and `policygen report RUN` draw the policy without them"
-                )
             self.task = task
-            kwargs = {**dict(task.kwargs), "render_mode": DRAWN}
-            self._env = make_env(replace(task, kwargs=tuple(kwargs.items())))
+            self._env = _drawing(task) if task.given is None else task.given.drawing(task.max_steps, DRAWN)
         self.pace = float(self._env.metadata.get("render_fps") or PACE)  # steps a second
 
     def __enter__(self) -> Stage:
@@ -87,32 +75,20 @@ class Stage:
             EnvironmentFault: the environment fails.
             TaskError: a package for rendering is missing.
         """
-        env, space = self._env, self._env.action_space
-        layout, build = layout_of(env.observation_space), builder(self.task.action_layout)
-        try:
-            with self._place:
-                observation, _ = env.reset(seed=episode.seed)
-        except BaseException as error:
-            raise fault(error, env, self.task.gym_id, "reset") from error
-        rewards: list[float] = []
+        build = builder(self.task.action_layout)
+        if build is None and isinstance(self._env.action_space, gym.spaces.Discrete):
+            build = int
+        with self._place:
+            replayed = RunningEpisode.begun(self._env, self.task, 0, episode.seed)
         ended = False
         for step in range(episode.length + 1):
             picture = self._picture() if step in wanted or ended else None
-            yield Scene(step, flatten(layout, observation).copy(), float(np.sum(rewards)), picture)
+            yield Scene(step, replayed.observations[-1], float(np.sum(replayed.rewards)), picture)
             if ended or step == episode.length:
                 return
             action = episode.actions[step]
-            if build is not None:
-                action = build(action)
-            elif isinstance(space, gym.spaces.Discrete):
-                action = int(action)
-            try:
-                with self._place:
-                    observation, reward, terminated, truncated, _ = env.step(action)
-                rewards.append(float(reward))
-            except BaseException as error:
-                raise fault(error, env, self.task.gym_id, "step") from error
-            ended = bool(terminated or truncated)
+            with self._place:
+                ended = replayed.step(action, action if build is None else build(action)) is not None
 
     def _picture(self) -> npt.NDArray[np.uint8]:
         env, name = self._env, self.task.gym_id
@@ -132,6 +108,19 @@ class Stage:
                 " shape (height, width, 3)"
             )
         return drawn
+
+
+def _drawing(task: Task) -> gym.Env[Any, Any]:
+    plain = make_env(task)
+    modes = plain.metadata.get("render_modes") or ()
+    close(plain)
+    if DRAWN not in modes:
+        raise TaskError(
+            f"{task.gym_id} draws no pictures (it has no render mode `{DRAWN}`): there is no film of it; "
+            "`policygen show RUN -o picture.png` and `policygen report RUN` draw the policy without them"
+        )
+    kwargs = {**dict(task.kwargs), "render_mode": DRAWN}
+    return make_env(replace(task, kwargs=tuple(kwargs.items())))
 
 
 def _missing(error: Exception, name: str) -> str:
@@ -167,25 +156,20 @@ def _software_if_needed(env: gym.Env[Any, Any]) -> Iterator[None]:
         yield
 
 
-_usable: list[str] = []
-
-
+@functools.cache
 def _offscreen() -> str:
     """Return the first off-screen renderer that works."""
-    for name in () if _usable else ("egl", "osmesa"):
+    for name in ("egl", "osmesa"):
         with _variables(PYOPENGL_PLATFORM=None):
             try:
                 importlib.import_module(f"mujoco.{name}").GLContext(8, 8).free()
             except Exception:  # a library, a driver or a device is missing
                 continue
-            _usable.append(name)
-            break
-    if not _usable:
-        raise TaskError(
-            "MuJoCo cannot draw here: there is no screen, and neither EGL nor OSMesa works; install one of them (on"
-            " Debian: apt install libegl1 libosmesa6), or make the film on a machine with a screen"
-        )
-    return _usable[0]
+            return name
+    raise TaskError(
+        "MuJoCo cannot draw here: there is no screen, and neither EGL nor OSMesa works; install one of them (on"
+        " Debian: apt install libegl1 libosmesa6), or make the film on a machine with a screen"
+    )
 
 
 @contextmanager

@@ -1,0 +1,88 @@
+"""Observations and actions in an environment's own form <-> the flat rows that a policy reads and decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import PolicyError
+from policygen.quantities.words import BYTES
+from policygen.tasks.actions import shaped
+from policygen.tasks.spaces import Layout, Words, flatten
+from policygen.tasks.task import Task
+
+
+def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
+    """Flatten one observation to shape (d,).
+
+    Raises:
+        PolicyError: it is not built like those of the task's environment.
+    """
+    try:
+        return flatten(task.layout, observation)
+    except (TypeError, LookupError, ValueError):
+        raise PolicyError(f"an observation of {task.gym_id} is {_described(task.layout)}") from None
+
+
+def _described(layout: Layout | Words | None) -> str:
+    if layout is None:
+        return "a number or an array of numbers"
+    if isinstance(layout, Words):
+        return f"a text of at most {BYTES * layout.columns} bytes"
+    if layout.keys is None:
+        return f"a sequence of {len(layout.parts)} parts ({'; '.join(map(_described, layout.parts))})"
+    keys = ", ".join(f"{key!r}: {_described(part)}" for key, part in zip(layout.keys, layout.parts, strict=True))
+    return f"a mapping with {keys}"
+
+
+def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
+    """Flatten one observation or a batch of n, as vectorised environments give it, to shape (n, d).
+
+    Args:
+        batched: whether it is known to be a batch.
+
+    Returns:
+        The rows, and whether it is a single observation.
+
+    Raises:
+        PolicyError: it is neither.
+    """
+    width = task.width
+    try:
+        if isinstance(task.layout, Words):
+            alone = isinstance(observation, str)
+            texts = [observation] if alone else list(observation)
+            return np.stack([flatten(task.layout, text) for text in texts]), alone and not batched
+        if task.layout is not None:
+            return _nested(task, observation, batched=batched)
+        array = np.asarray(observation)
+        alone = array.ndim == 0 if width == 1 else array.ndim == 1 or array.shape[:1] != (1,)
+        if array.size == width and alone and not batched:
+            return array.reshape(1, width), True
+        return array.reshape(-1, width), False
+    except (TypeError, LookupError, ValueError):
+        raise PolicyError(
+            f"an observation of {task.gym_id} has {width} numbers; predict takes one, or a batch (n, ...)"
+        ) from None
+
+
+def _nested(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
+    """Flatten parts that are batched each: the n-th observation is made of the n-th of every part."""
+    row = flatten(task.layout, observation)
+    if row.size == task.width and not batched:
+        return row.reshape(1, -1), True
+    named = isinstance(observation, Mapping)
+    singles = zip(*(observation.values() if named else observation), strict=True)
+    each = [flatten(task.layout, dict(zip(observation, one, strict=True)) if named else one) for one in singles]
+    return np.stack(each).reshape(-1, task.width), False
+
+
+def own_form(task: Task, actions: Any, *, single: bool) -> Any:
+    """Return the first or all of some actions as the environment takes them; a batch of Dicts or Tuples is a list."""
+    if task.action_layout is None:
+        return np.asarray(actions[0]) if single else actions
+    made = [shaped(task.action_layout, action) for action in actions]
+    return made[0] if single else made
