@@ -27,8 +27,8 @@ from policygen.search.origin import own_templates
 from policygen.search.resume import load_run
 from policygen.search.runner import EpisodeRunner
 from policygen.search.sample_size import with_sample_size
-from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.load import load_task
+from policygen.tasks.task import without_knowledge
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,7 @@ from policygen.search.optimum import with_optimum
 from policygen.search.origin import TemplateWatch, check_replay
 from policygen.search.runner import play_final
 from policygen.search.sample_size import with_sample_size
-from policygen.tasks.ablation import without_knowledge
-from policygen.tasks.task import Task
+from policygen.tasks.task import Task, without_knowledge
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from policygen.search.preview import preview
-from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.load import load_task
+from policygen.tasks.task import without_knowledge
 
 
 @pytest.mark.parametrize(("task", "secret"), [("cartpole", "angle"), ("frozenlake", "ice")])

@@ -110,7 +110,7 @@ def test_a_slug_is_a_name_of_the_policy_language(text, name):
 
 
 def test_a_task_is_known_without_gymnasium():
-    modules = "policygen.tasks.task, policygen.tasks.spaces, policygen.tasks.records, policygen.tasks.ablation"
+    modules = "policygen.tasks.task, policygen.tasks.spaces, policygen.tasks.records"
     code = f"import sys, {modules}; print('gymnasium' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert said.stdout == "False\n"
