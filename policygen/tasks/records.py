@@ -55,10 +55,18 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "hints": list(task.hints),
         "facts": list(task.facts),
         "inputs": list(task.inputs),
-        "layout": asdict(task.layout) if task.layout is not None else None,
+        "layout": _layout_to_record(task.layout),
         **({"action_layout": asdict(task.action_layout)} if task.action_layout is not None else {}),
         "grid": grid_to_record(task.grid) if task.grid else None,
     }
+
+
+def _layout_to_record(layout: Layout | Words | None) -> dict[str, Any] | None:
+    if layout is None:
+        return None
+    if isinstance(layout, Words):
+        return asdict(layout)
+    return {"parts": [_layout_to_record(part) for part in layout.parts], "keys": layout.keys and list(layout.keys)}
 
 
 def _of_number(actuator: Actuator) -> dict[str, Any]:
