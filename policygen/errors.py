@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ def explain(error: ValidationError, known: Iterable[str] = ()) -> str:
     Args:
         known: valid keys, from which the nearest is suggested for a mistyped one.
     """
-    from difflib import get_close_matches
-
     known, parts = list(known), []
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"] if not re.match(r"(list|dict)\[|int$", str(part)))

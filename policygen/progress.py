@@ -72,13 +72,10 @@ class Terminal(Listener):
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
     """Describe one attempt in one line of plain text, without terminal control characters."""
-    return shown(_attempt_line(run, attempt) + _instability(attempt))
-
-
-def _instability(attempt: Attempt) -> str:
-    if not attempt.unstable:
-        return ""
-    return f"; the simulation became unstable in {attempt.unstable} of {len(attempt.played)} episodes"
+    line = _attempt_line(run, attempt)
+    if attempt.unstable:
+        line += f"; the simulation became unstable in {attempt.unstable} of {len(attempt.played)} episodes"
+    return shown(line)
 
 
 def _attempt_line(run: Run, attempt: Attempt) -> str:

@@ -62,19 +62,19 @@ class LLMOptions:
                 "replace the stars and pass it again with --base-url ADDRESS"
             )
         hide_login(self.base_url or "")
-        if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise UsageError(f"the temperature must be a number of at least 0, not {self.temperature}")
-        if self.max_output_tokens < 1:
-            raise UsageError(f"a reply needs at least 1 token, not {self.max_output_tokens}")
-        if not (math.isfinite(self.timeout_seconds) and self.timeout_seconds > 0):
-            raise UsageError(f"the timeout must be a positive number of seconds, not {self.timeout_seconds}")
-        if self.max_retries < 0:
-            raise UsageError(f"the number of retries must be at least 0, not {self.max_retries}")
         if (self.price_in is None) != (self.price_out is None):
             raise UsageError("give both prices, for tokens in and for tokens out, in USD per million tokens")
-        for value in (self.price_in, self.price_out):
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"a price must be a number of at least 0, in USD per million tokens, not {value}")
+        of_a_price = "a price must be a number of at least 0, in USD per million tokens"
+        for value, least, said in (
+            (self.temperature, 0, "the temperature must be a number of at least 0"),
+            (self.max_output_tokens, 1, "a reply needs at least 1 token"),
+            (self.timeout_seconds, math.ulp(0.0), "the timeout must be a positive number of seconds"),
+            (self.max_retries, 0, "the number of retries must be at least 0"),
+            (self.price_in, 0, of_a_price),
+            (self.price_out, 0, of_a_price),
+        ):
+            if value is not None and not (math.isfinite(value) and value >= least):
+                raise UsageError(f"{said}, not {value}")
 
 
 @dataclass(frozen=True, slots=True)

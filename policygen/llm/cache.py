@@ -35,6 +35,7 @@ _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _PATIENCE = 30.0  # seconds to wait for another process's lock
 _MOST_USD = 1e9  # upper limit of a reply's cost
 _FORM = 2  # increased when the definition of equal requests changes
+_SETTINGS = ("temperature", "max_output_tokens", "top_p", "reasoning_effort", "extra_body")  # that change replies
 _REPLY = TypeAdapter(Reply)
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the end of a journal that names another file
 _FAULTS = (sqlite3.Error, OSError, ValueError)
@@ -79,16 +80,10 @@ def question(
     """Return the cache key of a request; None for a provider whose replies have a fixed order."""
     if isinstance(provider, Ordered):
         return None
+    settings: dict[str, Any] = {name: getattr(options, name) for name in _SETTINGS}
+    place: dict[str, Any] = {"seed": seed, "attempt": attempt, "request": request, "request_seed": prompt.seed}
     server = getattr(provider, "base_url", options.base_url)
-    settings = (server, options.temperature, options.max_output_tokens)
-    asked = Question(provider.spec, provider.model, *settings, prompt.messages, seed, attempt, request)
-    return replace(
-        asked,
-        top_p=options.top_p,
-        reasoning_effort=options.reasoning_effort,
-        request_seed=prompt.seed,
-        extra_body=options.extra_body,
-    )
+    return Question(provider.spec, provider.model, server, messages=prompt.messages, **settings, **place)
 
 
 class Cache:

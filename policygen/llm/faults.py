@@ -6,9 +6,8 @@ import email.utils
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
-from functools import wraps
-from typing import Any, TypeVar, cast
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import httpx2
@@ -34,17 +33,24 @@ _OUT_OF_RANGE = re.compile(
 )
 
 
-def server_fault(
-    server: str, status: int, message: str, *, key: Key | None, wait: float | None = None
-) -> ProviderError:
-    """Return the exception for an answer with HTTP `status`, transient if the status is."""
-    said = one_line(message, key)
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer with an error status: its message, and the wait in s that the server asked for, if it did."""
+
+    status: int
+    message: str
+    wait: float | None = None
+
+
+def server_fault(server: str, refusal: Refusal, *, key: Key | None) -> ProviderError:
+    """Return the exception for an answer with an error status, transient if the status is."""
+    status, said = refusal.status, one_line(refusal.message, key)
     if status in (401, 403):
         which = f"the key in {key.name}" if key else "a request without a key"
         return ProviderError(f"{server} refused {which} ({status}): {said}")
     sentence = f"{server} answered {status}: {said}"
     if status in _PASSING or status >= 500:
-        return TransientProviderError(sentence, wait)
+        return TransientProviderError(sentence, refusal.wait)
     return ProviderError(sentence)
 
 
@@ -64,28 +70,9 @@ def connection_fault(server: str, url: str, error: BaseException, *, start: str)
     return TransientProviderError(f"{server} at {url} cannot be reached: {one_line(cause, None)}")
 
 
-def unreadable(server: str, url: str, why: object) -> ProviderError:
+def unreadable(server: str, url: str, why: object, key: Key | None = None) -> ProviderError:
     """Return the exception for a malformed answer: final, because a retry would cost again."""
-    return ProviderError(f"{server} at {url} gave an answer that cannot be read: {one_line(str(why), None)}")
-
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-
-def unreadable_is_a_fault(method: _Method) -> _Method:
-    """Decorate a provider's method to raise a ProviderError if an answer has another shape than its SDK promises.
-
-    The SDKs do not check their records: a list may be a number, and a text a mapping.
-    """
-
-    @wraps(method)
-    def guarded(provider: Any, *arguments: Any, **named: Any) -> Any:
-        try:
-            return method(provider, *arguments, **named)
-        except (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError) as error:
-            raise unreadable(provider.spec, provider.base_url, f"{type(error).__name__}: {error}") from None
-
-    return cast(_Method, guarded)
+    return ProviderError(f"{server} at {url} gave an answer that cannot be read: {one_line(str(why), key)}")
 
 
 def status_of(code: object) -> int:

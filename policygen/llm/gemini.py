@@ -7,51 +7,45 @@ Google Cloud are not read.
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx2
 from google import genai
 from google.genai import errors, types
 
-from policygen.errors import PolicygenError, ProviderError, RejectedParameter, UsageError
+from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm import faults
-from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, not_taken, split_thinking, worded
-from policygen.llm.keys import check_destination, find_key, goes_to, require_key
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, counted, joined, split_thinking, worded
+from policygen.llm.hosted import HostedModel, Server
+from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.transport import BoundedClient
 
 _GEMINI_URL = "https://generativelanguage.googleapis.com"
 _EFFORTS = tuple(level.value.lower() for level in types.ThinkingLevel if not level.value.endswith("UNSPECIFIED"))
 # Google's names of the parameters.
-_NAMES = {"topP": "top_p", "thinkingLevel": "reasoning_effort", "thinking_level": "reasoning_effort"} | {
-    "Thinking level": "reasoning_effort",
-    **{name: name for name in SAMPLING},
-}
+_NAMES = dict.fromkeys(("thinkingLevel", "thinking_level", "Thinking level"), "reasoning_effort")
+_NAMES |= {"topP": "top_p", **{name: name for name in SAMPLING}}
 
 
-class Gemini:
+class Gemini(HostedModel):
     """`gemini:MODEL`, with the key in GOOGLE_API_KEY or GEMINI_API_KEY (the first wins, as in Google's own tools)."""
 
-    is_language_model = True
+    timed_out, unreachable = httpx2.TimeoutException, httpx2.HTTPError
+    refused = failed = errors.APIError
 
     def __init__(self, model: str, options: LLMOptions) -> None:
-        self.model = model.removeprefix("models/")
-        self.spec = f"gemini:{self.model}"
-        self._options = options
-        self.base_url = options.base_url or _GEMINI_URL
-        self._key = find_key("GOOGLE_API_KEY") or require_key("gemini", "GEMINI_API_KEY", "GOOGLE_API_KEY")
-        check_destination(self._key, options, _GEMINI_URL)
-        self.key_goes_to = goes_to(self._key, self.base_url)
-        self._dropped: set[str] = set()
+        key = find_key("GOOGLE_API_KEY") or require_key("gemini", "GEMINI_API_KEY", "GOOGLE_API_KEY")
+        start = "start the server, or leave the address out to ask Google itself"
+        super().__init__(Server("gemini", "Gemini", _GEMINI_URL, key, start), model.removeprefix("models/"), options)
         if options.reasoning_effort not in (None, *_EFFORTS):
             raise UsageError(
                 f"reasoning_effort {options.reasoning_effort}: {self.spec} takes one of {', '.join(_EFFORTS)}"
             )
         self._client = genai.Client(
             vertexai=False,
-            api_key=self._key.value,
+            api_key=key.value,
             http_options=types.HttpOptions(
                 base_url=self.base_url,
                 api_version="v1beta",  # serves preview models and system instructions
@@ -60,28 +54,10 @@ class Gemini:
             ),
         )
 
-    def drop(self, parameter: str) -> bool:
-        """Stop sending `parameter`; False if it was dropped before or is required."""
-        if parameter not in SAMPLING or parameter in self._dropped:
-            return False
-        self._dropped.add(parameter)
-        warnings.warn(not_taken(self.spec, parameter), stacklevel=2)
-        return True
-
-    @faults.unreadable_is_a_fault
-    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
-        options = self._options
-        stated = (options.temperature, options.top_p, options.reasoning_effort, prompt.seed)
-        sent: dict[str, Any] = {
-            name: value
-            for name, value in zip(SAMPLING, stated, strict=True)
-            if value is not None and name not in self._dropped
-        }
-        effort = sent.get("reasoning_effort")
-        system = joined(*(message.content for message in prompt.messages if message.role == "system"))
+    def _ask(self, prompt: Prompt, max_output_tokens: int, sent: Mapping[str, Any]) -> Reply:
+        effort, extra = sent.get("reasoning_effort"), self._options.extra_body
         config = types.GenerateContentConfig(
-            system_instruction=system or None,
+            system_instruction=prompt.system or None,
             max_output_tokens=max_output_tokens,
             temperature=sent.get("temperature"),
             top_p=sent.get("top_p"),
@@ -89,32 +65,10 @@ class Gemini:
             thinking_config=types.ThinkingConfig(thinking_level=types.ThinkingLevel(effort.upper()))
             if effort
             else None,
-            http_options=types.HttpOptions(extra_body=options.extra_body) if options.extra_body else None,
+            http_options=types.HttpOptions(extra_body=extra) if extra else None,
         )
         contents: list[types.Content] = [_turn(message) for message in prompt.messages if message.role != "system"]
-        try:
-            response = self._client.models.generate_content(model=self.model, contents=contents, config=config)
-        except (errors.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
-            raise self._fault(error, tuple(sent)) from None
-        return self._reply(response)
-
-    @faults.unreadable_is_a_fault
-    def diagnose(self) -> Diagnosis:
-        """Ask the server about the model."""
-        lines = [f"the key is in {self._key.name}"]
-        try:
-            found = self._client.models.get(model=self.model)
-        except (errors.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
-            return Diagnosis(False, (*lines, str(self._fault(error, ()))))
-        lines.append(f"Gemini answers at {self.base_url} and knows {found.name or self.model}")
-        if found.input_token_limit:
-            written = found.output_token_limit or "an unknown number"
-            lines.append(f"it reads up to {found.input_token_limit} tokens and writes up to {written}")
-        if found.temperature is not None:
-            lines.append(f"its temperature is {found.temperature:g} unless set")
-        return Diagnosis(True, tuple(lines))
-
-    def _reply(self, response: types.GenerateContentResponse) -> Reply:
+        response = self._client.models.generate_content(model=self.model, contents=contents, config=config)
         candidate = response.candidates[0] if response.candidates else None
         finish = ""
         if candidate and candidate.finish_reason:
@@ -125,49 +79,44 @@ class Gemini:
         parts = (candidate.content.parts if candidate and candidate.content else None) or []
         thought = split_thinking("".join(part.text for part in parts if part.text and not part.thought))
         usage = response.usage_metadata
-        tokens_in = counted(usage, "prompt_token_count")
         written = [counted(usage, "candidates_token_count"), counted(usage, "thoughts_token_count")]
-        # Thoughts are billed as output but counted separately.
-        tokens_out = sum(count or 0 for count in written) if any(count is not None for count in written) else None
-        reported = worded(response.model_version) or self.model
         return Reply(
             text=thought.text,
-            model=reported,
-            tokens_in=tokens_in,
-            tokens_out=tokens_out,
+            model=worded(response.model_version) or self.model,
+            tokens_in=counted(usage, "prompt_token_count"),
+            # Thoughts are billed as output but counted separately.
+            tokens_out=sum(count or 0 for count in written) if any(count is not None for count in written) else None,
             truncated=finish == "MAX_TOKENS" or thought.unclosed,
             reasoning=joined(*(part.text for part in parts if part.text and part.thought), thought.reasoning),
             finish_reason=finish,
         )
 
-    def _fault(self, error: Exception, sent: tuple[str, ...]) -> PolicygenError:
-        if isinstance(error, httpx2.TimeoutException):
-            return faults.timeout_fault("Gemini", self._options.timeout_seconds)
-        if isinstance(error, httpx2.HTTPError):
-            start = "start the server, or leave the address out to ask Google itself"
-            return faults.connection_fault("Gemini", self.base_url, error, start=start)
-        if not isinstance(error, errors.APIError):
-            return ProviderError(
-                f"Gemini at {self.base_url} gave an answer that cannot be read: "
-                f"{faults.one_line(str(error), self._key)}"
-            )
+    def _look_up(self) -> Diagnosis:
+        found = self._client.models.get(model=self.model)
+        lines = [f"Gemini answers at {self.base_url} and knows {found.name or self.model}"]
+        if found.input_token_limit:
+            written = found.output_token_limit or "an unknown number"
+            lines.append(f"it reads up to {found.input_token_limit} tokens and writes up to {written}")
+        if found.temperature is not None:
+            lines.append(f"its temperature is {found.temperature:g} unless set")
+        return Diagnosis(True, tuple(lines))
+
+    def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
         message = str(error.message or error)
         said = faults.one_line(message, self._key)
         details = list(_details(error))
-        if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):  # comes with 400, not 401
-            return ProviderError(f"Gemini refused the key in {self._key.name} ({error.code}): {said}")
+        if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
+            return faults.Refusal(401, message)  # Google says 400
         if error.code == 429 and _beyond_waiting(message, details):
             return ProviderError(f"the Gemini quota of this key for {self.model} is used up for today or zero: {said}")
         if error.code == 400:
             found = faults.rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
             if found:
                 return RejectedParameter(f"{self.spec} does not take {found!r}: {said}", _NAMES[found])
-        if error.code == 404:
-            message = f"{message.rstrip('.')} (is {self.model!r} a model that this key may use?)"
         wait = faults.wait_asked(getattr(error.response, "headers", None) or {})
         if wait is None:
             wait = next((_seconds(detail["retryDelay"]) for detail in details if "retryDelay" in detail), None)
-        return faults.server_fault("Gemini", faults.status_of(error.code), message, key=self._key, wait=wait)
+        return faults.Refusal(faults.status_of(error.code), message, wait)
 
 
 def _turn(message: Message) -> types.Content:
@@ -184,13 +133,8 @@ def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:
 
 def _beyond_waiting(message: str, details: list[dict[str, Any]]) -> bool:
     """Whether a 429 is about a daily quota, a quota of zero or spent credit: waiting does not help."""
-    listed = [
-        violation
-        for detail in details
-        if isinstance(detail.get("violations"), list)
-        for violation in detail["violations"]
-    ]
-    violations = [violation for violation in listed if isinstance(violation, dict)]
+    listed = [detail["violations"] for detail in details if isinstance(detail.get("violations"), list)]
+    violations = [violation for some in listed for violation in some if isinstance(violation, dict)]
     daily = any("perday" in str(violation.get("quotaId", "")).lower() for violation in violations)
     return daily or bool(re.search(r"limit: 0\b(?!\.)|credits? (?:are|is) depleted", message))
 

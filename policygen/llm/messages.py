@@ -36,6 +36,11 @@ class Prompt:
     seed: int | None = field(default=None, compare=False)
 
     @property
+    def system(self) -> str:
+        """All system messages, with an empty line between them; empty without one."""
+        return "\n\n".join(message.content.strip() for message in self.messages if message.role == "system")
+
+    @property
     def characters(self) -> int:
         """Number of characters in all messages."""
         return sum(len(message.content) for message in self.messages)

@@ -19,7 +19,7 @@ def price(provider_id: str, model: str, tokens_in: int | None, tokens_out: int |
         return 0.0
     if provider_id not in _LISTED or tokens_in is None or tokens_out is None:
         return None
-    from genai_prices import Usage, calc_price
+    from genai_prices import Usage, calc_price  # start-up time: the list is long
 
     usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out)
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -88,13 +88,15 @@ class Transcript:
         }
         append_line(self.path, record)
         for digest, content in new.items():
-            self._known.remember(digest, content)
+            self._known[digest] = content
 
     def _message_record(self, message: Message, new: dict[str, str]) -> dict[str, str]:
         if len(message.content) < _SHORT:
             return asdict(message)
         digest = _digest(message.content)
-        if digest in new or self._known.recall(digest) is not None:
+        if digest in self._known:
+            self._known[digest] = message.content
+        if digest in new or digest in self._known:
             return {"role": message.role, "digest": digest}
         new[digest] = message.content
         return {**asdict(message), "digest": digest}
@@ -108,7 +110,7 @@ class Transcript:
         Raises:
             LogbookError: it is damaged, but for a last line that a crash tore.
         """
-        contents = _Recent(self._lost)
+        contents = _Recent()
         waiting: list[_Sent] = []
         for record in read_lines(self.path, remedy, torn=False):
             check_mark(record, self.path, KIND, remedy)
@@ -116,7 +118,7 @@ class Transcript:
                 if "sent" in record:
                     waiting.append(_SENT.validate_python(record["sent"]))
                     continue
-                exchange = _exchange(_EXCHANGE.validate_python(record), contents)
+                exchange = self._exchange(_EXCHANGE.validate_python(record), contents)
             except ValidationError as error:
                 raise damaged(self.path, f"a request: {explain(error)}", remedy) from None
             except PolicyError as error:
@@ -141,6 +143,31 @@ class Transcript:
                 answered = max(answered, number if record.get("reply") is not None else 0)
         return sent, answered
 
+    def _exchange(self, record: _ExchangeRecord, contents: _Recent) -> Exchange | FailedExchange:
+        if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
+            raise PolicyError(
+                f"a request: its numbers cannot be (attempt {record.attempt}, {record.requests} requests)"
+            )
+        messages = tuple(Message(message.role, self._content(message, contents)) for message in record.messages)
+        place = (record.attempt, record.request, Prompt(messages))
+        if record.reply is None:
+            return FailedExchange(*place, record.requests, record.error or "")
+        for name, value in (("usd", record.reply.usd or 0.0), ("seconds", record.reply.seconds)):
+            if not (math.isfinite(value) and value >= 0):
+                raise PolicyError(f"a request: `reply.{name}`: input should be a number, 0 or more")
+        return Exchange(*place, record.reply, record.requests)
+
+    def _content(self, message: _MessageRecord, contents: _Recent) -> str:
+        content = message.content
+        if content is None:
+            content = contents.get(message.digest)
+            content = self._lost(message.digest) if content is None else content
+        if content is None:
+            raise PolicyError(f"no earlier line has the message with the digest `{message.digest}`")
+        if message.digest:
+            contents[message.digest] = content
+        return content
+
     def _lost(self, digest: str) -> str | None:
         """The message of a digest, wherever it was first written; None if it was nowhere."""
         for record in read_lines(self.path):
@@ -153,64 +180,19 @@ class Transcript:
         return None
 
 
-class _Recent:
-    """The messages that were met last, by their digests: all of a long run are too many to keep.
+class _Recent(OrderedDict[str, str]):
+    """The messages that were met last, by their digests: all of a long run are too many to keep."""
 
-    Args:
-        lost: finds one that was met longer ago, if there is a way.
-    """
-
-    def __init__(self, lost: Callable[[str], str | None] = lambda digest: None) -> None:
-        self._contents: OrderedDict[str, str] = OrderedDict()
-        self._lost = lost
-
-    def __len__(self) -> int:
-        return len(self._contents)
-
-    def recall(self, digest: str) -> str | None:
-        """The message; None if it is not known."""
-        content = self._contents.get(digest)
-        if content is None:
-            content = self._lost(digest)
-        if content is not None:
-            self.remember(digest, content)
-        return content
-
-    def remember(self, digest: str, content: str) -> None:
-        """Keep a message as the last one."""
-        self._contents[digest] = content
-        self._contents.move_to_end(digest)
-        if len(self._contents) > _RECENT:
-            self._contents.popitem(last=False)
+    def __setitem__(self, digest: str, content: str) -> None:
+        super().__setitem__(digest, content)
+        self.move_to_end(digest)
+        if len(self) > _RECENT:
+            self.popitem(last=False)
 
 
 def _unanswered(sent: list[_Sent]) -> Iterator[FailedExchange]:
     for one in sent:
         yield FailedExchange(one.attempt, one.request, Prompt(()), 1, KILLED)
-
-
-def _exchange(record: _ExchangeRecord, contents: _Recent) -> Exchange | FailedExchange:
-    if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
-        raise PolicyError(f"a request: its numbers cannot be (attempt {record.attempt}, {record.requests} requests)")
-    messages = tuple(Message(message.role, _content(message, contents)) for message in record.messages)
-    place = (record.attempt, record.request, Prompt(messages))
-    if record.reply is None:
-        return FailedExchange(*place, record.requests, record.error or "")
-    for name, value in (("usd", record.reply.usd or 0.0), ("seconds", record.reply.seconds)):
-        if not (math.isfinite(value) and value >= 0):
-            raise PolicyError(f"a request: `reply.{name}`: input should be a number, 0 or more")
-    return Exchange(*place, record.reply, record.requests)
-
-
-def _content(message: _MessageRecord, contents: _Recent) -> str:
-    if message.content is None:
-        found = contents.recall(message.digest)
-        if found is None:
-            raise PolicyError(f"no earlier line has the message with the digest `{message.digest}`")
-        return found
-    if message.digest:
-        contents.remember(message.digest, message.content)
-    return message.content
 
 
 def _digest(text: str) -> str:

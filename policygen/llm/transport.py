@@ -101,12 +101,10 @@ def _whole(response: httpx2.Response) -> httpx2.Response:
                 raise Unreadable(f"the answer is longer than {LONGEST_BODY // 2**20} MB")
     finally:
         response.close()
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() != "content-encoding"]
+    of_the_transfer = ("content-encoding", "content-length", "transfer-encoding")
     return httpx2.Response(
         response.status_code,
-        headers=[
-            (name, value) for name, value in headers if name.lower() not in ("content-length", "transfer-encoding")
-        ],
+        headers=[(k, v) for k, v in response.headers.multi_items() if k.lower() not in of_the_transfer],
         content=b"".join(chunks),
         request=response.request,
         extensions={"http_version": response.extensions.get("http_version", b"HTTP/1.1")},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from string import Formatter
@@ -162,108 +162,45 @@ class Turns:
 
 # --- what may be large, estimated before it is made ------------------------------------------------------------------
 
-
-def _formatted(value: Any, *args: Any, **kwargs: Any) -> int:
-    """The length of `value % args` at most; widths may be numbers of the text only."""
-    text = str(value)
-    if re.search(r"%[^a-zA-Z%]*\*", text):
-        raise TooMuch("a width of `*` in a format is not allowed here; write the number")
-    return _padded(text) + len(text) + text.count("%") * (LONGEST_NUMBER + size([*args, kwargs]))
+# Filters and methods whose result may be longer than their arguments together: as long as the product of two of them.
+_MULTIPLYING = frozenset(["indent", "join", "replace", "round"])
+_PADDING = frozenset(["batch", "center", "ljust", "rjust", "slice", "wordwrap", "zfill"])  # a number only adds to them
 
 
-def _padded(text: str) -> int:
-    """The sum of the widths in a format.
-
-    Raises:
-        TooMuch: one is more than WIDEST.
-    """
-    widths = [int(digits) if len(digits) < 10 else WIDEST + 1 for digits in re.findall(r"\d+", text)]
-    if widths and max(widths) > WIDEST:
-        raise TooMuch(f"a width in a format is at most {WIDEST:,}")
-    return sum(widths)
-
-
-# Their parameters are those of the filters.
-def _batched(value: Any, linecount: int, fill_with: Any = None) -> int:
-    return len(value) + int(linecount)
-
-
-def _sliced(value: Any, slices: int, fill_with: Any = None) -> int:
-    return int(slices)
-
-
-def _joined(value: Any, d: Any = "", attribute: Any = None) -> int:
-    return size(list(value)) + len(value) * len(str(d))
-
-
-def _replaced(s: Any, old: Any, new: Any, count: int | None = None) -> int:
-    return len(str(s)) + str(s).count(str(old)) * len(str(new))
-
-
-def _as_wide(value: Any, width: Any = 80, fill: Any = " ") -> int:
-    return max(len(str(value)), int(width))
-
-
-def _indented(s: Any, width: Any = 4, first: bool = False, blank: bool = False) -> int:
-    return len(str(s)) + (str(s).count("\n") + 1) * (len(width) if isinstance(width, str) else abs(int(width)))
-
-
-def _wrapped(
-    s: Any, width: int = 79, break_long_words: bool = True, wrapstring: Any = None, break_on_hyphens: bool = True
-) -> int:
-    return len(str(s)) * (1 + len(str(wrapstring or " ")))
-
-
-def _rounded(value: Any, precision: int = 0, method: str = "common") -> int:
-    return 10_000 * abs(int(precision))  # 10 to the power of it is computed
-
-
-def _listed(rows: Any, names: Sequence[Any], digits: int = 3) -> int:
-    cells = len(rows) * len(names)
-    no_larger(cells)
-    return cells + sum(size(row[name]) for row in rows for name in names if type(row[name]) is not float)
-
-
-def _summed(iterable: Any, attribute: Any = None, start: Any = 0) -> int:
-    if not isinstance(start, int | float):
+def check_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a call of a filter, or of a method with its object first, whose result would be too large."""
+    if name in ("lines", "table"):
+        rows, names = args[0], kwargs.get("names", args[1] if len(args) > 1 else ())
+        no_larger(len(rows) * len(names))
+        no_larger(sum(size(row[name]) for row in rows for name in names if type(row[name]) is not float))
+    elif name == "format":
+        check_operation("%", str(args[0]), [*args[1:], kwargs])
+    elif name == "sum" and not all(isinstance(start, int | float) for start in (*args[2:], kwargs.get("start", 0))):
         raise TooMuch("only numbers can be summed")
-    return 0
-
-
-FILTER_ESTIMATES: dict[str, Callable[..., int]] = {
-    "batch": _batched,
-    "center": _as_wide,
-    "format": _formatted,
-    "indent": _indented,
-    "join": _joined,
-    "lines": _listed,
-    "replace": _replaced,
-    "round": _rounded,
-    "slice": _sliced,
-    "sum": _summed,
-    "table": _listed,
-    "wordwrap": _wrapped,
-}
-METHOD_ESTIMATES: dict[str, Callable[..., int]] = {
-    **dict.fromkeys(("center", "ljust", "rjust", "zfill"), _as_wide),
-    "join": lambda separator, items: _joined(list(items), separator),
-    "replace": _replaced,
-}
+    elif name in _MULTIPLYING or name in _PADDING:
+        values = [*args, *kwargs.values()]
+        if name == "indent":  # each line grows
+            values[0] = str(values[0]).split("\n")
+        numbers = [abs(value) for value in values[1:] if isinstance(value, int)]
+        sizes = [size(value) for value in values if not isinstance(value, int)]
+        lengths = [len(value) for value in values if hasattr(value, "__len__")] if name in ("join", "indent") else sizes
+        *_, second, first = sorted([1, 1, *lengths, *(numbers if name in _MULTIPLYING else ())])
+        no_larger(sum(sizes) + sum(numbers) + first * second)
 
 
 def check_operation(operator: str, left: Any, right: Any) -> None:
     """Refuse an operation whose result would be too large."""
     whole = isinstance(left, int) and isinstance(right, int)
     match operator:
-        case "+" if isinstance(left, str | list | tuple):
-            no_larger(size(left) + size(right))
         case "*" if not whole:
             value, times = (right, left) if isinstance(left, int) else (left, right)
             no_larger(size(value) * (abs(times) if isinstance(times, int) else 1))
         case "**" if whole and left.bit_length() * abs(right) > MOST_BITS:
             raise TooMuch("the template makes a whole number that is too large")
         case "%" if isinstance(left, str):
-            no_larger(_formatted(left, right))
+            if re.search(r"%[^a-zA-Z%]*\*", left):
+                raise TooMuch("a width of `*` in a format is not allowed here; write the number")
+            _check_format(left, left, left.count("%"), right)
 
 
 def check_format(text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -271,5 +208,11 @@ def check_format(text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> N
     specifications = [specification or "" for _, _, specification, _ in Formatter().parse(text)]
     if any("{" in specification for specification in specifications):
         raise TooMuch("a format within a format is not allowed here; write the number")
-    longest = LONGEST_NUMBER + size([*args, kwargs])
-    no_larger(sum(map(_padded, specifications)) + len(text) + len(specifications) * longest)
+    _check_format(text, " ".join(specifications), len(specifications), [*args, kwargs])
+
+
+def _check_format(text: str, specifications: str, fields: int, values: Any) -> None:
+    widths = [int(digits) if len(digits) < 10 else WIDEST + 1 for digits in re.findall(r"\d+", specifications)]
+    if max(widths, default=0) > WIDEST:
+        raise TooMuch(f"a width in a format is at most {WIDEST:,}")
+    no_larger(len(text) + sum(widths) + fields * (LONGEST_NUMBER + size(values)))

@@ -195,10 +195,8 @@ def _brief(value: Any, digits: int = 3) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple | list):
         return ",".join(_brief(item, digits) for item in value)
-    if isinstance(value, int | np.integer):
-        return str(value)
-    if isinstance(value, float | np.floating):
-        return format_number(float(f"{value:.{digits}g}")) if np.isfinite(value) else str(value)
+    if isinstance(value, np.floating) and np.isfinite(value):
+        return format_number(float(f"{value:.{digits}g}"))
     return str(value)
 
 

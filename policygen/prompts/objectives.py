@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,18 +51,17 @@ def objective_views(context: Context) -> list[ObjectiveView]:
 
 def _view(attempt: Attempt, context: Context) -> ObjectiveView:
     assert attempt.shaping is not None
-    is_best = attempt is context.best
+    view = ObjectiveView(attempt.number, attempt is context.best, attempt.shaping.lines, attempt.tuned.refinement)
     groups = _groups(attempt, context)
-    view = ObjectiveView(attempt.number, is_best, attempt.shaping.lines, attempt.tuned.refinement)
     if not attempt.shaping.objective or not groups:
         return view
     measure = Measure(context.task, attempt.shaping)
     sums = [measure.sums_of_terms(episodes).mean(axis=1) for _, episodes in groups]
-    return ObjectiveView(
-        *(view.number, view.is_best, view.lines, view.refinement),
-        tuple((name, len(some), float(np.mean([t.episode_return for t in some]))) for name, some in groups),
-        tuple((text, tuple(float(one[i]) for one in sums)) for i, text in enumerate(measure.terms)),
-        tuple(float(one.sum()) for one in sums),
+    return replace(
+        view,
+        groups=tuple((name, len(some), float(np.mean([t.episode_return for t in some]))) for name, some in groups),
+        terms=tuple((text, tuple(float(one[i]) for one in sums)) for i, text in enumerate(measure.terms)),
+        total=tuple(float(one.sum()) for one in sums),
     )
 
 

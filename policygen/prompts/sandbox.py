@@ -22,15 +22,13 @@ from jinja2.visitor import NodeTransformer
 
 from policygen.prompts.allowance import (
     CALL,
-    FILTER_ESTIMATES,
-    METHOD_ESTIMATES,
     TEMPLATE,
     Turns,
+    check_call,
     check_format,
     check_operation,
     concatenated,
     made,
-    no_larger,
     rendering,
     spend,
 )
@@ -95,14 +93,12 @@ class _Unknown(jinja2.StrictUndefined):
 
 def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A filter that is estimated before and measured afterwards."""
-    estimate = FILTER_ESTIMATES.get(name)
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @functools.wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
         spend(CALL)
-        if estimate is not None:
-            no_larger(estimate(*args[first:], **kwargs))
+        check_call(name, args[first:], kwargs)
         return made(function(*args, **kwargs))
 
     return bounded
@@ -114,33 +110,21 @@ class _Guard(NodeTransformer):
     def _guarded(self, node: nodes.Node, guard: str) -> nodes.Filter:
         return nodes.Filter(node, guard, [], [], None, None, lineno=node.lineno)
 
+    def visit_List(self, node: nodes.Node) -> nodes.Node:
+        self.generic_visit(node)
+        return self._guarded(node, "(made)")
+
+    visit_Dict = visit_Compare = visit_Test = visit_List
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
+        return self.visit_List(node) if node.ctx == "load" else self.generic_visit(node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        return self.visit_List(node) if isinstance(node.arg, nodes.Slice) else self.generic_visit(node)
+
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return self._guarded(nodes.List(node.nodes, lineno=node.lineno), "(concatenated)")
-
-    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
-        self.generic_visit(node)
-        return self._guarded(node, "(made)") if isinstance(node.arg, nodes.Slice) else node
-
-    def visit_List(self, node: nodes.List) -> nodes.Node:
-        self.generic_visit(node)
-        return self._guarded(node, "(made)")
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
-        self.generic_visit(node)
-        return self._guarded(node, "(made)")
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
-        self.generic_visit(node)
-        return self._guarded(node, "(made)") if node.ctx == "load" else node
-
-    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
-        self.generic_visit(node)
-        return self._guarded(node, "(made)")
-
-    def visit_Test(self, node: nodes.Test) -> nodes.Node:
-        self.generic_visit(node)
-        return self._guarded(node, "(made)")
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
@@ -173,17 +157,11 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         guarded.set_environment(self)
         return super()._generate(guarded, *args, **kwargs)
 
-    def get_template(self, *args: Any, **kwargs: Any) -> jinja2.Template:
+    def _load_template(self, *args: Any) -> jinja2.Template:
         """As Jinja's; each use in a rendering counts."""
         if rendering():
             spend(TEMPLATE)
-        return super().get_template(*args, **kwargs)
-
-    def select_template(self, *args: Any, **kwargs: Any) -> jinja2.Template:
-        """As Jinja's; each use in a rendering counts."""
-        if rendering():
-            spend(TEMPLATE)
-        return super().select_template(*args, **kwargs)
+        return super()._load_template(*args)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """As Jinja's, and for data of our own views, by far the most that templates read, without its detours."""
@@ -234,8 +212,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
         """A call in a template, estimated before and counted afterwards."""
         spend(CALL)
-        if isinstance(obj, BuiltinMethodType) and obj.__name__ in METHOD_ESTIMATES:
-            no_larger(METHOD_ESTIMATES[obj.__name__](obj.__self__, *args, **kwargs))
+        if isinstance(obj, BuiltinMethodType):
+            check_call(obj.__name__, (obj.__self__, *args), kwargs)
         return made(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:

@@ -161,7 +161,7 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
 
 def turning_points(values: Column) -> list[int]:
     """Steps at which a signal turns, swings below a tenth of its range left out."""
-    from scipy.signal import find_peaks
+    from scipy.signal import find_peaks  # start-up time
 
     prominence = PROMINENCE * float(np.ptp(values))
     if prominence == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from policygen.quantities.grid import Grid
@@ -41,25 +41,8 @@ class TaskView:
 
 def task_view(task: Task) -> TaskView:
     """A task without its grid (`grid` has the one in use) and without what only running it needs."""
-    return TaskView(
-        name=task.name,
-        gym_id=task.gym_id,
-        observations=task.observations,
-        observed=_together(task.observations),
-        texts=task.texts,
-        actuators=task.actuators,
-        action_space=task.action_space,
-        max_steps=task.max_steps,
-        features=task.features,
-        about=task.about,
-        hints=task.hints,
-        facts=task.facts,
-        discount=task.discount,
-        solved=task.solved,
-        optimum=task.optimum,
-        observation_names=task.observation_names,
-        quantity_names=task.quantity_names,
-    )
+    shared = {field.name: getattr(task, field.name) for field in fields(TaskView) if field.name != "observed"}
+    return TaskView(observed=_together(task.observations), **shared)
 
 
 def grid_view(grid: Grid | None) -> list[dict[str, Any]]:

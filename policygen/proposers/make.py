@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from policygen.llm import Provider
-from policygen.llm.several import Several
+from policygen.llm import Provider, Several
 from policygen.proposers.builtin import PlainSearch
 from policygen.proposers.proposer import LanguageModel, Proposer
 from policygen.proposers.team import Team

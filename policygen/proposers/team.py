@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from policygen.llm import LLMOptions, Provider
+from policygen.llm import LLMOptions, Provider, Several
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
-from policygen.llm.several import Several
 from policygen.proposers.proposer import LanguageModel, Proposal
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig

@@ -13,10 +13,9 @@ from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault
 from policygen.runs.config import RunConfig
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
-from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
-from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, without_knowledge
 from policygen.tasks.user_env import limit_of
 
 USUAL: int = RunConfig.model_fields["episodes"].default

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from policygen.errors import PolicyError, TaskError
 from policygen.tasks.spaces import ActionKind, Actuator, slug
 
-if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
+if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed: functions import it when called
     from gymnasium import spaces
 
 _RESERVED = ("step", "cell", "reward")  # column names of every trace

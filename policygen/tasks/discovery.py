@@ -15,27 +15,18 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import EnvironmentFault, TaskError
+from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.actions import actuators_of, bounded, described
-from policygen.tasks.documentation import prose, sections_of
+from policygen.tasks.documentation import Section, prose, section_of, sections_of
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
-from policygen.tasks.faults import (
-    STEP_TIMEOUT,
-    TooLong,
-    Watchdog,
-    close,
-    fault,
-    flag_of,
-    misshapen,
-    number_of,
-)
+from policygen.tasks.faults import STEP_TIMEOUT, TooLong, Watchdog, close
 from policygen.tasks.phrases import MOST_PHRASES, Phrases, telling_phrases
-from policygen.tasks.spaces import Observation, flat_names, flatten, layout_of, slug, texts_of
+from policygen.tasks.spaces import Observation, ObservedText, flat_names, layout_of, slug, texts_of
 from policygen.tasks.stated import arguments_in_force, clipped, encoding_of, said_of_arguments
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
-from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed
+from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed, random_episode
 from policygen.tasks.user_env import NAMESPACE, UserEnv, can_travel, given, limit_of
 from policygen.tasks.vocabulary import named_actuators, named_observations
 
@@ -67,93 +58,110 @@ def task_from_gym(
     except TooLong as error:
         raise TaskError(f"{gym_id} cannot be made: {error}") from None
     try:
-        found = flat_names(env.observation_space)
-        texts = texts_of(env.observation_space)
-        if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
-            raise TaskError(
-                f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
-                " wrap the environment first"
-            )
-        assumed: list[str] = [*_successor(gym_id)]
-        sections = sections_of(_documentation(env))
-        by_title = {
-            start: next((section for section in sections if section.title.lower().startswith(start)), None)
-            for start in ("observation", "action", "starting")
-        }
-        named = False
-        if not texts:  # a table in the documentation is about numbers
-            found, named = named_observations(found, by_title["observation"], by_title["starting"], env)
-        found = [clipped(o, env) for o in found] if named else found
-        observed = [*(o.name for o in found), *(text.name for text in texts)]
-        names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
-        assumed.append(
-            f"observations are named after the environment's documentation: {names}"
-            if named
-            else f"observations are called {names}"
-        )
-        kind, actuators, action_layout = actuators_of(env.action_space, observed)
-        if action_layout is not None:
-            assumed.append(described(action_layout, actuators))
-        actuators, worded = named_actuators(actuators, by_title["action"], observed, env)
-        actuators, unbounded = bounded(actuators)
-        assumed += unbounded
-        if any(actuator.is_choice for actuator in actuators):
-            assumed.append(f"actions are named {'after the documentation' if worded else 'by number'}")
-        arguments = arguments_in_force(env)
-        told = [title for title, is_told in (("observation", named), ("action", worded)) if is_told]
-        encoding, remark = encoding_of(found, by_title["observation"], env)
-        found = [replace(o, about=o.about or encoding) for o in found] if encoding else found
-        assumed += [remark] if remark and not encoding else []
-        limit, cuts = limit_of(env), list[int]()
-        width = len(found) + sum(text.columns for text in texts)
-        warm_up = cache(lambda: _warm_up(env, width, step_timeout, cuts))
-        grid, remarks = _fitted_grid(found, warm_up) if found else (None, [])
-        if limit is None and len(cuts) > 1 and len(set(cuts)) == 1:
-            limit = cuts[0]
-            assumed.append(f"episodes have {limit} steps: the environment truncated {len(cuts)} random ones there")
-        elif limit is None:
-            assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
-        assumed.extend(remarks)
-        unseeded = ignores_seed(env, found, width, step_timeout, steps=MANY_STEPS)
-        assumed += [UNSEEDED] if unseeded else []
-        words = Phrases()
-        if texts:
-            rows = warm_up()[:, len(found) :]
-            room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
-            words = telling_phrases(texts, rows, [*observed, *(a.name for a in actuators)], min(MOST_PHRASES, room))
-            if words.dimensions:
-                grid = Grid((*(grid.dimensions if grid is not None else ()), *words.dimensions))
-                tells = ", ".join(expression for _, expression in words.features)
-                assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
-        continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
-        about = prose(sections, arguments, told)
-        return Task(
-            name=slug(gym_id.removeprefix(NAMESPACE).rpartition(":")[2]),
-            gym_id=gym_id,
-            kwargs=tuple((kwargs or {}).items()),
-            given=own,
-            observations=tuple(found),
-            texts=tuple(texts),
-            features=words.features,
-            layout=layout_of(env.observation_space),
-            action_layout=action_layout,
-            actuators=actuators,
-            action_space=kind,
-            max_steps=limit or DEFAULT_MAX_STEPS,
-            grid=grid,
-            about=about,
-            facts=(
-                *([remark] if encoding else []),
-                *said_of_arguments(arguments, env, about),
-                *simulator_facts(env, [actuator.name for actuator in actuators], arguments, step_timeout),
-            ),
-            solved=env.spec.reward_threshold if env.spec else None,
-            unseeded=unseeded,
-            run=(("policy", "linear" if continuous else "table"),),
-            assumed=tuple(assumed),
-        )
+        task = _discovered(env, gym_id, step_timeout)
     finally:
         close(env, step_timeout)
+    return replace(task, kwargs=tuple((kwargs or {}).items()), given=own)
+
+
+def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Task:
+    """Make the task of an environment."""
+    assumed: list[str] = _successor(gym_id)
+    sections = sections_of(_documentation(env))
+    found, texts, named = _observed(env, gym_id, sections, assumed)
+    observed = [*(o.name for o in found), *(text.name for text in texts)]
+    kind, actuators, action_layout = actuators_of(env.action_space, observed)
+    if action_layout is not None:
+        assumed.append(described(action_layout, actuators))
+    actuators, worded = named_actuators(actuators, section_of(sections, "action"), observed, env)
+    actuators, unbounded = bounded(actuators)
+    assumed += unbounded
+    if any(actuator.is_choice for actuator in actuators):
+        assumed.append(f"actions are named {'after the documentation' if worded else 'by number'}")
+    encoding, remark = encoding_of(found, section_of(sections, "observation"), env)
+    if encoding:
+        found = [replace(o, about=o.about or encoding) for o in found]
+    elif remark:
+        assumed.append(remark)
+
+    width, cuts = len(found) + sum(text.columns for text in texts), list[int]()
+    warm_up = cache(lambda: _warm_up(env, width, step_timeout, cuts))
+    grid, remarks = _fitted_grid(found, warm_up) if found else (None, [])
+    limit = limit_of(env)
+    if limit is None and len(cuts) > 1 and len(set(cuts)) == 1:
+        limit = cuts[0]
+        assumed.append(f"episodes have {limit} steps: the environment truncated {len(cuts)} random ones there")
+    elif limit is None:
+        assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
+    assumed += remarks
+    unseeded = ignores_seed(env, found, width, step_timeout, steps=MANY_STEPS)
+    assumed += [UNSEEDED] * unseeded
+    words = Phrases()
+    if texts:
+        words = _told_apart(texts, warm_up()[:, len(found) :], [*observed, *(a.name for a in actuators)], grid, assumed)
+        grid = Grid((*(grid.dimensions if grid is not None else ()), *words.dimensions)) if words.dimensions else grid
+    continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
+    arguments = arguments_in_force(env)
+    about = prose(sections, arguments, [*["observation"] * named, *["action"] * worded])
+    return Task(
+        name=slug(gym_id.removeprefix(NAMESPACE).rpartition(":")[2]),
+        gym_id=gym_id,
+        observations=tuple(found),
+        texts=tuple(texts),
+        features=words.features,
+        layout=layout_of(env.observation_space),
+        action_layout=action_layout,
+        actuators=actuators,
+        action_space=kind,
+        max_steps=limit or DEFAULT_MAX_STEPS,
+        grid=grid,
+        about=about,
+        facts=(
+            *([remark] if encoding else []),
+            *said_of_arguments(arguments, env, about),
+            *simulator_facts(env, [actuator.name for actuator in actuators], arguments, step_timeout),
+        ),
+        solved=env.spec.reward_threshold if env.spec else None,
+        unseeded=unseeded,
+        run=(("policy", "linear" if continuous else "table"),),
+        assumed=tuple(assumed),
+    )
+
+
+def _observed(
+    env: gym.Env[Any, Any], gym_id: str, sections: Sequence[Section], assumed: list[str]
+) -> tuple[list[Observation], list[ObservedText], bool]:
+    """Return the observed numbers and texts, and whether the documentation names all numbers."""
+    found, texts, named = flat_names(env.observation_space), texts_of(env.observation_space), False
+    if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
+        raise TaskError(
+            f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
+            " wrap the environment first"
+        )
+    if not texts:  # a table in the documentation is about numbers
+        described = section_of(sections, "observation"), section_of(sections, "starting")
+        found, named = named_observations(found, *described, env)
+    observed = [*(o.name for o in found), *(text.name for text in texts)]
+    names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
+    after = "named after the environment's documentation:" if named else "called"
+    assumed.append(f"observations are {after} {names}")
+    return [clipped(o, env) for o in found] if named else found, texts, named
+
+
+def _told_apart(
+    texts: Sequence[ObservedText],
+    rows: npt.NDArray[np.float64],
+    taken: Sequence[str],
+    grid: Grid | None,
+    assumed: list[str],
+) -> Phrases:
+    """Choose words that tell texts apart, as many as a table beside `grid` has room for."""
+    room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
+    words = telling_phrases(texts, rows, taken, min(MOST_PHRASES, room))
+    if words.dimensions:
+        tells = ", ".join(expression for _, expression in words.features)
+        assumed.append(f"a table tells texts apart by words of {len(rows):,} steps of random actions: {tells}")
+    return words
 
 
 def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
@@ -273,47 +281,21 @@ def _warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float, cuts: list
     Warns:
         UserWarning: the time limit was reached first.
     """
-    name = env.spec.id if env.spec else "the environment"
-    begun = time.monotonic()
+    kept: list[npt.NDArray[np.float64]] = []
+    until, episode = time.monotonic() + WARM_UP_SECONDS, 0
     env.action_space.seed(0)
-    layout = layout_of(env.observation_space)
-    rows: list[npt.NDArray[Any]] = []
-    episode, doing, slow = 0, "reset", False
-
-    def keep(observation: Any) -> None:
-        row = flatten(layout, observation)
-        if row.shape != (width,):
-            raise misshapen(row, width)
-        if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
-            raise EnvironmentFault(f"an observation holds a value that is not a number: {str(row.tolist())[:60]}")
-        rows.append(row.astype(np.float64))
-
-    try:
-        with Watchdog(step_timeout, lambda: (episode, len(rows), doing), env):
-            while len(rows) < _WARM_UP_STEPS:
-                doing = "reset"
-                observation, _ = env.reset(seed=episode)
-                episode += 1
-                for step in range(DEFAULT_MAX_STEPS):
-                    keep(observation)
-                    doing = "step"
-                    observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-                    terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
-                    if not math.isfinite(number_of(reward)):
-                        raise EnvironmentFault(f"the reward of step {step + 1} is {reward:g}")
-                    if truncated and not terminated:
-                        cuts.append(step + 1)
-                    slow = time.monotonic() - begun > WARM_UP_SECONDS and len(rows) > 1
-                    if terminated or truncated or slow or len(rows) >= _WARM_UP_STEPS:
-                        break
-                if slow:
-                    break
-    except BaseException as error:
-        raise fault(error, env, name, doing) from error
-    if slow:
-        warnings.warn(
-            f"{name} is slow: its bins come from only {len(rows):,} steps of random actions (in "
-            f"{WARM_UP_SECONDS:g} s), and may differ next time; a task file fixes them",
-            stacklevel=2,
-        )
-    return np.asarray(rows)
+    while len(kept) < _WARM_UP_STEPS:
+        most = min(DEFAULT_MAX_STEPS, _WARM_UP_STEPS - len(kept))
+        rows, truncated = random_episode(env, episode, width, step_timeout, steps=most, until=until)
+        kept += [row[:width] for row in rows[:-1]]
+        cuts += [len(rows) - 1] * truncated
+        episode += 1
+        if time.monotonic() > until and len(kept) < _WARM_UP_STEPS:
+            name = env.spec.id if env.spec else "the environment"
+            warnings.warn(
+                f"{name} is slow: its bins come from only {len(kept):,} steps of random actions (in "
+                f"{WARM_UP_SECONDS:g} s), and may differ next time; a task file fixes them",
+                stacklevel=2,
+            )
+            break
+    return np.asarray(kept)

@@ -47,6 +47,11 @@ def sections_of(documentation: str) -> list[Section]:
     return [_section(title, body) for title, body in sections]
 
 
+def section_of(sections: Sequence[Section], start: str) -> Section | None:
+    """Return the first section whose title begins so, in any case; None if there is none."""
+    return next((section for section in sections if section.title.lower().startswith(start)), None)
+
+
 def _section(title: str, lines: Sequence[str]) -> Section:
     text: list[str] = []
     tables: list[tuple[Mapping[str, str], ...]] = []

@@ -22,12 +22,13 @@ def draft_of(task: Task) -> str:
     Raises:
         TaskError: the environment cannot be made.
     """
+    facts, own_bounds = _stated_by(task)
     stated: dict[str, Any] = {"name": task.name, "gym_id": task.gym_id}
     if task.kwargs:
         stated["kwargs"] = dict(task.kwargs)
     if task.about:
         stated["about"] = f"{task.about}\n"
-    for key, values in (("hints", task.hints), ("facts", _own_facts(task)), ("inputs", task.inputs)):
+    for key, values in (("hints", task.hints), ("facts", facts), ("inputs", task.inputs)):
         if values:
             stated[key] = list(values)
     stated |= {"max_steps": task.max_steps, "discount": task.discount}
@@ -41,7 +42,7 @@ def draft_of(task: Task) -> str:
         stated["texts"] = [_filled(name=t.name, about=t.about) for t in task.texts]
     stated["actions"] = [
         _filled(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels)) | bounds
-        for a, bounds in zip(task.actuators, _own_bounds(task), strict=True)
+        for a, bounds in zip(task.actuators, own_bounds, strict=True)
     ]
     if task.features:
         stated["features"] = dict(task.features)
@@ -90,28 +91,20 @@ def _some(words: Sequence[str]) -> str:
     return "; ".join(words[:_MOST_SHOWN]) + f"; and {len(words) - _MOST_SHOWN} more" * (len(words) > _MOST_SHOWN)
 
 
-def _own_facts(task: Task) -> list[str]:
-    """Return the facts that loading the file would not find in the simulator."""
+def _stated_by(task: Task) -> tuple[list[str], list[dict[str, float]]]:
+    """Return the facts, and for each actuator the bounds, that loading the file would not find in the environment."""
     env = make(task.gym_id, dict(task.kwargs))
     try:
         read_again = has_model(env) or not task.about
         found = simulator_facts(env, [actuator.name for actuator in task.actuators]) if read_again else ()
-    finally:
-        close(env)
-    return [fact for fact in task.facts if fact not in found]
-
-
-def _own_bounds(task: Task) -> list[dict[str, float]]:
-    """Return, for each actuator, the bounds that the environment does not give."""
-    env = make(task.gym_id, dict(task.kwargs))
-    try:
         given = actuators_of(env.action_space)[1]
     finally:
-        env.close()
-    return [
+        close(env)
+    bounds = [
         {side: getattr(a, side) for side in ("low", "high") if getattr(a, side) != getattr(g, side)}
         for a, g in zip(task.actuators, given, strict=True)
     ]
+    return [fact for fact in task.facts if fact not in found], bounds
 
 
 def _filled(**entry: Any) -> dict[str, Any]:

@@ -12,9 +12,10 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import gymnasium as gym
 import numpy as np
@@ -189,12 +190,12 @@ class TooLong(BaseException):  # an environment that catches every Exception mus
 class Watchdog:
     """Raises an exception inside a step that takes more than `seconds` (at most a quarter more).
 
-    Steps cost nothing extra: a system timer checks `progress` now and then. Timers interrupt only the main thread;
-    in other threads, or if the timer is in use, nothing is watched. Code that never returns to Python cannot be
+    Steps cost nothing extra: a thread checks `progress` now and then, and interrupts the main thread by a signal. In
+    other threads, or if the signal is in use, nothing is watched. Code that never returns to Python cannot be
     interrupted; its process can be ended instead, after three times the limit.
 
     Args:
-        progress: returns any value that differs from one step to the next.
+        progress: returns any value that differs from one step to the next; called by another thread.
         env: the environment, named in the message with its file and line.
         expendable: whether the process may be ended silently; if not, it is ended only if `exit_message_hook` is set.
     """
@@ -211,84 +212,78 @@ class Watchdog:
         self._progress = progress
         self._env = env
         self._expendable = expendable
+        self._say = None if expendable else exit_message_hook.say
+        self._lock = threading.Lock()
         self._over = threading.Event()
-        self._seen: object = None
-        self._quiet = 0
         self._on = False
 
     def __enter__(self) -> Self:
-        free = (
-            hasattr(signal, "setitimer")
+        self._on = (
+            hasattr(signal, "pthread_kill")
             and threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
         )
-        if free:
-            self._seen = self._progress()
-            signal.signal(signal.SIGALRM, self._look)
-            signal.setitimer(signal.ITIMER_REAL, self.seconds / _TICKS, self.seconds / _TICKS)
-            self._on = True
+        if self._on:
+            signal.signal(signal.SIGALRM, self._interrupt)
             self._postpone_the_end()
-            if exit_message_hook.say is not None and not self._expendable:
-                threading.Thread(target=self._end_in_time, args=(exit_message_hook.say,), daemon=True).start()
+            threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._on:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._on = False
+            with self._lock:  # no signal is sent after this, when it would end the process
+                self._over.set()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            self._over.set()
-            if self._expendable or exit_message_hook.say is not None:
+            if self._expendable or self._say is not None:
                 faulthandler.cancel_dump_traceback_later()
 
-    def _look(self, number: int, frame: FrameType | None) -> None:
-        now = self._progress()
-        if now != self._seen:
-            self._seen, self._quiet = now, 0
-            self._postpone_the_end()
-            return
-        self._quiet += 1
-        if self._quiet >= _TICKS:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._on:
             raise TooLong(f"no answer within {self.seconds:g} s; more time: --set step_timeout=SECONDS")
 
-    def _postpone_the_end(self) -> None:
-        if self._expendable:
-            faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_nowhere())
-        elif exit_message_hook.say is not None:
-            # For code that also blocks Python's other threads; no message is possible then.
-            faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
-
-    def _end_in_time(self, say: Callable[[str], None]) -> None:
-        """Run in a separate thread: end the process if the main thread does not return to Python."""
+    def _watch(self, watched: int) -> None:
+        """Run in a thread of its own: interrupt the watched thread, or end the process if that is in vain."""
         seen, quiet = self._progress(), 0
         while not self._over.wait(self.seconds / _TICKS):
             now = self._progress()
             seen, quiet = now, quiet + 1 if now == seen else 0
-            if quiet >= _UNINTERRUPTED * _TICKS and not self._over.is_set():
-                place = self._stands_at()
-                say(
-                    f"the environment did not answer within {self.seconds:g} s and cannot be interrupted"
-                    f"{f' ({place})' if place else ''}: this process ends here"
-                )
-                os._exit(1)
+            with self._lock:
+                if self._over.is_set():
+                    return
+                if not quiet:
+                    self._postpone_the_end()
+                if quiet >= _TICKS:
+                    signal.pthread_kill(watched, signal.SIGALRM)
+                if quiet >= _UNINTERRUPTED * _TICKS and self._say is not None:
+                    place = self._stands_at(watched)
+                    self._say(
+                        f"the environment did not answer within {self.seconds:g} s and cannot be interrupted"
+                        f"{f' ({place})' if place else ''}: this process ends here"
+                    )
+                    os._exit(1)
 
-    def _stands_at(self) -> str:
+    def _postpone_the_end(self) -> None:
+        """Let the process end later, even if its code also blocks Python's other threads: without a message."""
+        if self._expendable:
+            faulthandler.dump_traceback_later(_UNINTERRUPTED * self.seconds, exit=True, file=_nowhere())
+        elif self._say is not None:
+            faulthandler.dump_traceback_later((_UNINTERRUPTED + 1) * self.seconds, exit=True, file=2)
+
+    def _stands_at(self, watched: int) -> str:
         """Name the environment and the line it is executing."""
         name = place = ""
         with suppress(Exception):  # the environment's code
-            frame = sys._current_frames()[threading.main_thread().ident or 0]
+            frame = sys._current_frames()[watched]
             if self._env is not None:
                 name = self._env.spec.id if self._env.spec else type(self._env.unwrapped).__name__
                 place = _last_place(traceback.walk_stack(frame), self._env)
         return ", ".join(filter(None, (name, place)))
 
 
-_open_files: list[Any] = []
-
-
-def _nowhere() -> Any:
-    """Return a file that discards the traceback."""
-    if not _open_files:
-        _open_files.append(open(os.devnull, "w"))  # noqa: SIM115 - kept open for as long as the process lives
-    return _open_files[0]
+@cache
+def _nowhere() -> IO[str]:
+    """Return a file that discards the traceback; it is open for as long as the process lives."""
+    return open(os.devnull, "w")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from policygen.errors import TaskError
 from policygen.quantities.words import columns_for, encoded
 
-if TYPE_CHECKING:  # a policy reads observations where Gymnasium is not installed
+if TYPE_CHECKING:  # a policy reads observations where Gymnasium is not installed: functions import it when called
     from gymnasium import spaces
 
 ActionKind = Literal["discrete", "multidiscrete", "box", "mixed"]
@@ -111,15 +111,25 @@ def _columns(space: Any) -> int:
     return columns_for(space.max_length, max((len(c.encode()) for c in space.character_set), default=1))
 
 
-def texts_of(space: spaces.Space[Any], prefix: str = "") -> list[ObservedText]:
+def _parts_of(space: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a space that do not nest further, with their names; the name of a space alone is empty."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        named = [(slug(key), part) for key, part in space.items()]
+    elif isinstance(space, spaces.Tuple):
+        named = [(f"{i}" if prefix else f"part{i}", part) for i, part in enumerate(space)]
+    else:
+        yield prefix, space
+        return
+    for name, part in named:
+        yield from _parts_of(part, f"{prefix}_{name}" if prefix else name)
+
+
+def texts_of(space: spaces.Space[Any]) -> list[ObservedText]:
     """Return one `ObservedText` per text of `space`, in the order of `flatten`."""
-    parts = getattr(space, "spaces", None)
-    if parts is None:
-        layout = layout_of(space)
-        return [ObservedText(prefix or "text", columns=layout.columns)] if isinstance(layout, Words) else []
-    named = parts.items() if isinstance(parts, Mapping) else enumerate(parts)
-    inner = [(slug(key) if isinstance(parts, Mapping) else f"{key}" if prefix else f"part{key}", p) for key, p in named]
-    return [text for name, part in inner for text in texts_of(part, f"{prefix}_{name}" if prefix else name)]
+    found = ((name, layout_of(part)) for name, part in _parts_of(space))
+    return [ObservedText(name or "text", columns=words.columns) for name, words in found if isinstance(words, Words)]
 
 
 def check_spaces(env: Any, gym_id: str) -> None:
@@ -137,44 +147,39 @@ def check_spaces(env: Any, gym_id: str) -> None:
             )
 
 
-def flat_names(space: spaces.Space[Any], prefix: str = "") -> list[Observation]:
+def flat_names(space: spaces.Space[Any]) -> list[Observation]:
     """Return one `Observation` per number of `space`, in the order of `flatten`; `texts_of` returns the texts.
 
     Raises:
         TaskError: the space holds a picture, or something that is neither number nor text (graphs, sequences).
     """
+    return [observation for name, part in _parts_of(space) for observation in _numbers_of(part, name)]
+
+
+def _numbers_of(space: spaces.Space[Any], name: str) -> list[Observation]:
+    """Return one `Observation` per number of a space that does not nest further."""
     from gymnasium import spaces
 
     match space:
         case spaces.Discrete():
             low = int(space.start)
-            return [Observation(prefix or "state", low=low, high=low + int(space.n) - 1, integer=True)]
+            return [Observation(name or "state", low=low, high=low + int(space.n) - 1, integer=True)]
         case spaces.Box():
             _refuse_pictures(space)
-            lows, highs = np.ravel(space.low), np.ravel(space.high)
-            names = [_numbered(prefix, i) for i in range(len(lows))] if len(lows) != 1 else [prefix or "obs"]
-            whole = np.issubdtype(space.dtype, np.integer)
-            return [
-                Observation(name, low=float(low), high=float(high), integer=bool(whole))
-                for name, low, high in zip(names, lows, highs, strict=True)
-            ]
+            bounds = list(zip(np.ravel(space.low).tolist(), np.ravel(space.high).tolist(), strict=True))
+            names = [name or "obs"] if len(bounds) == 1 else [_numbered(name, i) for i in range(len(bounds))]
+            whole = bool(np.issubdtype(space.dtype, np.integer))
+            pairs = zip(names, bounds, strict=True)
+            return [Observation(one, low=float(low), high=float(high), integer=whole) for one, (low, high) in pairs]
         case spaces.MultiDiscrete():
-            counts = np.ravel(space.nvec)
-            return [
-                Observation(_numbered(prefix, i), low=0, high=int(n) - 1, integer=True) for i, n in enumerate(counts)
-            ]
+            highest = [int(n) - 1 for n in np.ravel(space.nvec)]
         case spaces.MultiBinary():
-            size = int(np.prod(space.shape))
-            return [Observation(_numbered(prefix, i), low=0, high=1, integer=True) for i in range(size)]
+            highest = [1] * int(np.prod(space.shape))
         case spaces.Text():
             return []
-        case spaces.Tuple():
-            parts = [flat_names(part, f"{prefix}_{i}" if prefix else f"part{i}") for i, part in enumerate(space)]
-        case spaces.Dict():
-            parts = [flat_names(part, f"{prefix}_{slug(key)}" if prefix else slug(key)) for key, part in space.items()]
         case _:
             raise TaskError(f"observations of type {type(space).__name__} are not supported; wrap the environment")
-    return [observation for part in parts for observation in part]
+    return [Observation(_numbered(name, i), low=0, high=high, integer=True) for i, high in enumerate(highest)]
 
 
 def _refuse_pictures(space: spaces.Box) -> None:

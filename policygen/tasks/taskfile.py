@@ -179,7 +179,6 @@ def _stated_inputs(stated: Sequence[str], known: Sequence[str], where: str) -> t
 def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str], where: str) -> Grid | None:
     if not stated:
         return None
-    dimensions = []
     for name, edges in stated.items():
         if name not in known:
             raise TaskError(
@@ -187,12 +186,13 @@ def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str], 
             )
         if isinstance(edges, int) and not 1 <= edges <= MAX_CELLS:
             raise TaskError(f"{where}: `grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges")
-        try:
-            dimensions.append(integers(name, edges) if isinstance(edges, int) else Dimension(name, tuple(edges)))
-        except UsageError as error:
-            raise TaskError(f"{where}: {error}") from None
     try:
-        return Grid(tuple(dimensions))
+        return Grid(
+            tuple(
+                integers(name, edges) if isinstance(edges, int) else Dimension(name, tuple(edges))
+                for name, edges in stated.items()
+            )
+        )
     except UsageError as error:
         raise TaskError(f"{where}: {error}") from None
 

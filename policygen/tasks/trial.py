@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault, UsageError
 from policygen.tasks.environments import make_env, origin
-from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, misshapen, number_of
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, misshapen, number_of
 from policygen.tasks.spaces import Observation, flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -52,8 +52,10 @@ def ignores_seed(
     """
     if origin(env).startswith(("('gymnasium.", "('policygen.")) and not (env.spec and env.spec.additional_wrappers):
         return False
-    first = _episode(env, width, steps, step_timeout, most_seconds=_SECONDS)
-    again = _episode(env, width, len(first) - 1, step_timeout)
+    env.action_space.seed(0)
+    first, _ = random_episode(env, 0, width, step_timeout, steps=steps, until=time.monotonic() + _SECONDS)
+    env.action_space.seed(0)
+    again, _ = random_episode(env, 0, width, step_timeout, steps=len(first) - 1)
     _check_box(np.array(first), observations)
     return len(first) != len(again) or not np.allclose(first, again, rtol=_ALIKE, atol=_ALIKE)
 
@@ -88,12 +90,20 @@ def refuse_unseeded(task: Task, *, accepted: bool) -> None:
         )
 
 
-def _episode(
-    env: gym.Env[Any, Any], width: int, steps: int, step_timeout: float, *, most_seconds: float = math.inf
-) -> list[npt.NDArray[np.float64]]:
-    """Play an episode; return its observations, each with the reward before it."""
+def random_episode(
+    env: gym.Env[Any, Any], seed: int, width: int, step_timeout: float, *, steps: int, until: float = math.inf
+) -> tuple[list[npt.NDArray[np.float64]], bool]:
+    """Play random actions; return each observation with the reward before it, and whether the episode was truncated.
+
+    Args:
+        width: number of columns of a flattened observation.
+        steps: most steps; `until`: the moment (`time.monotonic`) at which to stop, but not before the second step.
+
+    Raises:
+        EnvironmentFault: it fails, does not answer, or an observation or reward is not a number.
+    """
     layout, rows = layout_of(env.observation_space), list[npt.NDArray[np.float64]]()
-    begun, doing = time.monotonic(), "reset"
+    doing, terminated, truncated = "reset", False, False
 
     def keep(observation: Any, reward: float) -> None:
         row = flatten(layout, observation)
@@ -107,17 +117,17 @@ def _episode(
 
     try:
         with Watchdog(step_timeout, lambda: (len(rows), doing), env):
-            env.action_space.seed(0)
-            keep(env.reset(seed=0)[0], 0.0)
+            keep(env.reset(seed=seed)[0], 0.0)
             doing = "step"
-            while len(rows) <= steps and time.monotonic() - begun < most_seconds:
-                observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-                keep(observation, number_of(reward))
-                if terminated or truncated:
+            while len(rows) <= steps and not (terminated or truncated):
+                if len(rows) > 2 and time.monotonic() > until:
                     break
+                observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+                terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
+                keep(observation, number_of(reward))
     except BaseException as error:
         raise fault(error, env, env.spec.id if env.spec else type(env.unwrapped).__name__, doing) from error
-    return rows
+    return rows, truncated and not terminated
 
 
 def _check_box(rows: npt.NDArray[np.float64], observations: Sequence[Observation]) -> None:

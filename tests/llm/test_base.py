@@ -51,12 +51,6 @@ def test_a_model_name_may_hold_colons_and_slashes() -> None:
     assert connect("ollama:library/qwen3:8b", LLMOptions()).model == "library/qwen3:8b"
 
 
-def test_a_key_may_be_in_a_dotenv_file(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text(f"OPENAI_API_KEY={OPENAI.key}\n", encoding="utf-8")
-    assert connect("openai:gpt-5-mini", LLMOptions()).spec == "openai:gpt-5-mini"
-    assert os.environ["OPENAI_API_KEY"] == OPENAI.key
-
-
 def test_the_environment_wins_over_the_dotenv_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
     (tmp_path / ".env").write_text("OPENAI_API_KEY=sk-from-the-file\n", encoding="utf-8")

@@ -145,17 +145,18 @@ def test_a_routers_fault_inside_a_200_is_a_fault(asked: Asked) -> None:
         assert provider.complete(PROMPT, 100).text == "ok"
 
 
-def test_the_dated_name_of_a_model_is_priced_by_the_name_that_was_asked_for(
-    keys: None, asked: Asked, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reported", ["some-internal-name", "gpt-5-nano"], ids=["unknown", "cheaper"])
+def test_a_model_is_priced_by_the_name_that_was_asked_for_whatever_the_server_calls_it(
+    keys: None, asked: Asked, monkeypatch: pytest.MonkeyPatch, reported: str
 ) -> None:
     choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000}
-    body = {"object": "chat.completion", "model": "some-internal-name", "choices": [choice], "usage": usage}
+    body = {"object": "chat.completion", "model": reported, "choices": [choice], "usage": usage}
     with ChatServer([Scripted(body=body)] * 2) as server:
         assert asked(OPENAI.connect(server.url)).usd is None
         monkeypatch.setattr("policygen.llm.openai._OPENAI_URL", server.openai_url)  # as if it were OpenAI's own
         reply = asked(connect(OPENAI.spec, LLMOptions()))
-    assert reply.model == "some-internal-name"
+    assert reply.model == reported
     assert reply.usd == pytest.approx(1000 * 0.25e-6)
 
 

@@ -8,14 +8,13 @@ import time
 
 import pytest
 from chat_server import ChatServer, Scripted
-from services import OPENAI, PROMPT, Asked
+from services import PROMPT, Asked
 
 from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm import LLMOptions, connect
 from policygen.llm.base import Diagnosis
 from policygen.llm.faults import rejected_parameter, wait_asked
 from policygen.llm.messages import Prompt, Reply, charged_tokens
-from policygen.llm.prices import price
 from policygen.llm.retry import Wait, ask
 
 
@@ -89,16 +88,17 @@ def test_other_errors_pass_at_once(asked: Asked, error: Exception) -> None:
     assert (asked.charges, asked.waits) == (1, [])
 
 
-def test_a_budget_that_ends_between_tries_passes_through(asked: Asked) -> None:
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_budget_that_ends_passes_through_before_anything_is_sent(asked: Asked, calls: int) -> None:
     def charge() -> None:
         asked.charge()
-        if asked.charges == 2:
-            raise BudgetExhausted("2 calls")
+        if asked.charges > calls:
+            raise BudgetExhausted("that many calls")
 
     provider = Failing(TransientProviderError("busy"))
-    with pytest.raises(BudgetExhausted, match="2 calls"):
+    with pytest.raises(BudgetExhausted, match="that many calls"):
         asked(provider, charge=charge)
-    assert provider.requests == 1
+    assert provider.requests == calls
 
 
 def test_the_time_is_that_of_the_request_that_succeeded(asked: Asked) -> None:
@@ -126,18 +126,6 @@ def test_a_parameter_that_cannot_be_dropped_is_final(asked: Asked, provider: Fai
         asked(provider)
     assert not isinstance(caught.value, RejectedParameter)
     assert asked.waits == []
-
-
-def test_the_prompt_arrives_whole(asked: Asked) -> None:
-    seen: list[tuple[Prompt, int]] = []
-
-    class Noting(Failing):
-        def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-            seen.append((prompt, max_output_tokens))
-            return super().complete(prompt, max_output_tokens)
-
-    asked(Noting(), max_output_tokens=5)
-    assert seen == [(PROMPT, 5)]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +158,7 @@ def test_a_date_to_wait_for_is_read() -> None:
         ("whatever it says", "messages", None),
         ("Unsupported value: 'max_tokens_per_day'", None, None),
         ("the temperature of the water is nice", None, None),
+        ("Invalid 'temperature': decimal above maximum value. Expected a value <= 2", "temperature", None),
         ("'max_tokens' is too large: 8192. This model's maximum context length is 4096", "max_tokens", None),
     ],
 )
@@ -253,13 +242,3 @@ def test_a_reply_longer_than_asked_for_is_cut_and_says_so(reported: int | None) 
     assert reply.truncated
     assert len(reply.text) == 300 * (4 if reported is None else 8)
     assert charged_tokens(PROMPT, reply)[1] == 300
-
-
-def test_a_server_that_names_a_cheaper_model_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
-    body = {"model": "gpt-5-nano", "choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 0}}
-    with ChatServer([Scripted(body=body)]) as server:
-        monkeypatch.setattr("policygen.llm.openai._OPENAI_URL", server.openai_url)  # elsewhere it has no known price
-        provider = connect(OPENAI.spec, LLMOptions())
-        reply = ask(provider, PROMPT, charge=lambda: None, max_output_tokens=300, options=LLMOptions())
-    assert reply.usd == price("openai", OPENAI.model, 1000, 0)

@@ -23,7 +23,7 @@ from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.search.loop import new_search, optimize
-from policygen.tasks.ablation import without_knowledge
+from policygen.tasks.task import without_knowledge
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

@@ -16,9 +16,9 @@ from policygen.cli.preparing import describe_task
 from policygen.prompts.templates import render_template
 from policygen.search.preview import preview
 from policygen.tasks import facts as reading
-from policygen.tasks.ablation import without_knowledge
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.load import load_task
+from policygen.tasks.task import without_knowledge
 from policygen.tasks.taskfile import task_from_file
 
 pytestmark = pytest.mark.usefixtures("workplace")

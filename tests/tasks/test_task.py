@@ -1,12 +1,16 @@
+"""Tasks made in code, and tasks without their knowledge (`--ablate knowledge`)."""
+
 from __future__ import annotations
 
 import gymnasium as gym
 import pytest
 
 from policygen.errors import TaskError
+from policygen.search.preview import preview
 from policygen.tasks.actions import actuators_of
+from policygen.tasks.load import load_task
 from policygen.tasks.spaces import flat_names
-from policygen.tasks.task import Task
+from policygen.tasks.task import Task, without_knowledge
 
 
 def test_a_broken_feature_of_a_task_made_in_code_is_named():
@@ -24,3 +28,17 @@ def test_a_broken_feature_of_a_task_made_in_code_is_named():
     )
     with pytest.raises(TaskError, match="task mine: feature bad: unknown name `obs9`"):
         _ = task.parsed_features
+
+
+@pytest.mark.parametrize(("task", "secret"), [("cartpole", "angle"), ("frozenlake", "ice")])
+def test_the_prompt_of_an_ablated_task_does_not_give_it_away(task: str, secret: str) -> None:
+    told = "".join(m.content for m in preview(task, None, (), {}).prompt.messages)
+    withheld = "".join(m.content for m in preview(task, None, (), {"ablate": "knowledge"}).prompt.messages)
+    assert secret in told
+    assert secret not in withheld
+    assert task not in withheld
+    assert "x0" in withheld
+
+
+def test_an_integer_state_keeps_a_bin_for_each_value() -> None:
+    assert without_knowledge(load_task("frozenlake")).grid.shape == (16,)  # type: ignore[union-attr]

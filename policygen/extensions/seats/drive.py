@@ -26,8 +26,7 @@ from policygen.policies.table import TablePolicy
 from policygen.runs.config import RunConfig
 from policygen.runs.reading import best_policy
 from policygen.runs.records import score_record
-from policygen.tasks.ablation import without_knowledge
-from policygen.tasks.task import Task
+from policygen.tasks.task import Task, without_knowledge
 
 TABLE_EPISODES = 100  # for the table's score, if there is no exact score
 

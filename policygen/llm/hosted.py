@@ -1,0 +1,120 @@
+"""The common base of the models that are asked over HTTP through an SDK."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from policygen.errors import PolicygenError, ProviderError
+from policygen.llm import faults
+from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, not_taken
+from policygen.llm.keys import Key, check_destination, goes_to
+from policygen.llm.messages import Prompt, Reply
+
+# The SDKs do not check their records: a list may be a number, and a text a mapping.
+_ODD_SHAPES = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server, and what to say about it.
+
+    Attributes:
+        own_url: the provider's own address, to which a key may go although a file chose the address.
+        start: what to do if nothing answers; `missing`: if the model is unknown.
+    """
+
+    provider_id: str
+    name: str
+    own_url: str
+    key: Key | None
+    start: str
+    missing: str = "is {!r} a model that this key may use?"
+
+
+class HostedModel:
+    """One model on one server. A subclass says how its SDK asks, and what its SDK's exceptions mean.
+
+    `timed_out`, `unreachable`, `refused` and `failed` are the SDK's exceptions for a slow server, for none, for an
+    error status, and for anything else.
+    """
+
+    is_language_model = True
+    timed_out: ClassVar[type[Exception]]
+    unreachable: ClassVar[type[Exception]]
+    refused: ClassVar[type[Exception]]
+    failed: ClassVar[type[Exception]]
+
+    def __init__(self, server: Server, model: str, options: LLMOptions) -> None:
+        check_destination(server.key, options, server.own_url)
+        self.spec = f"{server.provider_id}:{model}"
+        self.model = model
+        self.base_url = options.base_url or server.own_url
+        self.key_goes_to = goes_to(server.key, self.base_url)
+        self._server = server
+        self._key = server.key
+        self._options = options
+        self._dropped: set[str] = set()
+
+    def drop(self, parameter: str) -> bool:
+        """Stop sending `parameter`; False if it was dropped before or is required."""
+        if parameter not in SAMPLING or parameter in self._dropped:
+            return False
+        self._dropped.add(parameter)
+        warnings.warn(not_taken(self.spec, parameter), stacklevel=2)
+        return True
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Answer `prompt` with one request; errors as `Provider.complete` lists them."""
+        stated = {**{name: getattr(self._options, name, None) for name in SAMPLING}, "seed": prompt.seed}
+        sent = {name: v for name, v in stated.items() if v is not None and name not in self._dropped}
+        with self._explained(sent):
+            return self._ask(prompt, max_output_tokens, sent)
+
+    def diagnose(self) -> Diagnosis:
+        """Ask the server about the model."""
+        lines = [f"the key is in {self._key.name}" if self._key else "no key is set, and none may be needed"]
+        try:
+            with self._explained({}):
+                found = self._look_up()
+        except PolicygenError as error:
+            return Diagnosis(False, (*lines, str(error)))
+        return Diagnosis(found.ok, (*lines, *found.lines))
+
+    def _ask(self, prompt: Prompt, max_output_tokens: int, sent: Mapping[str, Any]) -> Reply:
+        """Send one request with the sampling parameters `sent`, and read the answer."""
+        raise NotImplementedError
+
+    def _look_up(self) -> Diagnosis:
+        """Return what the server says about the model."""
+        raise NotImplementedError
+
+    def _refusal(self, error: Any, sent: Mapping[str, Any]) -> faults.Refusal | ProviderError:
+        """Read an error status; return the exception of a refusal that only this provider knows, as of spent credit."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _explained(self, sent: Mapping[str, Any]) -> Iterator[None]:
+        """Raise PolicygenErrors in place of the SDK's exceptions, and for answers of another shape than it promises."""
+        name = self._server.name
+        try:
+            yield
+        except PolicygenError:
+            raise
+        except self.timed_out:
+            raise faults.timeout_fault(name, self._options.timeout_seconds) from None
+        except self.unreachable as error:
+            raise faults.connection_fault(name, self.base_url, error, start=self._server.start) from None
+        except self.refused as error:
+            refusal = self._refusal(error, sent)
+            if isinstance(refusal, ProviderError):
+                raise refusal from None
+            if refusal.status == 404:
+                missing = self._server.missing.format(self.model)
+                refusal = faults.Refusal(404, f"{refusal.message.rstrip('.')} ({missing})")
+            raise faults.server_fault(name, refusal, key=self._key) from None
+        except (self.failed, *_ODD_SHAPES) as error:
+            raise faults.unreadable(name, self.base_url, f"{type(error).__name__}: {error}", self._key) from None
