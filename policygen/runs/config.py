@@ -90,10 +90,16 @@ _OUR_FIELDS = frozenset(
 _OF_A_MODEL = {"model", "base_url"}
 
 
-class RunConfig(BaseModel):
-    """The settings of one run. Every field can be given by `--set NAME=VALUE`, a config file or the task's `[run]`."""
+# A key goes to no address and with no fields that a file chose, and nothing is written to a folder that a file names.
+OF_A_FILE = ("base_url", "llm", "extra_body")
 
+
+class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SearchSettings(_Part):
+    """The settings of the search: what is searched for, by whom, and until when."""
 
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
@@ -107,6 +113,20 @@ class RunConfig(BaseModel):
     policy: PolicyKind = Field("table", description="kind of policy: table, or equations (also called linear)")
     iterations: int = Field(20, ge=1, description="rounds of asking")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
+    stop_at: float | None = Field(
+        None, ge=-math.inf, description="stop when the best score reaches this (default: the known optimum)"
+    )
+    patience: int | None = Field(None, ge=1, description="attempts without a new best after which the run stops")
+    refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
+        Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"
+    )
+    memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
+
+
+class EpisodeSettings(_Part):
+    """The settings of playing, counting and keeping episodes."""
+
     episodes: int = Field(
         20, ge=2, le=MOST_EPISODES, description="episodes per score while searching (20, up to 400 short ones)"
     )
@@ -116,30 +136,6 @@ class RunConfig(BaseModel):
     final_episodes: int = Field(
         100, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100, up to 2,000 short ones)"
     )
-    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
-    stop_at: float | None = Field(
-        None, ge=-math.inf, description="stop when the best score reaches this (default: the known optimum)"
-    )
-    patience: int | None = Field(None, ge=1, description="attempts without a new best after which the run stops")
-    repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
-    conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
-    template: str | None = Field(None, description="improve template: a name in templates/ or a path")
-    example: str | None = Field(
-        None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
-    )
-    demonstrations: str | None = Field(
-        None, description="episodes to show: a Minari dataset, a run, an .npz or ppo:model.zip; builtin ignores them"
-    )
-    refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
-        Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"
-    )
-    shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
-    normalise: bool = Field(
-        False,
-        description="offer observations as n_NAME, minus their running mean and over their spread (equations)",
-    )
-    memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
-    ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     jobs: int | None = Field(
         None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (default: all cores)"
     )
@@ -147,8 +143,36 @@ class RunConfig(BaseModel):
         STEP_TIMEOUT, ge=0.001, le=_LONGEST, description="seconds that one step of the environment may take"
     )
     unseeded: bool = Field(False, description="play an environment that ignores its seed; its scores are labelled")
+    buffer_steps: int = Field(
+        1_000_000, ge=1_000, le=2**40, description="transitions the replay buffer holds, an episode counted as 32 more"
+    )
+
+
+class PromptSettings(_Part):
+    """The settings of prompts and replies."""
+
+    conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
+    repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
+    template: str | None = Field(None, description="improve template: a name in templates/ or a path")
+    example: str | None = Field(
+        None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
+    )
+    demonstrations: str | None = Field(
+        None, description="episodes to show: a Minari dataset, a run, an .npz or ppo:model.zip; builtin ignores them"
+    )
+    shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
+    normalise: bool = Field(
+        False,
+        description="offer observations as n_NAME, minus their running mean and over their spread (equations)",
+    )
+    ablate: Literal["nothing", "knowledge"] = Field("nothing", description="what the model is not told")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
+
+
+class RequestSettings(_Part):
+    """The settings of requests to a model."""
+
     max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
     temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature (default: the model's own)")
     top_p: float | None = Field(None, gt=0, le=1, description="share of likely words sampled from (default: its own)")
@@ -171,53 +195,36 @@ class RunConfig(BaseModel):
     timeout_seconds: float = Field(300, gt=0, le=_LONGEST, description="longest wait for one reply")
     price_in: float | None = Field(None, ge=0, description="USD per million prompt tokens, where not known")
     price_out: float | None = Field(None, ge=0, description="USD per million reply tokens, where not known")
+
+
+class Budgets(_Part):
+    """The limits of a run; None is no limit."""
+
     max_calls: int | None = Field(None, ge=0, description="requests to the model, failures and repairs included")
     max_tokens: int | None = Field(None, ge=1, description="tokens in and out")
     max_usd: float | None = Field(None, ge=0, description="cost")
     max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
-    buffer_steps: int = Field(
-        1_000_000, ge=1_000, le=2**40, description="transitions the replay buffer holds, an episode counted as 32 more"
-    )
-    _address_from: str = PrivateAttr("")
-    _provider_from: str = PrivateAttr("")
-    _extra_body_from: str = PrivateAttr("")
 
-    @property
-    def address_from(self) -> str:
-        """The file that chose `base_url`, or nothing where the user did: a key goes to no address out of a file."""
-        return self._address_from if self.base_url is not None else ""
 
-    @property
-    def provider_from(self) -> str:
-        """The file that chose `llm`, or nothing where the user did: what a file names is not written to."""
-        return self._provider_from
+class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, SearchSettings):
+    """The settings of one run. Every field can be given by `--set NAME=VALUE`, a config file or the task's `[run]`."""
 
-    def with_provider_from(self, file: str) -> RunConfig:
-        """The same settings, with their `llm` chosen by `file`; nothing makes it the user's own."""
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def origin(self, setting: str) -> str:
+        """Return the file that chose one of `OF_A_FILE`, or nothing where the user did."""
+        return self._origins.get(setting, "") if getattr(self, setting) else ""
+
+    def chosen_by(self, file: str, *settings: str) -> RunConfig:
+        """The same settings, with these (by default all of `OF_A_FILE`) chosen by `file`."""
         copy = self.model_copy()
-        copy._provider_from = file
-        return copy
-
-    @property
-    def extra_body_from(self) -> str:
-        """The file that chose `extra_body`, or nothing where the user did."""
-        return self._extra_body_from if self.extra_body else ""
-
-    def with_extra_body_from(self, file: str) -> RunConfig:
-        """The same settings, with their `extra_body` chosen by `file`; nothing makes it the user's own."""
-        copy = self.model_copy()
-        copy._extra_body_from = file
+        origins = self._origins | dict.fromkeys(settings or OF_A_FILE, file)
+        copy._origins = {setting: origin for setting, origin in origins.items() if origin}
         return copy
 
     def trusted(self) -> RunConfig:
         """The same settings as if the user had typed them."""
-        return self.with_address_from("").with_provider_from("").with_extra_body_from("")
-
-    def with_address_from(self, file: str) -> RunConfig:
-        """The same settings, with their `base_url` chosen by `file`; nothing makes it the user's own."""
-        copy = self.model_copy()
-        copy._address_from = file if self.base_url is not None else ""
-        return copy
+        return self.chosen_by("")
 
     @field_validator("llm", mode="before")
     @classmethod
@@ -283,47 +290,30 @@ def effective_config(
             each other.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
-    address_from = provider_from = extra_body_from = ""
-    before = base.template if base is not None else None
+    origins: dict[str, str] = {}
+
+    def take(settings: Mapping[str, Any], source: str, origin: str = "") -> None:
+        _merge(merged, settings, source)
+        origins.update(dict.fromkeys((one for one in OF_A_FILE if one in settings), origin))
+
+    before, of_the_task = base.template if base is not None else None, None
     if base is not None:
-        merged, address_from = base.model_dump(exclude_none=True), base.address_from
-        provider_from, extra_body_from = base.provider_from, base.extra_body_from
+        merged = base.model_dump(exclude_none=True)
+        origins = {one: base.origin(one) for one in OF_A_FILE}
     else:
         where = f"{name}: " if name.endswith(".toml") else ""
-        _merge(merged, dict(task.run), f"{where}task {task.name}, [run]")
-        if "base_url" in dict(task.run):
-            address_from = f"the [run] table of {name}"
-        if "llm" in dict(task.run):
-            provider_from = f"the [run] table of {name}"
-        if "extra_body" in dict(task.run):
-            extra_body_from = f"the [run] table of {name}"
-    of_the_task = merged.pop("example", None) if base is None else None
-    _merge(merged, suite or {}, "the suite")
-    if "base_url" in (suite or {}):
-        address_from = "the [run] table of the suite"
+        take(dict(task.run), f"{where}task {task.name}, [run]", f"the [run] table of {name}")
+        of_the_task = merged.pop("example", None)
+    take(suite or {}, "the suite", "the [run] table of the suite")
     if file is not None:
-        settings = read_toml(file)
-        _merge(merged, settings, file.name)
-        if "base_url" in settings:
-            address_from = str(file)
-        if "llm" in settings:
-            provider_from = str(file)
-        if "extra_body" in settings:
-            extra_body_from = str(file)
-    assigned: dict[str, Any] = dict(_assignment(text) for text in assignments)
-    _merge(merged, assigned, "--set")
-    given = {key: value for key, value in (options or {}).items() if value is not None}
-    _merge(merged, given, "the options")
-    if "base_url" in assigned or "base_url" in given:
-        address_from = ""
-    if "llm" in assigned or "llm" in given:
-        provider_from = ""
-    if "extra_body" in assigned or "extra_body" in given:
-        extra_body_from = ""
+        take(read_toml(file), file.name, str(file))
+    take(dict(map(_assignment, assignments)), "--set")
+    take({key: value for key, value in (options or {}).items() if value is not None}, "the options")
     if of_the_task is not None and merged.get("ablate") != "knowledge":
         merged.setdefault("example", of_the_task)
-    config = RunConfig(**merged).with_address_from(address_from).with_provider_from(provider_from)
-    config = config.with_extra_body_from(extra_body_from)
+    config = RunConfig(**merged)
+    for setting, origin in origins.items():
+        config = config.chosen_by(origin, setting)
     refuse_unseeded(task, accepted=config.unseeded)
     if not task.unseeded:  # of the tasks of a sweep only those that need it
         config = config.model_copy(update={"unseeded": False})

@@ -232,12 +232,7 @@ class Logbook:
         check_mark(settings, path, "run", _RESTORE)
         settings = {key: value for key, value in settings.items() if key not in ("versions", "format")}
         try:
-            return (
-                RunConfig(**settings)
-                .with_address_from(str(path))
-                .with_provider_from(str(path))
-                .with_extra_body_from(str(path))
-            )
+            return RunConfig(**settings).chosen_by(str(path))
         except ValidationError as error:
             raise damaged(path, explain(error), _RESTORE) from None
         except (PolicygenError, TypeError, ValueError) as error:

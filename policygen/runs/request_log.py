@@ -234,14 +234,14 @@ def llm_options(config: RunConfig) -> LLMOptions:
     """Return those settings of a run that configure its requests to the model."""
     return LLMOptions(
         base_url=config.base_url,
-        base_url_from=config.address_from,
-        provider_from=config.provider_from,
+        base_url_from=config.origin("base_url"),
+        provider_from=config.origin("llm"),
         temperature=config.temperature,
         top_p=config.top_p,
         reasoning_effort=config.reasoning_effort,
         request_seed=config.request_seed,
         extra_body=config.extra_body,
-        extra_body_from=config.extra_body_from,
+        extra_body_from=config.origin("extra_body"),
         max_output_tokens=config.max_output_tokens,
         timeout_seconds=config.timeout_seconds,
         price_in=config.price_in,

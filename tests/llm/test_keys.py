@@ -85,7 +85,7 @@ def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
             resume(folder, assignments=["llm=openai:gpt-5-mini@http://127.0.0.1:9/v1"])
         list(resume(folder, assignments=[f"llm={OPENAI.at(server.url)}"]).attempts())
         assert len(server.chats) == 1
-        assert Logbook(folder).config().provider_from  # and is a file's word again the next time
+        assert Logbook(folder).config().origin("llm")  # and is a file's word again the next time
 
 
 @pytest.mark.parametrize("one", [OPENAI, GEMINI, ANTHROPIC], ids=lambda one: one.name)

@@ -67,7 +67,7 @@ def test_settings_and_task_come_back_as_they_were() -> None:
     assert read.trusted() == RunConfig(
         task="frozenlake", seed=3, template="mine", max_usd=0.25, conversation="continued"
     )
-    assert read.provider_from == str(logbook.folder / "config.toml")  # not the user's own choice any more
+    assert read.origin("llm") == str(logbook.folder / "config.toml")  # not the user's own choice any more
     assert logbook.task().observations == policygen.load_task("frozenlake").observations
     assert logbook.task().grid == policygen.load_task("frozenlake").grid
 

@@ -152,8 +152,9 @@ def begin(order: Order) -> Run:
 
 
 def _with_sources(config: RunConfig, order: Order) -> RunConfig:
-    body = config.extra_body_from or (order.settings_from if any("extra_body" in t for t in order.settings) else "")
-    return config.with_provider_from(order.llm_from).with_extra_body_from(body)
+    stated = any("extra_body" in text for text in order.settings)
+    body = config.origin("extra_body") or (order.settings_from if stated else "")
+    return config.chosen_by(order.llm_from, "llm").chosen_by(body, "extra_body")
 
 
 def carry_out_cell(order: Order, tell: Tell) -> CellResult:

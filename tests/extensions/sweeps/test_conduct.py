@@ -380,7 +380,7 @@ def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_
     open_sweep(Path("theirs0"), trust=True).release()
     lake = policygen.load_task("frozenlake")
     config = effective_config(lake, "frozenlake", suite={"base_url": "http://x/v1"})
-    assert config.address_from  # so that it gets no key
+    assert config.origin("base_url")  # so that it gets no key
     assert not Path("owned").exists()
     assert not Path("elsewhere").exists()
 

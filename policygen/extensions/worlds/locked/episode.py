@@ -6,13 +6,12 @@ The rule-based planner follows the rules of When2Ask's examples. It is not a lan
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
+
+import gymnasium as gym
 
 from policygen.extensions.worlds.locked.options import EXPLORE, GO_TO, OPEN, TAKE, Executor, Option, Plan
 from policygen.extensions.worlds.locked.view import COLOURED, View
-
-if TYPE_CHECKING:  # minigrid is an extra
-    from policygen.extensions.worlds.locked.doors import LockedRoomEnv
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,7 @@ class RoomEpisode:
     """An episode in which the robot follows a plan until it gets another one.
 
     Args:
+        env: a `LockedRoomEnv`.
         room: the kind of room of `env`: `SimpleDoorKey`, `KeyInBox`, `RandomBoxKey` or `ColoredDoorKey`.
         seed: of the episode; None continues with the generator of `env`.
 
@@ -89,7 +89,7 @@ class RoomEpisode:
         over: whether the episode has ended.
     """
 
-    def __init__(self, env: LockedRoomEnv, room: str, seed: int | None = None) -> None:
+    def __init__(self, env: gym.Env[Any, Any], room: str, seed: int | None = None) -> None:
         self._env, self._colours = env, room == COLOURED
         observation, _ = env.reset(seed=seed)
         self._view = View(observation["image"])
@@ -125,8 +125,8 @@ class RoomEpisode:
         self.over = self.opened or truncated
         self.steps += 1
         self._since += 1
-        self.returned += reward
-        return reward
+        self.returned += float(reward)
+        return float(reward)
 
     def _known(self) -> set[tuple[str, str]]:
         known = {(thing.kind, thing.colour) for thing in self._view.things()}
