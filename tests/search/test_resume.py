@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +13,7 @@ from typing import Any
 import pytest
 from attacks import amount
 from chat_server import ChatServer, Scripted
+from forks import Fork
 from searched import made
 from support import (
     ALWAYS_DOWN,
@@ -28,12 +26,11 @@ from support import (
     NO_POLICY,
     Line,
     attempts_of,
-    command,
-    environment,
     fenced,
     lines_of,
     outcome,
     sentences,
+    start_process,
     summary_of,
     the_run,
     timeless,
@@ -210,19 +207,12 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, 
 # --- real processes, really killed -----------------------------------------------------------------------------------
 
 
-def killed_when(begun: Callable[[], bool], *arguments: object, cwd: Path, **variables: str) -> bool:
-    """Start the command line and kill it as soon as `begun` says so; False if it ended by itself before."""
-    process = subprocess.Popen(
-        command(*arguments),
-        cwd=cwd,
-        env=environment(**variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def killed_when(enough: Callable[[], bool], *arguments: object, cwd: Path) -> bool:
+    """Start the command line and kill it as soon as `enough` says so; False if it ended by itself before."""
+    process = start_process(*arguments, cwd=cwd)
     while process.poll() is None:
-        if begun():
-            os.kill(process.pid, signal.SIGKILL)
+        if enough():
+            process.kill()
             process.wait()
             return True
         time.sleep(0.001)
@@ -259,12 +249,12 @@ class Deadly(ChatServer):
     """Kills the client while it waits for the answers with the numbers in `deadly`, which it then never gets."""
 
     deadly: set[int]
-    client: subprocess.Popen[bytes]
+    client: Fork
 
     def _next(self) -> Scripted:
         if self._played in self.deadly:
             self.deadly.discard(self._played)
-            os.kill(self.client.pid, signal.SIGKILL)
+            self.client.kill()
             self.client.wait()
             return Scripted(status=500)
         return super()._next()
@@ -281,9 +271,7 @@ def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(t
         server.deadly = {2, 5}
         arguments = ["run", "frozenlake", *settings, "--base-url", server.openai_url, "--out", "cut"]
         for _ in range(3):
-            server.client = subprocess.Popen(
-                command(*arguments), cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL
-            )
+            server.client = start_process(*arguments, cwd=tmp_path)
             server.client.wait()
             arguments = ["resume", the_run(tmp_path / "cut")]
         assert server.client.returncode == 0
@@ -402,7 +390,6 @@ def test_an_interrupted_replay_goes_on_where_it_was() -> None:
 
 def test_a_finished_run_is_not_resumed(line: Line) -> None:
     folder = policygen.run("frozenlake", iterations=1).folder
-    line("resume", folder)  # draws the picture that runs of these tests lack
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = line("resume", folder)
     assert (done.code, done.out) == (2, "")
