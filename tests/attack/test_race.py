@@ -14,7 +14,7 @@ from support import attempts_of, in_a_process, outcome, sentences, start_process
 
 RIVALS = amount(2, 13)
 SETTINGS = (
-    *("--iterations", 14, "--episodes", 5, "--seed", 3, "--jobs", 1),
+    *("--iterations", 5, "--episodes", 5, "--seed", 3, "--jobs", 1),
     *("--set", "warmup_episodes=5", "--set", "final_episodes=5"),
 )
 

@@ -14,7 +14,7 @@ import pytest
 from attacks import amount
 from chat_server import ChatServer, Scripted
 from forks import Fork
-from searched import made
+from searched import POLE, made
 from support import (
     ALWAYS_DOWN,
     ALWAYS_LEFT,
@@ -42,6 +42,7 @@ from policygen.errors import LogbookError, PolicygenError
 from policygen.llm.messages import Prompt, Reply
 from policygen.proposers.builtin import Builtin
 from policygen.search.resume import load_run, resume
+from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -61,7 +62,7 @@ def finish(folder: Path) -> None:
 class Story:
     """A run to interrupt: its task and settings, and the model's replies (none: `builtin`)."""
 
-    task: str
+    task: str | Task
     script: tuple[Scripted | str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -93,18 +94,18 @@ STORIES = {
         {"iterations": 2, "candidates": 2, "conversation": "continued"},
     ),
     "sampled": Story(
-        "cartpole",
+        POLE,
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
         {"iterations": 5, "max_tokens": 100_000, **FEW},
     ),
     "budget": Story(
-        "cartpole",
+        POLE,
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
         {"iterations": 3, "candidates": 2, "episodes": 5, "max_episodes": 37, "final_episodes": 5},
     ),
     # Means over all episodes change from round to round; what a kept equation reads must not.
     "normalised": Story(
-        "cartpole",
+        POLE,
         (
             fenced("left = 0", "right = n_angle + n_nothing"),
             fenced("left = -n_spin", "right = n_angle"),
@@ -123,7 +124,7 @@ STORIES = {
     ),
     # Prompts show a policy as it was written, also after tuning and after it was saved.
     "commented": Story(
-        "cartpole",
+        POLE,
         (
             fenced(
                 "# lean", "let zip = (0.50*spin) - (0.5*position)  # fast", "", "right = (2*zip) + angle", "left = 0"
@@ -133,11 +134,11 @@ STORIES = {
         ),
         {"policy": "linear", "iterations": 3, "refine": "cma:60", **FEW},
     ),
-    "table": Story("cartpole", (), {"iterations": 5, "seed": 3, **FEW}),
-    "noisy": Story("Blackjack-v1", (), {"iterations": 2}),
-    "linear": Story("cartpole", (), {"policy": "linear", "iterations": 3, "candidates": 2, **FEW}),
+    "table": Story(POLE, (), {"iterations": 5, "seed": 3, **FEW}),
+    "noisy": Story("Blackjack-v1", (), {"iterations": 2, "final_episodes": 5}),
+    "linear": Story(POLE, (), {"policy": "linear", "iterations": 3, "candidates": 2, **FEW}),
     "memory": Story(
-        "cartpole",
+        POLE,
         (),
         {
             **{"policy": "linear", "memory": True, "iterations": 3, "refine": "cma:60"},
@@ -226,7 +227,7 @@ def lines_in(out: Path, name: str) -> int:
 @pytest.mark.parametrize(
     ("task", "settings"),
     [
-        ("cartpole", {"iterations": 12, "seed": 3, **FEW}),
+        ("cartpole", {"iterations": 8, "seed": 3, **FEW}),
         ("frozenlake", {"iterations": 4, "candidates": 3, "conversation": "continued"}),
     ][: amount(1, 2)],
 )
@@ -308,7 +309,7 @@ def test_plain_search_that_is_broken_off_while_it_proposes_counts_its_request_on
 
 def interrupted(keep: int = 3, **settings: Any) -> tuple[Path, Path]:
     """A whole run, and a copy of it that was broken off after `keep` attempts."""
-    whole = made("cartpole", "results", **{"iterations": 4, "final_episodes": 5, **settings})
+    whole = made(POLE, "results", **{"iterations": 4, **FEW, **settings})
     folder = Path("interrupted") / whole.name
     broken_off(whole, folder, keep, keep + 1, torn=False)
     return whole, folder
