@@ -58,8 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "draws: runs in this process end with a picture of their learning curve")
 
 
-def pytest_collection_finish() -> None:
-    """Stop looking for garbage in what was imported and collected: it stays, and each look takes longer than a test."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Never look for garbage in what was imported and collected: it stays, and a look takes longer than most tests."""
     gc.collect()
     gc.freeze()
     gc.enable()

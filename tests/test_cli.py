@@ -66,7 +66,7 @@ def test_the_version_is_the_packages(line: Line) -> None:
 
 
 def test_python_m_policygen_is_the_same_command(tmp_path: Path) -> None:
-    done = in_a_process("--version", cwd=tmp_path)
+    done = subprocess.run(command("--version"), cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.stdout == f"policygen, version {policygen.__version__}\n"
 
 
