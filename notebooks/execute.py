@@ -7,6 +7,7 @@ import io
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -15,14 +16,17 @@ from PIL import Image
 HERE = Path(__file__).resolve().parent
 
 
-def executed(path: Path, folder: Path, last: str | None = None) -> nbformat.NotebookNode:
-    """The notebook after a run in `folder`, which takes the place of `notebooks/`: all of it, or up to a cell."""
-    folder.mkdir()
+def executed(path: Path, folder: Path, last: str | None = None, kernel: Any = None) -> nbformat.NotebookNode:
+    """The notebook after a run in `folder`, which takes the place of `notebooks/`: all of it, or up to a cell.
+
+    A kernel that is given works in `folder` already, and is not ended.
+    """
+    folder.mkdir(exist_ok=True)
     notebook = nbformat.read(path, as_version=4)
     if last is not None:
         notebook.cells = notebook.cells[: [cell.id for cell in notebook.cells].index(last) + 1]
     metadata = dict(notebook.metadata)
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(notebook, km=kernel, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     notebook.metadata = nbformat.from_dict(metadata)  # without the versions of whoever executed it last
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it was

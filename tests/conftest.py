@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import forks
 import pytest
 from support import Line, Said, foreign_variables
 
 from policygen import cli
+from policygen.extensions.plots.curves import LearningCurve
+
+PICTURE = "learning_curve.png"
 
 # This process and those that tests begin keep what they compile: without that, each of them compiles the whole package
 # again, and each worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+gc.disable()  # until all is imported and collected
 
 
 @pytest.fixture
@@ -47,8 +53,26 @@ def line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return typed
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the marks of these tests."""
+    config.addinivalue_line("markers", "draws: runs in this process end with a picture of their learning curve")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Never look for garbage in what was imported and collected: it stays, and a look takes longer than most tests."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """End what the tests began."""
+    forks.stop()
+
+
 @pytest.fixture(autouse=True)
 def _runs_without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of what a search does end their runs as where the room that draws is deleted: a picture takes longer."""
-    if request.path.relative_to(request.config.rootpath / "tests").parts[0] in {"search", "prompts", "proposers"}:
-        monkeypatch.setattr("policygen.api.learning_curve", tuple)
+    """A run in this process ends with an empty file for its picture, which would take longer than a small search."""
+    if request.node.get_closest_marker("draws") is None:
+        monkeypatch.setattr(LearningCurve, "finished", lambda self, summary: (self._run.folder / PICTURE).touch())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search, optimize
 from policygen.search.run import start
 from policygen.search.runner import EpisodeRunner
+from policygen.tasks.task import Task
+
+# A pole that is balanced longer tells no more.
+POLE = replace(policygen.load_task("cartpole"), max_steps=100)
 
 
 def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
@@ -33,10 +38,10 @@ def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tup
     return search.context(len(search.attempts), config), config
 
 
-def made(task: str, out: str | Path, **settings: Any) -> Path:
+def made(task: str | Task, out: str | Path, **settings: Any) -> Path:
     """The folder of a finished run, without its picture."""
-    loaded = policygen.load_task(task)
-    begun = start(loaded, effective_config(loaded, task, options=settings), Path(out))
+    loaded = policygen.load_task(task) if isinstance(task, str) else task
+    begun = start(loaded, effective_config(loaded, loaded.name, options=settings), Path(out))
     for _ in begun.attempts():
         pass
     begun.finish()

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forks
+from forks import Fork
+
 import policygen
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
@@ -229,20 +232,17 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "policygen", *map(str, arguments)]
 
 
+def start_process(*arguments: object, cwd: Path, stderr: object = os.devnull, **variables: str) -> Fork:
+    """Begin the command line in a process of its own, to be watched or ended."""
+    streams = (os.devnull, os.devnull, stderr)
+    return Fork(command(*arguments)[1:], cwd, environment(**variables), streams)
+
+
 def in_a_process(
-    *arguments: object, cwd: Path, stdin: str | None = None, timeout: float = 60, **variables: str
+    *arguments: object, cwd: Path, stdin: str = "", timeout: float = 60, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own."""
-    return subprocess.run(
-        command(*arguments),
-        cwd=cwd,
-        env=environment(**variables),
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    return forks.run(command(*arguments)[1:], cwd, environment(**variables), stdin, timeout)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import json
 import os
 import re
 import shutil
@@ -42,24 +44,25 @@ def room_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-def is_for_types_only(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
-def imported(path: Path, *, types: bool = False) -> set[str]:
-    """The modules of the package that a file imports anywhere; with `types`, also those for type checkers only."""
+def imported(tree: ast.Module, *, types: bool = False) -> set[str]:
+    """The modules of the package that a module imports anywhere; with `types`, also those for type checkers only."""
     found: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        if is_for_types_only(node) and not types:
+        if not types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             waiting += node.orelse
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name} imports relatively; write the whole name"
+            assert node.level == 0, f"line {node.lineno} imports relatively; write the whole name"
             module = node.module or ""
             names = [
                 f"{module}.{alias.name}" if f"{module}.{alias.name}".removeprefix("policygen.") in MODULES else module
@@ -69,6 +72,11 @@ def imported(path: Path, *, types: bool = False) -> set[str]:
             continue
         found |= {name.removeprefix("policygen.") for name in names if name.startswith("policygen.")}
     return found
+
+
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    return {name: imported(tree_of(name)) for name in MODULES}
 
 
 def test_every_module_stands_in_a_room():
@@ -81,18 +89,21 @@ def test_every_module_stands_in_a_room():
 def test_nothing_goes_round_the_rooms_by_the_name_of_the_package():
     round_it = {
         name
-        for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in MODULES
+        for node in ast.walk(tree_of(name))
         if isinstance(node, ast.Import) and any(alias.name == "policygen" for alias in node.names)
     }
     assert {name for name in round_it if room_of(name) not in ("api", "cli", "__main__", "")} == set()
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name])
-def test_a_room_imports_only_from_rooms_below_it(name):
-    below = set(ROOMS[: ROOMS.index(room_of(name)) + 1])
-    above = {other for other in imported(MODULES[name]) if room_of(other) not in below}
-    assert not above, f"{name} imports {', '.join(sorted(above))} from a room above its own: move the value down"
+def test_a_room_imports_only_from_rooms_below_it():
+    above = {
+        f"{name} imports {other} from a room above its own: move the value down"
+        for name, others in imports().items()
+        for other in others
+        if name and room_of(other) not in ROOMS[: ROOMS.index(room_of(name)) + 1]
+    }
+    assert above == set()
 
 
 def extension_of(module: str) -> str:
@@ -100,54 +111,76 @@ def extension_of(module: str) -> str:
     return rest.partition(".")[0] if room == "extensions" else ""
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if extension_of(name)])
-def test_an_extension_imports_only_from_extensions_before_it(name):
-    before = {"", *EXTENSIONS[: EXTENSIONS.index(extension_of(name)) + 1]}
-    above = {other for other in imported(MODULES[name]) if extension_of(other) not in before}
-    assert not above, f"{name} imports {', '.join(sorted(above))}"
+def test_an_extension_imports_only_from_extensions_before_it():
+    after = {
+        f"{name} imports {other}"
+        for name, others in imports().items()
+        for other in others
+        if extension_of(name)
+        and extension_of(other) not in ("", *EXTENSIONS[: EXTENSIONS.index(extension_of(name)) + 1])
+    }
+    assert after == set()
 
 
 def test_the_library_and_the_commands_import_extensions_only_when_one_is_asked_for():
     early = {}
     for name in MODULES:
         if room_of(name) in ("", "api", "cli"):
-            tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
-            top = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+            top = [node for node in tree_of(name).body if isinstance(node, ast.ImportFrom)]
             early[name] = [node.module for node in top if (node.module or "").startswith("policygen.extensions")]
     assert {name: modules for name, modules in early.items() if modules} == {}
 
 
+KERNEL_ALONE = """
+import contextlib, io, json, pathlib, sys
+import {modules}
+from policygen.cli import main
+
+def typed(*words):
+    sys.argv = ["policygen", *words]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            main()
+        except SystemExit as ended:
+            assert not ended.code, words
+    return out.getvalue()
+
+said = [typed("--help"), typed("run", "cartpole", "--iterations", "2", "--episodes", "5")]
+(run,) = map(str, pathlib.Path("results").iterdir())
+for words in (["resume", run, "--iterations", "3"], ["show", run], ["eval", run], ["prompt", run], ["tasks"]):
+    said.append(typed(*words))
+said.append(typed("tasks", "cartpole"))
+print(json.dumps([sys.modules["policygen"].__file__, *said]))
+"""
+
+
 def test_the_kernel_searches_scores_and_resumes_without_any_extension(tmp_path):
     kernel = tmp_path / "kernel"
-    shutil.copytree(PACKAGE, kernel / "policygen", ignore=shutil.ignore_patterns("extensions", "__pycache__"))
+    # With what is compiled already: a copy keeps the times of its files.
+    shutil.copytree(PACKAGE, kernel / "policygen", ignore=shutil.ignore_patterns("extensions"))
     for folder in ("envs", "templates"):
         shutil.copytree(PACKAGE.parent / folder, kernel / folder)
-    path = os.pathsep.join([str(kernel), *filter(None, sys.path[1:])])
-
-    def python(*words: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     modules = ", ".join(f"policygen.{name}" for name in MODULES if room_of(name) in (*KERNEL, "api", "cli"))
-    whereabouts = python("-c", f"import {modules}; print(policygen.__file__)")
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL_ALONE.format(modules=modules)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(kernel), *filter(None, sys.path[1:])])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    whereabouts, help_, run, *others = json.loads(done.stdout)
     assert whereabouts.startswith(str(kernel))
-    assert "sweep" not in python("-m", "policygen", "--help")
-    said = python("-m", "policygen", "run", "cartpole", "--iterations", "2", "--out", "runs")
-    assert "final score" in said
-    (run,) = (tmp_path / "runs").iterdir()
-    assert not (run / "learning_curve.png").exists()
-    python("-m", "policygen", "resume", str(run), "--iterations", "3")
-    for words in (["show", str(run)], ["eval", str(run)], ["prompt", str(run)], ["tasks"], ["tasks", "cartpole"]):
-        assert python("-m", "policygen", *words)
+    assert "sweep" not in help_
+    assert "final score" in run
+    assert all(others)
+    (folder,) = (tmp_path / "results").iterdir()
+    assert not (folder / "learning_curve.png").exists()
 
 
-def too_many_parameters(path: Path) -> list[str]:
+def too_many_parameters(tree: ast.Module) -> list[str]:
     """Functions that take more than seven parameters, or more than five by position, not counting `self`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     methods = {
         id(item)
         for node in ast.walk(tree)
@@ -160,18 +193,18 @@ def too_many_parameters(path: Path) -> list[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             positional = len(node.args.posonlyargs) + len(node.args.args) - (id(node) in methods)
             if positional > 5 or positional + len(node.args.kwonlyargs) > 7:
-                found.append(f"{path.name}:{node.lineno} {node.name}")
+                found.append(node.name)
     return found
 
 
-@pytest.mark.parametrize("name", list(MODULES))
-def test_no_function_takes_more_than_seven_parameters_or_five_by_position(name):
-    assert too_many_parameters(MODULES[name]) == [], "what belongs together is handed on as a record"
+def test_no_function_takes_more_than_seven_parameters_or_five_by_position():
+    found = {name: too_many_parameters(tree_of(name)) for name in MODULES}
+    many = {name: functions for name, functions in found.items() if functions}
+    assert many == {}, "what belongs together is handed on as a record"
 
 
-def borrowed(path: Path) -> set[str]:
+def borrowed(tree: ast.Module) -> set[str]:
     """Private names that a file takes from another module of the package, or from an object that is not its own."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     own, found = set(), set()
     for node in ast.walk(tree):
         match node:
@@ -190,27 +223,24 @@ def borrowed(path: Path) -> set[str]:
 
 def test_what_is_private_stays_in_its_module():
     foreign = {"_max_episode_steps", "_get_obs"}  # which other packages tell in no other way
-    taken = {name: borrowed(path) - foreign for name, path in MODULES.items()}
+    taken = {name: borrowed(tree_of(name)) - foreign for name in MODULES}
     assert {name: names for name, names in taken.items() if names} == {}
 
 
-def test_the_counter_of_parameters_sees_what_it_must(tmp_path):
-    path = tmp_path / "sample.py"
-    path.write_text(
+def test_the_counter_of_parameters_sees_what_it_must():
+    tree = ast.parse(
         "def fine(a, b, c, d, e, *, f, g): ...\ndef positional(a, b, c, d, e, f): ...\n"
         "def named(a, *, b, c, d, e, f, g, h): ...\n"
         "class C:\n    def method(self, a, b, c, d, e): ...\n"
         "    @staticmethod\n    def alone(a, b, c, d, e, f): ...\n    def long(self, a, b, c, d, e, f): ...\n"
     )
-    assert [found.split()[1] for found in too_many_parameters(path)] == ["positional", "named", "alone", "long"]
+    assert too_many_parameters(tree) == ["positional", "named", "alone", "long"]
 
 
 @pytest.mark.parametrize("types", [False, True])
 def test_no_modules_import_each_other_in_a_circle(types):
     # A room's own face (`__init__`) may import its modules, which import each other by their whole names.
-    arrows = {
-        name: {other for other in imported(path, types=types) if other in MODULES} for name, path in MODULES.items()
-    }
+    arrows = {name: imported(tree_of(name), types=types) & MODULES.keys() for name in MODULES}
     tuple(TopologicalSorter(arrows).static_order())
 
 
@@ -221,21 +251,18 @@ def test_the_readme_has_one_row_a_room():
     assert listed == [room for room in ROOMS if room != "__main__"]
 
 
-def test_the_reader_of_imports_sees_what_it_must(tmp_path):
-    path = tmp_path / "sample.py"
-    path.write_text(
+def test_the_reader_of_imports_sees_what_it_must():
+    tree = ast.parse(
         "import numpy\nimport policygen.quantities.grid\n"
         "from policygen.llm import base, connect\nfrom policygen import __version__\n"
         "if TYPE_CHECKING:\n    from policygen.cli import main\n"
         "else:\n    from policygen.tasks.task import Task\n"
         "def late():\n    from policygen.search.run import start\n"
     )
-    assert imported(path) == {"quantities.grid", "llm", "llm.base", "tasks.task", "search.run"}
-    assert imported(path, types=True) == {*imported(path), "cli"}
+    assert imported(tree) == {"quantities.grid", "llm", "llm.base", "tasks.task", "search.run"}
+    assert imported(tree, types=True) == {*imported(tree), "cli"}
 
 
-@pytest.mark.parametrize("name", list(MODULES))
-def test_every_module_says_in_its_first_line_what_it_does(name):
-    documentation = ast.get_docstring(ast.parse(MODULES[name].read_text(encoding="utf-8")))
-    assert documentation
-    assert documentation.splitlines()[0].endswith((".", ":")) or ":" in documentation.splitlines()[0]
+def test_every_module_says_in_its_first_line_what_it_does():
+    first = {name: (ast.get_docstring(tree_of(name)) or "").partition("\n")[0] for name in MODULES}
+    assert {name for name, line in first.items() if not (line.endswith(".") or ":" in line)} == set()

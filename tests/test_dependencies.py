@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import os
 import sys
@@ -22,7 +23,7 @@ EXTRAS = {
     for name, lines in PROJECT["optional-dependencies"].items()
     if name != "dev"
 }
-INSTALLED = metadata.packages_distributions()
+INSTALLED = functools.cache(metadata.packages_distributions)
 OPTIONAL = {"anthropic", "minigrid", "starlette", "uvicorn"}
 """Packages imported at the top of modules that are loaded only when they are asked for."""
 
@@ -43,7 +44,7 @@ def distributions(name: str) -> set[str]:
     """The distributions that may hold an imported package; a package that is not installed is called as imported."""
     if name == "google.genai":
         return {"google-genai"}
-    return {canonicalize_name(found) for found in INSTALLED.get(name, [name])}
+    return {canonicalize_name(found) for found in INSTALLED().get(name, [name])}
 
 
 def declared(requirements: list[Requirement]) -> set[str]:
@@ -58,22 +59,24 @@ def declared(requirements: list[Requirement]) -> set[str]:
     return names
 
 
-TREES = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((CHECKOUT / "policygen").rglob("*.py"))]
-IMPORTED = set().union(*map(imported, TREES))
-AT_THE_TOP = set().union(
-    *(imported(node) for tree in TREES for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
-)
+@functools.cache
+def imports() -> tuple[set[str], set[str]]:
+    """The packages that the package imports anywhere, and those that it imports at the top of a module."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((CHECKOUT / "policygen").rglob("*.py"))]
+    top = [node for tree in trees for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return set().union(*map(imported, trees)), set().union(*map(imported, top))
 
 
 def test_every_package_that_is_imported_is_declared() -> None:
-    everything = declared(CORE + [one for extra in EXTRAS.values() for one in extra])
-    assert {name for name in IMPORTED if not distributions(name) & everything} == set()
-    assert {name for name in AT_THE_TOP - OPTIONAL if not distributions(name) & declared(CORE)} == set()
+    anywhere, at_the_top = imports()
+    core, everything = declared(CORE), declared(CORE + [one for extra in EXTRAS.values() for one in extra])
+    assert {name for name in anywhere if not distributions(name) & everything} == set()
+    assert {name for name in at_the_top - OPTIONAL if not distributions(name) & core} == set()
 
 
 def test_every_declared_package_is_imported() -> None:
-    used = set().union(*map(distributions, IMPORTED))
-    assert declared(CORE) - used == set()
+    anywhere, _ = imports()
+    assert declared(CORE) - set().union(*map(distributions, anywhere)) == set()
 
 
 @pytest.mark.parametrize("requirement", [*CORE, *(one for extra in EXTRAS.values() for one in extra)], ids=str)

@@ -422,7 +422,7 @@ def test_a_replay_of_a_folder_without_replies_is_one_sentence(tmp_path: Path) ->
         policygen.run("frozenlake", llm=f"replay:{tmp_path}")
 
 
-def test_a_person_pastes_replies_through_a_pipe(tmp_path: Path) -> None:
+def test_a_person_pastes_replies_into_standard_input(tmp_path: Path) -> None:
     pasted = f"{MALFORMED_LAKE}\nEND\n{ALWAYS_DOWN}\nEND\n{BEST_LAKE}\nEND\n"
     done = in_a_process("run", "frozenlake", "--llm", "manual", "--iterations", 5, cwd=tmp_path, stdin=pasted)
     assert done.returncode == 0, done.stderr

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import re
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
 
 from policygen.runs.config import effective_config
 from policygen.search.run import start
@@ -23,18 +26,39 @@ _SPEC.loader.exec_module(execute)
 PUBLIC = {"policygen", "policygen.llm", "policygen.policies", "policygen.tasks"}
 
 
-@pytest.fixture(autouse=True)
-def _scratch_folders_go_with_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelManager]:
+    """One kernel for all notebooks: what each would import takes longer than most of them."""
+    manager = KernelManager()
+    manager.start_kernel()
+    yield manager
+    manager.shutdown_kernel()
 
 
-def executed(path: Path, folder: Path, last: str | None = None) -> nbformat.NotebookNode:
-    """The notebook after a run in `folder`; the file holds outputs of the same kinds."""
-    notebook = execute.executed(path, folder, last)
-    kept = {cell.id: kinds_of(cell) for cell in nbformat.read(path, as_version=4).cells}
-    assert {cell.id: kinds_of(cell) for cell in notebook.cells}.items() <= kept.items(), "run: make notebooks"
-    return notebook
+Executed = Callable[..., nbformat.NotebookNode]
+FRESH = """%reset -f
+import os, tempfile
+os.makedirs({scratch!r})
+os.makedirs({folder!r})
+os.chdir({folder!r})
+tempfile.tempdir = {scratch!r}
+del os, tempfile"""
+
+
+@pytest.fixture
+def executed(kernel: KernelManager, tmp_path: Path) -> Executed:
+    """Execute a notebook in a folder, all of it or up to a cell, with nothing that another has defined."""
+
+    def one(name: str, last: str | None = None) -> nbformat.NotebookNode:
+        folder, scratch = tmp_path / "notebooks", tmp_path / "scratch"
+        begin = nbformat.v4.new_code_cell(FRESH.format(folder=str(folder), scratch=str(scratch)))
+        NotebookClient(nbformat.v4.new_notebook(cells=[begin]), km=kernel).execute()
+        notebook = execute.executed(NOTEBOOKS / f"{name}.ipynb", folder, last, kernel)
+        kept = {cell.id: kinds_of(cell) for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells}
+        assert {cell.id: kinds_of(cell) for cell in notebook.cells}.items() <= kept.items(), "run: make notebooks"
+        return notebook
+
+    return one
 
 
 def kinds_of(cell: nbformat.NotebookNode) -> set[str]:
@@ -77,8 +101,8 @@ def test_notebooks_use_only_what_is_public(path: Path) -> None:
     assert set(imported) <= PUBLIC
 
 
-def test_the_guide_on_tuning(tmp_path: Path) -> None:
-    notebook = executed(NOTEBOOKS / "tuning.ipynb", tmp_path / "notebooks")
+def test_the_guide_on_tuning(executed: Executed) -> None:
+    notebook = executed("tuning")
     assert texts(notebook, "own").count("cma over 3 constants") == 2
     assert "fixed(0.05)*spin" in texts(notebook, "fixed")
     assert texts(notebook, "fixed").count("a constant in ") == 2
@@ -89,8 +113,8 @@ def test_the_guide_on_tuning(tmp_path: Path) -> None:
     assert pictures(notebook) == 1
 
 
-def test_the_guide_on_templates(tmp_path: Path) -> None:
-    notebook = executed(NOTEBOOKS / "templates.ipynb", tmp_path / "notebooks")
+def test_the_guide_on_templates(executed: Executed) -> None:
+    notebook = executed("templates")
     assert "Attempts so far" in texts(notebook, "preview")
     assert "template short; not shipped: templates/short.j2" in texts(notebook, "own")
     assert "spin has 6 bins, from below -0.6 to 0.6 and above" in texts(notebook, "own")
@@ -105,8 +129,8 @@ def test_the_guide_on_templates(tmp_path: Path) -> None:
     assert pictures(notebook) == 1
 
 
-def test_the_guide_on_speed(tmp_path: Path) -> None:
-    notebook = executed(NOTEBOOKS / "speed.ipynb", tmp_path / "notebooks")
+def test_the_guide_on_speed(executed: Executed) -> None:
+    notebook = executed("speed")
     assert [line.split()[:2] for line in texts(notebook, "engines").splitlines() if line] == [
         ["frozenlake", "exact"],
         ["cartpole", "vector"],
@@ -117,8 +141,8 @@ def test_the_guide_on_speed(tmp_path: Path) -> None:
     assert pictures(notebook) == 1
 
 
-def test_the_guide_on_models_on_call(tmp_path: Path) -> None:
-    notebook = executed(NOTEBOOKS / "on_call.ipynb", tmp_path / "notebooks")
+def test_the_guide_on_models_on_call(executed: Executed) -> None:
+    notebook = executed("on_call")
     assert pictures(notebook) == 1
     assert "KeyInBox: reached; learned opens 25 of 25 doors" in texts(notebook, "compare")
     assert "Plan: go to box, open box" in texts(notebook, "asked")
@@ -126,8 +150,8 @@ def test_the_guide_on_models_on_call(tmp_path: Path) -> None:
     assert re.search(r"^KeyInBox +mine.json +1.00 ", texts(notebook, "own"), re.MULTILINE)
 
 
-def test_the_guide_on_rewards(tmp_path: Path) -> None:
-    notebook = executed(NOTEBOOKS / "rewards.ipynb", tmp_path / "notebooks")
+def test_the_guide_on_rewards(executed: Executed) -> None:
+    notebook = executed("rewards")
     untold, told = (float(score) for score in re.findall(r"([\d.]+) \(exact\)", texts(notebook, "potential")))
     assert told > untold + 0.2
     assert texts(notebook, "objective").count(" for its objective (") == 2
@@ -136,8 +160,8 @@ def test_the_guide_on_rewards(tmp_path: Path) -> None:
     assert texts(notebook, "mistakes").count("line 4: ") == 3
 
 
-def test_without_runs_it_makes_three(tmp_path: Path) -> None:
-    notebook = executed(NOTEBOOKS / "learning_curves.ipynb", tmp_path / "notebooks")
+def test_without_runs_it_makes_three(executed: Executed, tmp_path: Path) -> None:
+    notebook = executed("learning_curves")
     assert "seed 2, attempt 1: " in texts(notebook, "runs")
     assert texts(notebook, "runs").endswith("runs found: 3\n")
     assert texts(notebook, "summaries").count("frozenlake") == 3
@@ -162,7 +186,7 @@ def test_without_runs_it_makes_three(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-def test_with_runs_it_reads_them_finished_or_not(tmp_path: Path) -> None:
+def test_with_runs_it_reads_them_finished_or_not(executed: Executed, tmp_path: Path) -> None:
     task = load_task("cartpole")
     for seed in (7, 8):
         options = {"seed": seed, "iterations": 1, "episodes": 2, "warmup_episodes": 2, "final_episodes": 2}
@@ -171,7 +195,7 @@ def test_with_runs_it_reads_them_finished_or_not(tmp_path: Path) -> None:
         if seed == 7:
             run.finish()
     # What comes after is of no run, and runs in the test above.
-    notebook = executed(NOTEBOOKS / "learning_curves.ipynb", tmp_path / "notebooks", last="act")
+    notebook = executed("learning_curves", last="act")
     assert texts(notebook, "runs") == "runs found: 2\n"
     runs = [line.split()[1:5] for line in texts(notebook, "summaries").splitlines() if "cartpole" in line]
     assert runs == [["cartpole", "builtin", "table", "7"]]
@@ -180,8 +204,8 @@ def test_with_runs_it_reads_them_finished_or_not(tmp_path: Path) -> None:
     assert pictures(notebook) == 3
 
 
-def test_the_guide_to_the_wheel(tmp_path: Path) -> None:
-    notebook = executed(NOTEBOOKS / "at_the_wheel.ipynb", tmp_path / "notebooks")
+def test_the_guide_to_the_wheel(executed: Executed) -> None:
+    notebook = executed("at_the_wheel")
     assert "Carried: nothing. Score: 0 of 50." in texts(notebook, "text")
     assert texts(notebook, "guide").startswith("41 ")
     assert "driven: 41 " in texts(notebook, "drive")
@@ -189,8 +213,8 @@ def test_the_guide_to_the_wheel(tmp_path: Path) -> None:
     assert texts(notebook, "table").endswith("-> take_crown\nreturn 41.0\n")
 
 
-def test_the_guide_to_advice(tmp_path: Path) -> None:
-    notebook = executed(NOTEBOOKS / "adviser.ipynb", tmp_path / "notebooks")
+def test_the_guide_to_advice(executed: Executed) -> None:
+    notebook = executed("adviser")
     assert "good: 0.6522 (exact) as advised, 0.7402 (exact) learnt" in texts(notebook, "learn")
     assert "bad: 0.0000 (exact) as advised, 0." in texts(notebook, "bad")
     assert texts(notebook, "others").endswith("exact: 0.0000 (exact) as advised, 0.7402 (exact) learnt\n")

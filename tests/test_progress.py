@@ -63,7 +63,8 @@ def eventually(what: Callable[[], bool]) -> bool:
 
 def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     with ChatServer([LEANING, NO_POLICY, ALWAYS_LEFT, FALLING]) as server:
-        done = in_a_process(*RUN, "--iterations", 4, "--base-url", server.openai_url, cwd=tmp_path)
+        words = command(*RUN, "--iterations", 4, "--base-url", server.openai_url)
+        done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     assert "\r" not in done.stdout

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
+import shlex
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from support import CHECKOUT, environment
+import forks
+from support import CHECKOUT, environment, in_a_process
 
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 MOST_LINES = 220
@@ -38,20 +40,23 @@ def test_blocks_that_are_not_run_are_there() -> None:
         assert sum(line in text for _, text in blocks()) == 1, line
 
 
+def typed(text: str, work: Path) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Carry out a shell block: our commands as forks, split as a shell does it, and what is between them in a shell."""
+    for ours, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith("policygen ")):
+        if ours:
+            for line in lines:
+                yield in_a_process(*shlex.split(line, comments=True)[1:], cwd=work, timeout=600)
+        else:
+            shell = ["sh", "-e", "-c", "\n".join(lines)]
+            yield subprocess.run(shell, cwd=work, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
 def test_what_it_tells_to_type_works(tmp_path: Path) -> None:
-    binaries, work = tmp_path / "bin", tmp_path / "work"
-    binaries.mkdir()
-    work.mkdir()
-    command = binaries / "policygen"  # also where the package under test is not installed
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m policygen "$@"\n')
-    command.chmod(0o755)
-    variables = environment(PATH=f"{binaries}{os.pathsep}{os.environ['PATH']}")
     run = [(kind, text) for kind, text in blocks() if not any(line in text for line in NOT_RUN)]
     assert {kind for kind, _ in run} == {"sh", "python"}
     for kind, text in run:
-        line = ["sh", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
-        done = subprocess.run(line, cwd=work, env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
-        assert "Traceback" not in done.stderr
-    assert (work / "learning_curves.png").exists()
-    assert len(list((work / "results").glob("*/summary.json"))) == 2
+        for done in typed(text, tmp_path) if kind == "sh" else [forks.run(["-c", text], tmp_path, environment())]:
+            assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+            assert "Traceback" not in done.stderr
+    assert (tmp_path / "learning_curves.png").exists()
+    assert len(list((tmp_path / "results").glob("*/summary.json"))) == 2

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import faulty
+import forks
 import pytest
 from attacks import LONG, Tally
 from support import CHECKOUT, Line, Written, attempts_of, environment, fenced, the_run, transcript_of
@@ -160,14 +160,7 @@ def in_python(what: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run some lines in a process of their own."""
     tests = str(Path(faulty.__file__).parent)
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})" + _BEGIN.format(tests=tests, what=what)
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=cwd,
-        env=environment(PYTHONPATH=f"{CHECKOUT}:{tests}"),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return forks.run(["-c", code], cwd, environment(PYTHONPATH=f"{CHECKOUT}:{tests}"))
 
 
 @pytest.mark.parametrize("fault", sorted(faulty.DEADLY) if LONG else ["crashes"])

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from attacks import Tally, amount
-from support import command, environment, in_a_process, outcome, summary_of, the_run
+from support import in_a_process, outcome, start_process, summary_of, the_run
 
 # Small, so that most of a try is what is tried: processes begin and end, and little is played in between.
 SETTINGS = ("--iterations", 6, "--episodes", 5, "--jobs", 1, "--set", "final_episodes=5", "--set", "warmup_episodes=5")
@@ -24,17 +23,12 @@ FILES = {"best.json", "learning_curve.csv", "learning_curve.png", "summary.json"
 
 def disturbed(rng: random.Random, out: Path, longest: float, *arguments: object) -> str:
     """Run a command and end it at a random moment; its standard error."""
-    process = subprocess.Popen(
-        command(*arguments),
-        cwd=out.parent,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(rng.uniform(0.3, longest))
+    said = out.parent / "said"
+    process = start_process(*arguments, cwd=out.parent, stderr=said)
+    time.sleep(rng.uniform(0, longest))
     process.send_signal(rng.choice((signal.SIGKILL, signal.SIGINT)))
-    return process.communicate(timeout=120)[1]
+    process.wait(120)
+    return said.read_text()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")

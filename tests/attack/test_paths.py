@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +11,9 @@ from typing import Any
 
 import pytest
 from attacks import LONG, Tally
+from support import Line
 
 import policygen
-from policygen import cli
 from policygen.errors import PolicygenError
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
@@ -71,36 +69,43 @@ def test_an_out_that_cannot_be_is_a_sentence(out: str) -> None:
     assert "\0" not in str(caught.value)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has everything but its end."""
+    folder = policygen.run("cartpole", out=tmp_path_factory.mktemp("runs"), **SMALL).folder
+    (folder / "summary.json").unlink()
+    return folder
+
+
 @pytest.mark.skipif(os.name == "nt", reason="needs links and pipes")
-@pytest.mark.parametrize("what", ["link", "dangling", "pipe", "folder"])
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        pytest.param(what, name, marks=pytest.mark.draws if ".png" in name else ())
+        for third, what in enumerate(("link", "dangling", "pipe", "folder"), start=-1)
+        for name in (FILES if LONG or what == "link" else FILES[third::3])
+    ],
+)
 def test_nothing_is_written_through_what_stands_in_the_place_of_a_file(
-    what: str, tally: Callable[[str], Tally], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    what: str, name: str, made: Path, tally: Callable[[str], Tally], tmp_path: Path, line: Line
 ) -> None:
     held = tally("a link, pipe or folder in the place of a file is not followed")
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    made = policygen.run("cartpole", **SMALL).folder
-    (made / "summary.json").unlink()
-    victim = tmp_path / "victim"
-    tried = FILES if LONG or what == "link" else FILES[("dangling", "pipe", "folder").index(what) :: 3]
-    for number, name in enumerate(tried):
-        readers = ("show", "eval", "plot")
-        for command in ("resume", *(readers if LONG else readers[number % 3 :][:1])):
-            folder = tmp_path / "stranger" / made.name
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            shutil.copytree(made, folder)
-            victim.write_text("precious")
-            (folder / name).unlink(missing_ok=True)
-            if what == "pipe":
-                os.mkfifo(folder / name)
-            elif what == "folder":
-                (folder / name).mkdir()
-            else:
-                (folder / name).symlink_to(victim if what == "link" else tmp_path / "new")
-            more = {"eval": ("--episodes", "2"), "plot": ("-o", str(tmp_path / "c.png"))}.get(command, ())
-            monkeypatch.setattr(sys, "argv", ["policygen", command, str(folder), *more])
-            with held.one():
-                with pytest.raises(SystemExit):
-                    cli.main()
-                assert victim.read_text() == "precious", (name, command)
-                assert not (tmp_path / "new").exists(), (name, command)
-                assert "Traceback" not in capsys.readouterr().err
+    number, readers = FILES.index(name), ("show", "eval", "plot")
+    for command in ("resume", *(readers if LONG else readers[number % 3 :][:1])):
+        folder, victim = tmp_path / "stranger" / made.name, tmp_path / "victim"
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        shutil.copytree(made, folder)
+        victim.write_text("precious")
+        (folder / name).unlink(missing_ok=True)
+        if what == "pipe":
+            os.mkfifo(folder / name)
+        elif what == "folder":
+            (folder / name).mkdir()
+        else:
+            (folder / name).symlink_to(victim if what == "link" else tmp_path / "new")
+        more = {"eval": ("--episodes", 2), "plot": ("-o", tmp_path / "c.png")}.get(command, ())
+        with held.one():
+            said = line(command, folder, *more)
+            assert victim.read_text() == "precious", command
+            assert not (tmp_path / "new").exists(), command
+            assert "Traceback" not in said.err

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from attacks import Tally, amount
-from support import attempts_of, command, environment, in_a_process, outcome, sentences, the_run
+from support import attempts_of, in_a_process, outcome, sentences, start_process, the_run
 
 RIVALS = amount(2, 13)
 SETTINGS = (
-    "--iterations",
-    14,
-    "--episodes",
-    5,
-    "--seed",
-    3,
-    "--set",
-    "warmup_episodes=5",
-    "--set",
-    "final_episodes=5",
-    "--jobs",
-    1,
+    *("--iterations", 5, "--episodes", 5, "--seed", 3, "--jobs", 1),
+    *("--set", "warmup_episodes=5", "--set", "final_episodes=5"),
 )
 
 
@@ -35,13 +24,7 @@ def test_of_many_processes_one_goes_on(tally: Callable[[str], Tally], tmp_path: 
     held = tally(f"{RIVALS} processes resume one run, and one does")
     assert in_a_process("run", "cartpole", *SETTINGS, "--out", "whole", cwd=tmp_path).returncode == 0
     for race in range(amount(1, 3)):
-        begun = subprocess.Popen(
-            command("run", "cartpole", *SETTINGS, "--out", f"cut{race}"),
-            cwd=tmp_path,
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        begun = start_process("run", "cartpole", *SETTINGS, "--out", f"cut{race}", cwd=tmp_path)
         while not list(tmp_path.glob(f"cut{race}/*/attempts.jsonl")):
             time.sleep(0.01)
         begun.send_signal(signal.SIGSTOP)  # alive, however fast it is and however slow the others begin
@@ -55,14 +38,10 @@ def test_of_many_processes_one_goes_on(tally: Callable[[str], Tally], tmp_path: 
             assert sentences(refused.stderr) == [
                 f"Error: {folder} is in use: another process runs or resumes it; wait for it, or stop it first"
             ]
-            rivals = [
-                subprocess.Popen(
-                    command("resume", folder), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
-                )
-                for _ in range(RIVALS)
-            ]
-            said = [rival.communicate()[1] for rival in rivals]
-            codes = [rival.returncode for rival in rivals]
+            files = [tmp_path / f"said{number}" for number in range(RIVALS)]
+            rivals = [start_process("resume", folder, cwd=tmp_path, stderr=file) for file in files]
+            codes = [rival.wait() for rival in rivals]
+            said = [file.read_text() for file in files]
             assert codes.count(0) == 1, list(zip(codes, said, strict=True))
             for code, text in zip(codes, said, strict=True):
                 assert code == 0 or "is in use" in text or "is finished" in text, text

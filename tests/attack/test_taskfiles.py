@@ -96,6 +96,7 @@ def test_a_mutated_task_file_ends_in_a_sentence(tally: Callable[[str], Tally], t
     assert not failures, f"{len(failures)} failures:\n" + "\n".join(str(failure)[:500] for failure in failures[:20])
 
 
+@pytest.mark.draws
 def test_a_name_that_is_a_formula_is_shown_as_it_is(line: Line) -> None:
     name = "=1+$x_{$ \\input{a} <script>"
     Path("lake.toml").write_text(f"name = '{name}'\ngym_id = 'FrozenLake-v1'\n")

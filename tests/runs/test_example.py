@@ -37,6 +37,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 LAW = "let lean = angle + 0.25*spin\nleft = -lean\nright = lean"
 TITLE = "## A worked example"
+SMALL: dict[str, Any] = {"iterations": 1, "episodes": 4, "warmup_episodes": 4, "final_episodes": 2}
 
 
 def saved(text: str = LAW, task: str = "cartpole", path: str = "law.json") -> Path:
@@ -190,7 +191,7 @@ def test_an_example_is_shortened_and_then_left_out_where_tokens_are_few() -> Non
     assert "more rows are not shown.)" in shorter
     tokens = round(0.75 * full)
     while TITLE in (smallest := rendered(tokens)):
-        tokens -= 20
+        tokens -= 60
     assert "## Best policy so far" in smallest
     assert "## Your turn" in smallest
 
@@ -199,7 +200,7 @@ def test_equations_are_shown_whole_or_not_at_all() -> None:
     context, config = later("frozenlake")
     with_one = dataclasses.replace(context, example=example_of(policygen.parse(LAW, "cartpole")))
     shown = 0
-    for tokens in range(2_600, 1_000, -20):
+    for tokens in range(2_600, 1_000, -60):
         try:
             prompt = render_prompt(with_one, config.model_copy(update={"prompt_tokens": tokens}))
         except PolicygenError:
@@ -229,10 +230,10 @@ def test_a_run_brings_the_final_score_of_its_policy() -> None:
 
 
 def test_latest_is_the_newest_run_and_the_new_run_remembers_which_that_was() -> None:
-    older = policygen.run("frozenlake", iterations=1, seed=1).folder
-    newest = policygen.run("cartpole", iterations=1, seed=2, final_episodes=2).folder
+    older = policygen.run("frozenlake", seed=1, **SMALL).folder
+    newest = policygen.run("cartpole", seed=2, **SMALL).folder
     os.utime(older / "config.toml", (1, 1))
-    run = policygen.run("pendulum", policy="linear", iterations=1, final_episodes=2, example="latest").folder
+    run = policygen.run("pendulum", policy="linear", example="latest", **SMALL).folder
     loaded = load_run(run)
     assert loaded.config.example == str(newest)
     assert loaded.search.example == read_example(newest)
@@ -243,7 +244,7 @@ def test_latest_is_the_newest_run_and_the_new_run_remembers_which_that_was() -> 
 def test_an_example_can_be_given_in_every_way_a_setting_can(way: str, line: Line) -> None:
     path = saved()
     if way == "library":
-        policygen.run("frozenlake", iterations=1, example=path)
+        policygen.run("frozenlake", **SMALL, example=path)
     else:
         Path("mine.toml").write_text(f"example = '{path}'")
         given = {
@@ -260,8 +261,8 @@ def test_an_example_can_be_given_in_every_way_a_setting_can(way: str, line: Line
 
 
 def test_builtin_ignores_it() -> None:
-    without = policygen.run("cartpole", iterations=2, final_episodes=2)
-    with_one = policygen.run("cartpole", iterations=2, final_episodes=2, example=saved())
+    without = policygen.run("cartpole", **SMALL)
+    with_one = policygen.run("cartpole", **SMALL, example=saved())
     assert with_one.policy == without.policy
 
 
@@ -318,7 +319,7 @@ def requests_of(server: ChatServer) -> list[str]:
 
 def interrupted(server: ChatServer) -> tuple[Path, Path]:
     """The source of an example, and a run that shows it and ended after its first attempt."""
-    source = policygen.run("cartpole", iterations=1, final_episodes=3, out="source").folder
+    source = policygen.run("cartpole", **{**SMALL, "final_episodes": 3}, out="source").folder
     with pytest.raises(PolicygenError):
         policygen.run("frozenlake", llm="compatible:m", base_url=server.openai_url, iterations=2, example=source)
     return source, the_run(Path("results"))
@@ -393,7 +394,6 @@ def test_where_knowledge_is_withheld_only_an_example_the_user_names_is_shown() -
 
 
 def test_runs_with_an_example_are_not_averaged_with_those_without() -> None:
-    settings: dict[str, Any] = {"iterations": 1, "final_episodes": 2}
-    without = policygen.run("frozenlake", **settings, seed=1).folder
-    with_one = policygen.run("frozenlake", **settings, seed=2, example=saved()).folder
+    without = policygen.run("frozenlake", **SMALL, seed=1).folder
+    with_one = policygen.run("frozenlake", **SMALL, seed=2, example=saved()).folder
     assert len(grouped([read_member(without), read_member(with_one)])) == 2

@@ -73,6 +73,7 @@ def test_a_listener_that_fails_is_said_once_and_the_run_is_whole(moment: str) ->
     assert (result.folder / "learning_curve.png").is_file()
 
 
+@pytest.mark.draws
 def test_a_picture_that_cannot_be_written_does_not_lose_the_run() -> None:
     class InTheWay(Listener):
         def started(self, run: Watched) -> None:

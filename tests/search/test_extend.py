@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer
-from searched import made
+from searched import POLE, made
 from support import (
     ALWAYS_DOWN,
     ALWAYS_RIGHT,
@@ -25,6 +25,7 @@ from support import (
 
 from policygen.errors import LogbookError, PolicygenError, UsageError
 from policygen.search.resume import load_run, resume
+from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -40,26 +41,26 @@ def finished(folder: Path, *assignments: str) -> Path:
 
 SMALL: dict[str, Any] = {"jobs": 1, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
 LINEAR: dict[str, Any] = {**SMALL, "policy": "linear", "seed": 3}
-STORIES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "table": ("cartpole", SMALL, {"iterations": 3}, {"iterations": 6}),
+STORIES: dict[str, tuple[str | Task, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "table": (POLE, SMALL, {"iterations": 3}, {"iterations": 6}),
     "exact": ("frozenlake", SMALL, {"iterations": 2}, {"iterations": 5}),
-    "linear": ("cartpole", {**LINEAR, "candidates": 2}, {"iterations": 1}, {"iterations": 3}),
+    "linear": (POLE, {**LINEAR, "candidates": 2}, {"iterations": 1}, {"iterations": 3}),
     "stopped at the optimum": ("nim", SMALL, {"iterations": 4}, {"iterations": 8}),
     "tuned": ("pendulum", {**LINEAR, "refine": "cma:30"}, {"iterations": 2}, {"iterations": 4}),
     # Episodes are left after the proposals, and the best policy is tuned on with them: later, when more is asked for.
     "tuned on": (
-        "cartpole",
+        POLE,
         {**LINEAR, "refine": "cma:30", "max_episodes": 700, "stop_at": 1e9},
         {"iterations": 2},
         {"iterations": 4},
     ),
     "tuned, more episodes": (
-        "cartpole",
+        POLE,
         {**LINEAR, "refine": "cma:30", "iterations": 5, "stop_at": 1e9},
         {"max_episodes": 150},
         {"max_episodes": 600},
     ),
-    "calls": ("cartpole", {**SMALL, "iterations": 6}, {"max_calls": 2}, {"max_calls": 5}),
+    "calls": (POLE, {**SMALL, "iterations": 6}, {"max_calls": 2}, {"max_calls": 5}),
     "calls within a round": (
         "frozenlake",
         {**SMALL, "iterations": 3, "candidates": 3},
@@ -67,15 +68,15 @@ STORIES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] =
         {"max_calls": 8},
     ),
     "patience": ("frozenlake", {**SMALL, "iterations": 8, "seed": 2}, {"patience": 1}, {"patience": 3}),
-    "episodes": ("cartpole", {**SMALL, "iterations": 8}, {"max_episodes": 31}, {"max_episodes": 90}),
+    "episodes": (POLE, {**SMALL, "iterations": 8}, {"max_episodes": 31}, {"max_episodes": 90}),
     "episodes within a round": (
-        "cartpole",
+        POLE,
         {**SMALL, "iterations": 4, "candidates": 3},
         {"max_episodes": 37},
         {"max_episodes": 100},
     ),
     "several": (
-        "cartpole",
+        POLE,
         {**SMALL, "seed": 5},
         {"iterations": 2, "max_episodes": 60, "max_calls": 4},
         {"iterations": 5, "max_episodes": 200, "max_calls": 9},
@@ -100,8 +101,8 @@ def test_a_finished_run_with_more_is_the_run_that_had_it_at_first(name: str) -> 
 
 
 def test_one_that_was_interrupted_may_get_more_as_well() -> None:
-    whole = made("cartpole", "whole", iterations=6, **SMALL)
-    part = made("cartpole", "part", iterations=4, **SMALL)
+    whole = made(POLE, "whole", iterations=6, **SMALL)
+    part = made(POLE, "part", iterations=4, **SMALL)
     lines = (part / "attempts.jsonl").read_bytes().splitlines(keepends=True)
     (part / "attempts.jsonl").write_bytes(b"".join(lines[:3]))
     for name in ("summary.json", "episodes.npz"):
@@ -150,7 +151,7 @@ def test_what_cannot_change_is_refused_by_a_sentence(assignment: str, sentence: 
 
 def test_shares_of_a_budget_would_all_have_been_others() -> None:
     settings: dict[str, Any] = {**LINEAR, "iterations": 1, "refine": "cma", "max_episodes": 300}
-    folder = made("cartpole", "runs", **settings)
+    folder = made(POLE, "runs", **settings)
     for more in ("iterations=2", "max_episodes=500"):
         with pytest.raises(UsageError, match=r"--refine cma divides --max-episodes 300 over 1 iterations: .*cma:300"):
             resume(folder, assignments=[more])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from searched import POLE
 from support import Written, fenced, lines_of, timeless
 
 import policygen
@@ -29,9 +29,8 @@ BENT = fenced("let lean = angle + 0.02*spin\nleft = 0\nright = lean - 0.3*positi
 
 def run(texts: list[str], **settings: Any) -> policygen.RunResult:
     chosen = {"policy": "linear", "episodes": 5, "final_episodes": 5, "warmup_episodes": 5, "refine": "cma", "jobs": 1}
-    # A pole that is balanced to the end would end the run; balanced longer, it would tell no more.
-    short = replace(policygen.load_task("cartpole"), max_steps=150)
-    return policygen.run(short, llm=Written(texts), iterations=len(texts), stop_at=1e9, **{**chosen, **settings})
+    # A pole that is balanced to the end would end the run.
+    return policygen.run(POLE, llm=Written(texts), iterations=len(texts), stop_at=1e9, **{**chosen, **settings})
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +13,8 @@ from typing import Any
 import pytest
 from attacks import amount
 from chat_server import ChatServer, Scripted
-from searched import made
+from forks import Fork
+from searched import POLE, made
 from support import (
     ALWAYS_DOWN,
     ALWAYS_LEFT,
@@ -28,12 +26,11 @@ from support import (
     NO_POLICY,
     Line,
     attempts_of,
-    command,
-    environment,
     fenced,
     lines_of,
     outcome,
     sentences,
+    start_process,
     summary_of,
     the_run,
     timeless,
@@ -45,6 +42,7 @@ from policygen.errors import LogbookError, PolicygenError
 from policygen.llm.messages import Prompt, Reply
 from policygen.proposers.builtin import Builtin
 from policygen.search.resume import load_run, resume
+from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -64,7 +62,7 @@ def finish(folder: Path) -> None:
 class Story:
     """A run to interrupt: its task and settings, and the model's replies (none: `builtin`)."""
 
-    task: str
+    task: str | Task
     script: tuple[Scripted | str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -96,18 +94,18 @@ STORIES = {
         {"iterations": 2, "candidates": 2, "conversation": "continued"},
     ),
     "sampled": Story(
-        "cartpole",
+        POLE,
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
         {"iterations": 5, "max_tokens": 100_000, **FEW},
     ),
     "budget": Story(
-        "cartpole",
+        POLE,
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
         {"iterations": 3, "candidates": 2, "episodes": 5, "max_episodes": 37, "final_episodes": 5},
     ),
     # Means over all episodes change from round to round; what a kept equation reads must not.
     "normalised": Story(
-        "cartpole",
+        POLE,
         (
             fenced("left = 0", "right = n_angle + n_nothing"),
             fenced("left = -n_spin", "right = n_angle"),
@@ -126,7 +124,7 @@ STORIES = {
     ),
     # Prompts show a policy as it was written, also after tuning and after it was saved.
     "commented": Story(
-        "cartpole",
+        POLE,
         (
             fenced(
                 "# lean", "let zip = (0.50*spin) - (0.5*position)  # fast", "", "right = (2*zip) + angle", "left = 0"
@@ -136,11 +134,11 @@ STORIES = {
         ),
         {"policy": "linear", "iterations": 3, "refine": "cma:60", **FEW},
     ),
-    "table": Story("cartpole", (), {"iterations": 5, "seed": 3, **FEW}),
-    "noisy": Story("Blackjack-v1", (), {"iterations": 2}),
-    "linear": Story("cartpole", (), {"policy": "linear", "iterations": 3, "candidates": 2, **FEW}),
+    "table": Story(POLE, (), {"iterations": 5, "seed": 3, **FEW}),
+    "noisy": Story("Blackjack-v1", (), {"iterations": 2, "final_episodes": 5}),
+    "linear": Story(POLE, (), {"policy": "linear", "iterations": 3, "candidates": 2, **FEW}),
     "memory": Story(
-        "cartpole",
+        POLE,
         (),
         {
             **{"policy": "linear", "memory": True, "iterations": 3, "refine": "cma:60"},
@@ -210,19 +208,12 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, 
 # --- real processes, really killed -----------------------------------------------------------------------------------
 
 
-def killed_when(begun: Callable[[], bool], *arguments: object, cwd: Path, **variables: str) -> bool:
-    """Start the command line and kill it as soon as `begun` says so; False if it ended by itself before."""
-    process = subprocess.Popen(
-        command(*arguments),
-        cwd=cwd,
-        env=environment(**variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def killed_when(enough: Callable[[], bool], *arguments: object, cwd: Path) -> bool:
+    """Start the command line and kill it as soon as `enough` says so; False if it ended by itself before."""
+    process = start_process(*arguments, cwd=cwd)
     while process.poll() is None:
-        if begun():
-            os.kill(process.pid, signal.SIGKILL)
+        if enough():
+            process.kill()
             process.wait()
             return True
         time.sleep(0.001)
@@ -236,7 +227,7 @@ def lines_in(out: Path, name: str) -> int:
 @pytest.mark.parametrize(
     ("task", "settings"),
     [
-        ("cartpole", {"iterations": 12, "seed": 3, **FEW}),
+        ("cartpole", {"iterations": 8, "seed": 3, **FEW}),
         ("frozenlake", {"iterations": 4, "candidates": 3, "conversation": "continued"}),
     ][: amount(1, 2)],
 )
@@ -259,12 +250,12 @@ class Deadly(ChatServer):
     """Kills the client while it waits for the answers with the numbers in `deadly`, which it then never gets."""
 
     deadly: set[int]
-    client: subprocess.Popen[bytes]
+    client: Fork
 
     def _next(self) -> Scripted:
         if self._played in self.deadly:
             self.deadly.discard(self._played)
-            os.kill(self.client.pid, signal.SIGKILL)
+            self.client.kill()
             self.client.wait()
             return Scripted(status=500)
         return super()._next()
@@ -281,9 +272,7 @@ def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(t
         server.deadly = {2, 5}
         arguments = ["run", "frozenlake", *settings, "--base-url", server.openai_url, "--out", "cut"]
         for _ in range(3):
-            server.client = subprocess.Popen(
-                command(*arguments), cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL
-            )
+            server.client = start_process(*arguments, cwd=tmp_path)
             server.client.wait()
             arguments = ["resume", the_run(tmp_path / "cut")]
         assert server.client.returncode == 0
@@ -320,7 +309,7 @@ def test_plain_search_that_is_broken_off_while_it_proposes_counts_its_request_on
 
 def interrupted(keep: int = 3, **settings: Any) -> tuple[Path, Path]:
     """A whole run, and a copy of it that was broken off after `keep` attempts."""
-    whole = made("cartpole", "results", **{"iterations": 4, "final_episodes": 5, **settings})
+    whole = made(POLE, "results", **{"iterations": 4, **FEW, **settings})
     folder = Path("interrupted") / whole.name
     broken_off(whole, folder, keep, keep + 1, torn=False)
     return whole, folder
@@ -402,7 +391,6 @@ def test_an_interrupted_replay_goes_on_where_it_was() -> None:
 
 def test_a_finished_run_is_not_resumed(line: Line) -> None:
     folder = policygen.run("frozenlake", iterations=1).folder
-    line("resume", folder)  # draws the picture that runs of these tests lack
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     done = line("resume", folder)
     assert (done.code, done.out) == (2, "")
