@@ -257,7 +257,9 @@ def _check_names(quantities: Sequence[str], actuators: Sequence[Actuator], where
     columns = [*quantities, *(actuator.name for actuator in actuators)]
     for name in columns:
         if not is_name(name):
-            raise TaskError(f"{where}: `{name}` is not a name; use letters, digits, underscores and no word of Python")
+            raise TaskError(
+                f"{where}: `{name:.60}` is not a name; use letters, digits, underscores and no word of Python"
+            )
     for actuator in actuators:
         if actuator.name in ("step", "cell", "reward"):
             raise TaskError(f"{where}: an action cannot be called `{actuator.name}`, a column of every trace")

@@ -168,9 +168,9 @@ def ours(task: str, method: str, seed: int) -> dict[str, Any]:
     watch = Watch(case, seed)
 
     def after(attempt: Any) -> None:
-        watch.pause(attempt.env_steps)
+        watch.pause(attempt.standing.env_steps)
         if attempt.accepted and attempt.policy is not None:
-            watch.check(attempt.env_steps, lambda seeds: evaluate(attempt.policy, seeds).mean)
+            watch.check(attempt.standing.env_steps, lambda seeds: evaluate(attempt.policy, seeds).mean)
 
     settings = {
         "iterations": 20,

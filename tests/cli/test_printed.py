@@ -36,7 +36,7 @@ class Room(gym.Env):
 """
 SMALL = ("--iterations", 1, "--set", "episodes=2", "--set", "final_episodes=2", "--set", "jobs=1")
 SEEDED = ("--set", "episodes=2", "--seed", "0")
-FINAL = ("--set", "episodes=2", "--set", "final_episodes=100", "--seed", "0")
+FINAL = ("--seed", "0", "--set", "episodes=2", "--set", "final_episodes=100")
 NAMES = "|".join(sorted(commands.commands))
 
 

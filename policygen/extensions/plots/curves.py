@@ -49,6 +49,7 @@ _UNFINISHED: dict[str, Any] = {
     "zorder": 4,
 }
 WIDE_LABEL = 50  # a longer label gives the legend a single column ...
+CHARACTERS_PER_INCH = 11  # of a title
 LONGEST_LABEL = 85  # ... and a still longer one is wrapped
 
 
@@ -226,7 +227,7 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if curve.finished else ", unfinished"
     (group,) = grouped([curve])
-    axes.set_title(f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}", wrap=True)
+    _title(axes, f"{curve.task.name}: {group.label}, seed {curve.config.seed}{state}")
     _label(axes, x, float(at[-1]), "mean return per episode")
 
 
@@ -279,7 +280,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group[Curve]], x: str, looks: Sequ
         axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
     counts = [f"{finished} run{'s' * (finished > 1)}" if finished else "", f"{begun} unfinished" if begun else ""]
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    axes.set_title(f"{groups[0].task}: {subject}", wrap=True)
+    _title(axes, f"{groups[0].task}: {subject}")
     _label(axes, x, end, "mean return of the best so far")
 
 
@@ -376,3 +377,11 @@ def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
     if labels:
         columns = 2 if all(len(line) < WIDE_LABEL for label in labels for line in label.split("\n")) else 1
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns)
+
+
+def _title(axes: Axes, text: str) -> None:
+    # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
+    place, figure = axes.get_subplotspec(), axes.get_figure(root=True)
+    assert figure is not None
+    panels = place.get_gridspec().ncols if place is not None else 1
+    axes.set_title(textwrap.fill(text, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -251,7 +252,7 @@ def add_traces(figure: Figure, policy: Policy, episodes: Sequence[Trajectory], w
     whole = width + _TRACES
     x, across = (width + 1.3) / whole, (_TRACES - 1.5) / whole
     if not episodes:
-        figure.text(x, 0.5, f"no traces of memory:\n{why}", fontsize=8, wrap=True)
+        figure.text(x, 0.5, f"no traces of memory:\n{textwrap.fill(why, 40)}", fontsize=8)
         return
     shown = list(traces(policy, episodes[0]).items())
     rows, low, high = min(len(shown), MOST_TRACES), 0.5 / height, 1 - 0.65 / height
