@@ -157,7 +157,7 @@ MODEL_BUDGETS = all_of(
     click.option("--max-tokens", type=int, help="Most tokens, in and out."),
     click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
 )
-BUDGETS = all_of(
+BUDGET_OPTIONS = all_of(
     click.option("--iterations", type=int, help="Rounds of asking (default 20)."),
     click.option("--patience", type=int, help="Stop after this many attempts without a new best."),
     MODEL_BUDGETS,

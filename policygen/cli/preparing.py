@@ -13,7 +13,17 @@ from typing import Any
 
 import click
 
-from policygen.cli.options import BASE_URL, BUDGETS, PATH, RUN_SETTINGS, TRUST, assignment, installed, say, say_key
+from policygen.cli.options import (
+    BASE_URL,
+    BUDGET_OPTIONS,
+    PATH,
+    RUN_SETTINGS,
+    TRUST,
+    assignment,
+    installed,
+    say,
+    say_key,
+)
 from policygen.errors import TaskError, UsageError
 from policygen.files import check_name, find_resource, list_resources, write_atomically
 
@@ -161,7 +171,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
 @click.command()
 @click.argument("task", metavar="TASK|RUN")
 @RUN_SETTINGS
-@BUDGETS
+@BUDGET_OPTIONS
 @TRUST
 def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
     """Print the prompt that a model would get: the first one of TASK, or the next one of RUN."""

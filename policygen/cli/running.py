@@ -15,7 +15,7 @@ from policygen.cli.experiments import Shared, resume_sweep
 from policygen.cli.options import (
     AGAIN,
     BASE_URL,
-    BUDGETS,
+    BUDGET_OPTIONS,
     CACHE,
     PATH,
     RUN_SETTINGS,
@@ -54,7 +54,7 @@ class RunCommand(click.Command):
 @click.argument("task")
 @RUN_SETTINGS
 @TRUST
-@BUDGETS
+@BUDGET_OPTIONS
 @click.option("--candidates", type=int, help="Proposals asked for in each round (default 1).")
 @click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2).")
 @click.option(
@@ -114,7 +114,7 @@ def run(
 @assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
 @AGAIN
 @BASE_URL
-@BUDGETS
+@BUDGET_OPTIONS
 @place_options
 @TRUST
 @CACHE

@@ -38,7 +38,7 @@ def play_batch(
     Args:
         copies: one per seed, at the start of its episode.
         first: their observations, shape (n, d).
-        most_idle: ended copies are dropped once they are at least this share of all.
+        most_idle: ended copies are dropped when they are at least this share of the copies still kept.
     """
     n, limit = len(seeds), task.max_steps
     observations = np.empty((limit + 1, *first.shape), np.float32)
@@ -93,7 +93,7 @@ def play_batch(
 def play_together(
     play: Callable[[Actor, Sequence[int]], list[Trajectory]], actors: Sequence[Actor], seeds: Sequence[int], room: int
 ) -> list[list[Trajectory]]:
-    """Play each actor on the same seeds, with at most `room` episodes per call of `play`."""
+    """Play each actor on the same seeds. Several actors share a call of `play` if they fit into `room` episodes."""
     if len(seeds) * 2 > room:
         return [play(actor, seeds) for actor in actors]
     played: list[list[Trajectory]] = []

@@ -38,8 +38,8 @@ class Server:
 class HostedModel:
     """One model on one server. A subclass says how its SDK asks, and what its SDK's exceptions mean.
 
-    `timed_out`, `unreachable`, `refused` and `failed` are the SDK's exceptions for a slow server, for none, for an
-    error status, and for anything else.
+    The SDK's exceptions are `timed_out` (no answer in time), `unreachable` (no connection), `refused` (an error
+    status) and `failed` (anything else).
     """
 
     is_language_model = True
@@ -76,7 +76,7 @@ class HostedModel:
 
     def diagnose(self) -> Diagnosis:
         """Ask the server about the model."""
-        lines = [f"the key is in {self._key.name}" if self._key else "no key is set, and none may be needed"]
+        lines = [f"the key is in {self._key.name}" if self._key else "no key is set; this server may not need one"]
         try:
             with self._explained({}):
                 found = self._look_up()

@@ -117,7 +117,7 @@ class Draft:
         while waiting:
             for name in waiting:
                 visit(name)
-            # Sorted, and after those that were asked for: the same text always gives the same policy.
+            # Add the features that only `prev` reads, in sorted order: equal texts then give equal policies.
             remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
             waiting = sorted(name for name in remembered if name in lets and name not in ordered and not self.problems)
         most = most_features(self.task)
@@ -284,7 +284,7 @@ class _Vocabulary:
         return next((f"a feature, `{o}`" for o in self.defined if o != name and o.lower() == name.lower()), "")
 
     def defined_alike(self, name: str, text: str) -> bool:
-        """Whether the task has a feature of that name and definition: a policy's whole text repeats what it uses."""
+        """Whether the task defines the same feature; `to_text(whole=True)` repeats such definitions."""
         own = dict(self.task.parsed_features).get(name)
         try:
             return own is not None and own == parse_expression(text, self.known, self.later, self.task.text_names)
@@ -338,7 +338,7 @@ def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
     elif taken := words.taken(name):
         draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
     else:
-        # A feature that cannot be read still has its name: what uses it is not wrong for that.
+        # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
         draft.lets[name] = _read_expression(number, expression, words, draft) or NOTHING
         draft.lines[number] = f"let {name} = {expression.strip()}"
         words.defined[name] = None
@@ -363,7 +363,7 @@ def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: D
         draft.problem(number, f"{name} has {len(edges):,} bin edges", f"write at most {MOST_EDGES}")
         edges = edges[:MOST_EDGES]
     bad = [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]
-    # Bins that cannot be read are still so many bins: rows that use them are not wrong for that.
+    # Keep the number of bins even if an edge cannot be read: rows that use them then cause no further problem.
     draft.bins[name] = (number, Dimension(name, tuple(map(float, range(len(edges))))))
     if bad:
         draft.problem(number, f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")

@@ -26,7 +26,7 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
-MOST_READ = 256  # policies kept as objects: more than one prompt looks at
+MOST_CACHED = 256  # policies kept as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 AttemptKind = Literal["proposal", "resignation", "tuning"]
 Floats = npt.NDArray[np.float64]
@@ -49,9 +49,9 @@ class SavedPolicy:
 
     @classmethod
     def of(cls, policy: Policy) -> SavedPolicy:
-        """Save a policy, and keep it at hand."""
+        """Save a policy, and cache it."""
         saved = cls.of_record(policy.to_record(task=False), policy.task)
-        _keep_at_hand(saved, copy(policy))  # the copy has no compiled functions
+        _cache(saved, copy(policy))  # the copy has no compiled functions
         return saved
 
     @classmethod
@@ -74,7 +74,7 @@ class SavedPolicy:
             LogbookError: it is damaged in the file that it comes from.
             PolicyError: it is damaged.
         """
-        policy = _AT_HAND.get((id(self.task), self.content))
+        policy = _CACHE.get((id(self.task), self.content))
         if policy is None:
             try:
                 policy = from_record(self.record, self.task)
@@ -82,22 +82,22 @@ class SavedPolicy:
                 if self.log is None:
                     raise
                 raise damaged(self.log, error, f"{DELETE_AND_SCORE} {self.log.parent}") from None
-        _keep_at_hand(self, policy)
+        _cache(self, policy)
         return policy
 
 
-DELETE_AND_SCORE = "delete its further lines, and score them again with: policygen resume"
-# By task, which lives as long as its policies, and saved form; the last ones asked for.
-_AT_HAND: OrderedDict[tuple[int, bytes], Policy] = OrderedDict()
-_TURN = threading.Lock()  # live pages read attempts in threads of their own
+DELETE_AND_SCORE = "delete the damaged line and those after it, and score them again with: policygen resume"
+# The policies used last, by id of the task and saved form; a cached policy keeps its task alive.
+_CACHE: OrderedDict[tuple[int, bytes], Policy] = OrderedDict()
+_LOCK = threading.Lock()  # live pages read attempts in threads of their own
 
 
-def _keep_at_hand(saved: SavedPolicy, policy: Policy) -> None:
-    with _TURN:
-        _AT_HAND[id(saved.task), saved.content] = policy
-        _AT_HAND.move_to_end((id(saved.task), saved.content))
-        if len(_AT_HAND) > MOST_READ:
-            _AT_HAND.popitem(last=False)
+def _cache(saved: SavedPolicy, policy: Policy) -> None:
+    with _LOCK:
+        _CACHE[id(saved.task), saved.content] = policy
+        _CACHE.move_to_end((id(saved.task), saved.content))
+        if len(_CACHE) > MOST_CACHED:
+            _CACHE.popitem(last=False)
 
 
 def saved(policy: Policy | None) -> SavedPolicy | None:
@@ -199,7 +199,7 @@ class Requests:
         model: who proposed, as `provider:model`; empty where nobody was asked.
         calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
         usd: None where the price is unknown. `price`: the same, with answers from a cache at what they cost when they
-            were asked for, so that whose turn is next does not depend on it.
+            were asked for, so that a cache does not change which model is asked next.
         llm_seconds: time spent waiting for the model.
     """
 
@@ -225,7 +225,7 @@ class Tuned:
 
     Attributes:
         refinement: method, cost and result, in words.
-        proposed, proposed_score: the policy as proposed; None where tuning did not change it.
+        proposed, proposed_score: the policy before tuning, and its score; None if tuning did not improve it.
         spread: how far each constant could still move (see `refine.Refined`).
         tuning: the state from which another search could go on.
     """
@@ -275,7 +275,7 @@ class Standing:
 
     @property
     def reported_best(self) -> float | None:
-        """The best score without the luck of having been chosen, as far as that is known."""
+        """The best policy's mean on validation episodes; without these, the mean that it was chosen by."""
         return self.validated_mean if self.validated_mean is not None else self.best_mean
 
 
@@ -288,15 +288,16 @@ class Attempt:
         saved: the policy as it was scored; `policy` reads it.
         score: on the seeds that all attempts share. None for a failed attempt.
         played: the episodes behind the score.
-        kind: a "resignation" is a reply that says that it cannot improve on the best policy; a "tuning" goes on with
-            the numbers of an earlier attempt after the last reply, and asks nobody.
+        kind: "resignation": the reply says that it cannot improve the best policy. "tuning": after the last reply, an
+            earlier attempt's constants are tuned further; no model is asked.
         accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
         idea: the first sentence that the model wrote beside the policy, cut to a line.
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
-        shaping: the objective and potential of its tuning, in the place of the return; None for most.
-        undefined: features and outputs that were no finite number, and in which share of the steps.
-        unstable: in how many of the episodes played for its score the simulation diverged, as far as that is told.
-        stopped: the budget that this attempt, unrepaired or unscored, used up; the run ends with its round.
+        shaping: the objective and potential that guided its tuning; None for most attempts.
+        undefined: features and outputs that were not finite, each with its share of the steps.
+        unstable: number of scored episodes in which the environment reported that the simulation diverged.
+        stopped: why a budget ended this attempt before its repair or its score; empty for most. The run ends after
+            this round.
         seconds: time spent on this attempt, the model's share included.
     """
 

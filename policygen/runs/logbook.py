@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -322,7 +323,7 @@ class Logbook:
             LogbookError: a line is damaged.
         """
         path = self.folder / "attempts.jsonl"
-        remedy, task = DELETE_AND_SCORE, self.task()
+        remedy, task = f"{DELETE_AND_SCORE} {shlex.quote(str(self.folder))}", self.task()
         found: list[Attempt] = []
         self._records = 0
         for record in read_lines(path):
@@ -331,7 +332,7 @@ class Logbook:
             try:
                 attempt = attempt_from_record(record, task, path)
             except _DAMAGE as error:
-                raise damaged(path, f"after attempt {len(found) - 1}, {error}", f"{remedy} {self.folder}") from None
+                raise damaged(path, f"after attempt {len(found) - 1}, {error}", remedy) from None
             if attempt.number == len(found):
                 found.append(attempt)
         return found
@@ -410,6 +411,7 @@ def _lines(records: Iterable[dict[str, Any]]) -> str:
     return "".join(map(json_line, records))
 
 
+@functools.cache
 def _installed_versions() -> dict[str, str]:
     versions = {}
     for package in _VERSIONS:

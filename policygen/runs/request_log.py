@@ -31,17 +31,19 @@ class RequestLog:
     """The one way to ask a model: answers on record first, then those in a cache, then a request within the budget.
 
     Every request is charged and recorded before it is sent, and what came of it when it is over. Several threads may
-    ask: what is under way exceeds no budget together, and near the end of one the requests go one by one. After a wait
-    that a server asks for, nobody sends anything until it is over.
+    ask. The maximum cost of each unfinished request is reserved, so that together they exceed no budget. If the budget
+    left does not cover another reply of full length, requests are sent one at a time. While a request waits before a
+    retry, no other request is sent.
 
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used.
         tell: told what is waited for, and everything else that takes long in the run.
         steering: what the user says to the run meanwhile.
         cache: where answers of language models are looked up before they are asked, and kept.
-        by_attempt: whether the same question in another attempt is another one, for the cache and the model's seed.
-        on_exchange: called with every new exchange as soon as it is there, before anything else can fail; with failed
-            ones only of a language model: what no model was asked costs nothing, and is asked anew.
+        by_attempt: whether the cache key and the model's seed include the attempt's number; if not, equal requests of
+            two attempts count as the same.
+        on_exchange: called with every new exchange at once, before anything else can fail. Failed exchanges are
+            reported only for language models: another provider costs nothing and is asked again.
         on_sent: called with the attempt and the number of its request before every single request to a model is sent.
     """
 
@@ -88,19 +90,19 @@ class RequestLog:
         config = self.ledger.config
         options, attempt = options or llm_options(config), number if self.by_attempt else 0
         prompt = seeded(prompt, config, attempt, request)
-        unanswered = 0
+        requests_before = 0
         for earlier in self._recorded.pop((number, request), ()):
-            unanswered += earlier.requests
+            requests_before += earlier.requests
             for _ in range(earlier.requests):
                 self.ledger.charge_call()
             if isinstance(earlier, Exchange):
                 tokens = self.ledger.charge_reply(prompt, earlier.reply)
-                return Exchange(number, request, prompt, earlier.reply, unanswered, *tokens)
+                return Exchange(number, request, prompt, earlier.reply, requests_before, *tokens)
         cache = self.cache if provider.is_language_model else None
         asked = question(provider, options, prompt, seed=config.seed, attempt=attempt, request=request)
         known = cache.get(asked) if cache is not None and asked is not None else None
         if known is not None:
-            exchange = self._answered(Exchange(number, request, prompt, known, 0))
+            exchange = self._charge_and_record(Exchange(number, request, prompt, known, 0))
         elif not provider.is_language_model:
             before = self.ledger.calls
             reply = ask(
@@ -110,7 +112,7 @@ class RequestLog:
                 max_output_tokens=config.max_output_tokens,
                 options=options,
             )
-            exchange = self._answered(Exchange(number, request, prompt, reply, self.ledger.calls - before))
+            exchange = self._charge_and_record(Exchange(number, request, prompt, reply, self.ledger.calls - before))
         else:
             try:
                 exchange, cut_short = self._ask_model(provider, number, request, prompt, options)
@@ -118,19 +120,19 @@ class RequestLog:
                 self.tell(None)
             if cache is not None and asked is not None and not cut_short:
                 cache.put(asked, exchange.reply)
-        # What an interrupted run asked in vain has lines of its own in the log, and is this attempt's all the same.
-        return replace(exchange, requests=exchange.requests + unanswered)
+        # Add the failed requests of the interrupted run to this attempt; the transcript has a line for each.
+        return replace(exchange, requests=exchange.requests + requests_before)
 
     def _ask_model(
         self, model: Provider, number: int, request: int, prompt: Prompt, options: LLMOptions
     ) -> tuple[Exchange, bool]:
-        """The model's answer, and whether a nearly used-up budget cut it short: then it is none for a larger one."""
+        """Return the exchange, and whether the remaining budget shortened the reply; then the reply is not cached."""
         hold = self._hold(prompt, lambda *tokens: cost(options, model.spec, (model.model,), *tokens))
         tries = 0
 
         def charge() -> None:
             nonlocal tries
-            # Where nobody else is under way, this request has done its own waiting.
+            # A request that is alone has already waited before its own retry.
             if len(self.ledger.held) > 1 and (seconds := self._not_before - time.time()) > 0:
                 self.sleep(seconds)
             with self._free:
@@ -156,10 +158,10 @@ class RequestLog:
                     failed = FailedExchange(number, request, prompt, tries, str(error) or "interrupted")
                     self.on_exchange(failed)
             raise
-        exchange = self._answered(Exchange(number, request, prompt, reply, tries), hold)
+        exchange = self._charge_and_record(Exchange(number, request, prompt, reply, tries), hold)
         return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
 
-    def _answered(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:
+    def _charge_and_record(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:
         with self._free:
             tokens_in, tokens_out = self.ledger.charge_reply(exchange.prompt, exchange.reply, hold)
             self._free.notify_all()
@@ -168,7 +170,9 @@ class RequestLog:
         return exchange
 
     def _hold(self, prompt: Prompt, price: Price) -> Hold:
-        """Hold what the request may cost at most; beside others only where its reply may have its whole length.
+        """Reserve the maximum cost of a request.
+
+        If others are unfinished and the budget covers no reply of full length, wait for them.
 
         Raises:
             BudgetExhausted: it cannot be afforded, and nothing under way could give back what it holds.

@@ -21,9 +21,9 @@ from policygen.tasks.task import PolicyKind, Task
 
 
 class Tried:
-    """The texts of all policies that a run has tried, as proposed and as tuned, by digest.
+    """Digests of all policies that a run has tried, proposed and tuned, each with the first attempt that had it.
 
-    `same_as` has, for each attempt that proposed what an earlier one had, the earlier one's number.
+    `same_as` maps an attempt that proposed an earlier policy again to the number of that earlier attempt.
     """
 
     def __init__(self) -> None:
@@ -56,13 +56,14 @@ class Assessment:
 
 @dataclass
 class Search:
-    """The state of the loop; the only record that changes during a run.
+    """The state of the search loop, which changes with every attempt.
 
     `best_score` is the score that the best policy was chosen by. It may rest on more episodes than the best attempt's
     own score, because close comparisons are prolonged. `validation` is the best policy's score on
     episodes that did not choose it; None where the score is exact, or no episodes were left.
     `example` is a policy of another task to show. `turns` are the requests and last replies of a continued
-    conversation. `stopped` says why the loop ended. `demonstrations` are episodes of others to show among the best.
+    conversation. `stopped` says why the loop ended. `demonstrations` are episodes from outside the run; prompts show
+    them with its best episodes.
     """
 
     task: Task
@@ -112,7 +113,7 @@ class Search:
         return attempt
 
     def settle(self, last: Attempt) -> None:
-        """Put the last attempt as the search ends, with what confirmed the best, in the place of the recorded one."""
+        """Replace the last attempt by its final version, with the run's totals and the best policy's validation."""
         recorded, validation = self.attempts[-1], self.validation
         if last is recorded:
             return
@@ -136,7 +137,7 @@ class Search:
         first = self.context(rounds * config.candidates + 1, config)
         return [replace(first, number=first.number + k) for k in range(config.candidates)]
 
-    def remembered(self, config: RunConfig) -> Sequence[Message]:
+    def earlier_turns(self, config: RunConfig) -> Sequence[Message]:
         """The earlier turns that a prompt carries: none, unless the conversation is continued."""
         return self.turns if config.conversation == "continued" else ()
 
@@ -169,8 +170,9 @@ class Context:
     `best_score` is the one to be shown: exact, or on episodes that did not choose the best policy. `tried` and the
     buffer are the run's own: read them at once, do not keep them. `tuning` is the budget and method of the numerical
     search that tunes the proposal.
-    `definitions` say what `n_NAME` stands for, over all that the buffer holds; empty unless the run normalises. They
-    depend on nothing else, so that a resumed run reads recorded replies as they were read. `memory` asks `builtin` for
+    `definitions` define the standardised features `n_NAME` from the observations in the buffer; empty unless the run
+    normalises. They depend on nothing else, so that a resumed run reads recorded replies in the same way. `memory`
+    asks `builtin` for
     policies that remember. `comments` are what the user wants the model to heed.
     """
 

@@ -23,7 +23,7 @@ from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
 
-# First step of a constant over standardised observations, in units of the search's relative step.
+# Least size of a constant that weighs standardised observations: its first changes are relative to this size.
 STANDARDISED_STEP = 2.5
 
 
@@ -45,8 +45,8 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
 def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None = None) -> Assessment:
     """Score a proposal, tune it, and compare it with the best so far; `search` is not changed.
 
-    An exception fails the attempt, which records it, and not the run: a resumed run would fail again. Only an
-    environment that keeps failing ends the run.
+    An exception fails only this attempt, which records it. It does not end the run, because a resumed run would fail
+    again. Only a used-up budget and an environment that keeps failing end the run.
 
     Args:
         trials: tuning budget of a policy that is only tuned further; by default a proposal's share.
@@ -237,9 +237,9 @@ def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
 
 
 def _left_off(policy: Policy, shaping: Shaping | None, search: Search) -> TuningState | None:
-    """Return the state of this policy's last tuning, or that of the best policy for their shared constants.
+    """Return the state of this policy's last tuning, else the best policy's state for their shared constants.
 
-    None if the objective differs: other constants may matter now.
+    None if there is no such state, or if this tuning has a new objective: other constants may matter now.
     """
     digest, objective = text_digest(policy), _objective(shaping)
     for attempt in reversed(search.attempts):

@@ -54,7 +54,7 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
                     raise BudgetExhausted(reason)
                 runner.be_careful(request_log.repeats)
                 scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
-                prompts = [render_prompt(context, config, search.remembered(config)) for context in scorable]
+                prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
                 check_shown(scorable, prompts, config, request_log)
                 asked = propose_round(proposer, prompts, scorable, request_log)
                 for proposal in asked.proposals:

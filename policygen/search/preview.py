@@ -83,7 +83,7 @@ def preview(
     if (folder / "config.toml").is_file():
         comments = Steering(folder).standing(context.number)
         context = replace(context, comments=tuple(comment.text for comment in comments))
-    prompt = render_prompt(context, config, search.remembered(config))
+    prompt = render_prompt(context, config, search.earlier_turns(config))
     models = specs_of(config.llm)
     chosen = whose_turn(context.number, context.attempts, models, config)
     asked = read_spec(chosen)

@@ -80,7 +80,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     # Before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     attempts = logbook.attempts()
-    kept = _unchanged(attempts, before, config) if more else _whole_rounds(attempts, logbook, config)
+    kept = _count_unchanged(attempts, before, config) if more else _count_in_whole_rounds(attempts, logbook, config)
     run = _read(logbook, config, provider, attempts[:kept], trust=trust, env=env)
     if assignments:
         logbook.write_settings(config)
@@ -111,11 +111,11 @@ def load_run(folder: Path, *, trust: bool = False) -> Run:
     """
     logbook = Logbook(folder)
     config, attempts = logbook.config(), logbook.attempts()
-    return _read(logbook, config, Builtin(), attempts[: _whole_rounds(attempts, logbook, config)], trust=trust)
+    return _read(logbook, config, Builtin(), attempts[: _count_in_whole_rounds(attempts, logbook, config)], trust=trust)
 
 
-def _whole_rounds(attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> int:
-    """Count the first attempts up to the last whole round; those that only tune follow the last proposal."""
+def _count_in_whole_rounds(attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> int:
+    """Count the attempts up to the last whole round, or all of a finished run."""
     proposals = sum(attempt.kind != "tuning" for attempt in attempts[1:])
     left_over = proposals % config.candidates
     return 1 + proposals - left_over if left_over and logbook.summary() is None else len(attempts)
@@ -155,12 +155,12 @@ def _read(
         search.add(attempt)
     if attempts:
         ledger.episodes, ledger.env_steps = attempts[-1].standing.episodes, attempts[-1].standing.env_steps
-        _play_again(search, logbook, config)
+        _restore(search, logbook, config)
     return Run(config, make_proposer(provider, config), logbook, search, ledger, tuple(answers))
 
 
-def _play_again(search: Search, logbook: Logbook, config: RunConfig) -> None:
-    """Restore the buffer and the best score; episodes missing on the disk are replayed from their seeds."""
+def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
+    """Restore the buffer and the best policy's scores; episodes that are not saved are replayed from their seeds."""
     attempts, best, standing = search.attempts, search.best, search.attempts[-1].standing
     most = max(standing.best_episodes, standing.validated_episodes)
     if most > most_compared(config.episodes):
@@ -217,12 +217,12 @@ def _check_extension(before: RunConfig, now: RunConfig) -> None:
         )
 
 
-def _unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunConfig) -> int:
+def _count_unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunConfig) -> int:
     """Count the first attempts that the larger budget `now` would not have changed.
 
-    The number of planned attempts in prompts is ignored. Attempts that only tuned are dropped: they follow the last
-    proposal. So are a round that a budget cut, and attempts near the old limit of episodes, which may have been scored
-    or tuned on fewer.
+    Prompts state the number of planned attempts; this difference is ignored. Attempts that only tuned are dropped,
+    because they come after the last proposal. A round that a budget cut short is dropped too, and so is every attempt
+    from the first one that the old episode limit may have affected.
     """
     proposals = [attempt for attempt in attempts if attempt.kind != "tuning"]
     kept = len(proposals)

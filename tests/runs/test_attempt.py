@@ -11,7 +11,7 @@ from support import LEANING, Written, attempts_of, fenced
 import policygen
 from policygen.errors import LogbookError
 from policygen.policies.parse import parse
-from policygen.runs.attempt import MOST_READ, Attempt, Played, SavedPolicy, saved
+from policygen.runs.attempt import MOST_CACHED, Attempt, Played, SavedPolicy, saved
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import attempt_from_record, attempt_to_record
 from policygen.search.resume import load_run, resume
@@ -29,7 +29,7 @@ def test_a_policy_of_an_attempt_keeps_a_few_hundred_bytes_and_reads_the_same() -
     first = saved_policy(0.5)
     policy = first.policy
     assert policy is first.policy  # at hand
-    for number in range(MOST_READ):
+    for number in range(MOST_CACHED):
         saved_policy(1 + number)
     assert policy is not first.policy  # read anew
     assert policy == first.policy

@@ -1,3 +1,3 @@
-"""Comparing runs: tables, figures and a summary sentence, with intervals and tests."""
+"""Comparing runs: read in `results`, tested and averaged in `comparison`, printed in `tables` and drawn in `figure`."""
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Source(Writer, ABC):
 
     def _weighed(self, policy: LinearPolicy) -> list[str]:
         """Write the outputs of equations; return the value of each actuator, see `policygen.tasks.actions.Limits`."""
-        finite = dict(self.program.definitions)  # a feature is finite by definition
+        finite = dict(self.program.definitions)  # features were made finite when they were defined
         terms: dict[int, str] = {}
         for i in sorted({i for _, weights, _ in weights_of(policy) for _, i in weights}):
             term = policy.terms[i]
@@ -208,7 +208,7 @@ class Source(Writer, ABC):
             (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
         ]
         actions = [(str(i), a.name, self._values(i)) for i, a in enumerate(self.task.actuators)]
-        # A name in the first two lines of Python could declare an encoding (PEP 263) in which a later comment ends.
+        # Python reads an encoding from the first two lines (PEP 263): a task's name there could end a later comment.
         words = [f"Written by policygen. {self.about}", ""]
         words += [f"A {self.policy.kind} policy for {self.task.name} ({self.task.gym_id}):", ""]
         words += [*(f"    {line}" for line in usage), ""]

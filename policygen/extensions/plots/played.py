@@ -136,7 +136,7 @@ def _plane(policy: Policy, episodes: Sequence[Trajectory]) -> _Plane | None:
 
 
 def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float, float] | None:
-    """Return the drawn range of a quantity: the visited values within its bounds, or without episodes its bounds."""
+    """Return the axis range of a quantity: the visited values with a margin, else its bounds; None without either."""
     stated = next((o for o in policy.task.observations if o.name == name), None)
     values = np.concatenate(visited) if visited else np.array([])
     values = values[np.isfinite(values)]
@@ -208,7 +208,7 @@ def add_plane(figure: Figure, policy: Policy, episodes: Sequence[Trajectory]) ->
         left, low = (width + 0.9 + i * (_SIDE + _BESIDE)) / whole, 0.65 / height
         axes = figure.add_axes((left, low, (_SIDE - 0.4) / whole, 1 - low - 0.55 / height))
         _draw_plane(axes, policy, i, plane)
-        axes.set_title("what it does where, and episodes" if plane.paths else "what it does where", fontsize=9)
+        axes.set_title("actions, and paths of episodes" if plane.paths else "actions", fontsize=9)
 
 
 def _draw_plane(axes: Axes, policy: Policy, index: int, plane: _Plane, *, below: bool = False) -> None:

@@ -144,7 +144,7 @@ class Asker:
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
             finally:
-                # What was not begun is not asked any more; what is under way is paid for, and its answer kept.
+                # Cancel questions that are not yet asked; requests under way are paid for, and their answers kept.
                 for future in futures:
                     future.cancel()
         return results + [future.result() for future in futures]  # cancelled ones stand behind the one that failed

@@ -48,7 +48,7 @@ class Sweep:
 
     Attributes:
         typed: models as the user typed them, by their names in the plan, which contain no password.
-        asked: whether the user stated the settings; otherwise the manifest did.
+        asked: whether the user typed the settings; if not, they come from the manifest.
         again: settings that resumed runs take as well, such as a server's address, which no file may choose.
         skipped: cells that had finished before.
         outcomes: results of this process, by cell.
