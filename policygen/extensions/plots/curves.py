@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.lib.recfunctions import append_fields
@@ -381,7 +381,6 @@ def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
 
 def _title(axes: Axes, text: str) -> None:
     # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
-    place, figure = axes.get_subplotspec(), axes.get_figure(root=True)
-    assert figure is not None
+    place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
     panels = place.get_gridspec().ncols if place is not None else 1
     axes.set_title(textwrap.fill(text, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels)))
