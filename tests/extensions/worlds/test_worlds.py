@@ -26,7 +26,7 @@ def plain(observation):
 
 
 def played(env, seed, actions):
-    """What an episode gives: the first observation; and observations, rewards and flags."""
+    """Play an episode; return its first observation, and its observations, rewards and flags."""
     first, rows = plain(env.reset(seed=seed)[0]), []
     for action in actions:
         observation, reward, terminated, truncated, _ = env.step(action)
