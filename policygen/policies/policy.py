@@ -301,7 +301,7 @@ class Policy(ABC):
             LogbookError: the file cannot be written.
             UsageError: its name is none (see `policygen.files.check_name`).
         """
-        from pathlib import Path
+        from pathlib import Path  # start-up time, as above
 
         from policygen.files import check_name, write_atomically
 

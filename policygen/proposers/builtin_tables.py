@@ -49,7 +49,7 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 def _planned_table(context: Context, grid: Grid, lets: Lets, rng: np.random.Generator, *, explore: bool) -> TablePolicy:
     """Plan a table on the counted process, or on a drawn one; unvisited cells copy their neighbours."""
-    from scipy.ndimage import distance_transform_edt
+    from scipy.ndimage import distance_transform_edt  # start-up time
 
     choices = _joint_choices(context)
     visits, values = _plan(context, cell_reader(context.task, grid, lets), choices, rng if explore else None)
@@ -82,7 +82,7 @@ def _plan(
 
     Both have shape (cells, choices).
     """
-    from scipy.sparse import csr_matrix
+    from scipy.sparse import csr_matrix  # start-up time
 
     task, grid = context.task, reader.grid
     end = grid.size

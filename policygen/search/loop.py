@@ -1,4 +1,4 @@
-"""The loop: play, prompt, propose, assess, keep the best."""
+"""The loop: play, prompt, propose, assess, keep the best; at the end, tune with the episodes that are left."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Iterable, Iterator
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
+from policygen.policies.parse import Parsed
 from policygen.prompts.render import render_prompt
-from policygen.proposers.proposer import Proposer, propose_round
+from policygen.proposers.proposer import Proposal, Proposer, propose_round
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
-from policygen.search.judge import given_up, nothing_left_to_gain
-from policygen.search.leftover import tune_leftover
+from policygen.search.judge import given_up, nothing_left_to_gain, still_rising
+from policygen.search.refine.tunable import Trials
 from policygen.search.rehearsal import rehearse
 from policygen.search.runner import EpisodeRunner
 from policygen.search.steer import check_shown, steered
@@ -68,6 +69,32 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
             search.stopped = f"all {config.iterations} iterations are done"
         except BudgetExhausted as error:
             search.stopped = str(error)
-        yield from tune_leftover(search, runner)
+        yield from _tune_leftover(search, runner)
         if search.attempts:
             search.settle(runner.settled(search.attempts[-1]))
+
+
+def _tune_leftover(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
+    """Tune a policy whose tuning was still improving, and the best, with the remaining episodes; no model is asked."""
+    while (turn := _next_tuning(search, runner)) is not None:
+        chosen, trials = turn
+        proposal = Proposal(len(search.attempts), Parsed(chosen.policy, (), chosen.coverage), ())
+        try:
+            yield search.keep(assess(proposal, search, runner, trials))
+        except BudgetExhausted:
+            return
+
+
+def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] | None:
+    """Return the next attempt to tune and its budget; the choice depends only on the attempts, as resuming needs."""
+    best, number = search.best, len(search.attempts)
+    if best is None or runner.config.refine.method is None or search.best_score is None or search.best_score.exact:
+        return None
+    if nothing_left_to_gain(search.unbiased_score, search.task, runner.config):
+        return None
+    rising = still_rising(search.attempts)
+    turns = 1 + (rising is not None) - [attempt.kind for attempt in search.attempts].count("tuning")
+    if turns == 2 and rising is not None and (trials := runner.last_trials(number, turns)) is not None:
+        return rising, trials
+    trials = runner.last_trials(number, 1) if turns > 0 else None
+    return (best, trials) if trials is not None else None

@@ -41,7 +41,7 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its optional plotting is not installed
-        import cma
+        import cma  # start-up time: takes a second to load
 
     population = max(POPULATION, 4 + int(3 * math.log(tunable.size)))
     options: dict[str, Any] = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0}
