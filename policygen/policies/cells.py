@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Actuator
 
@@ -127,6 +128,16 @@ def split_comment(line: str) -> tuple[str, str]:
     if found is not None and "|" in line[: found.start()]:
         found = _COMMENT.search(line, line.rindex("|"))
     return (stripped, "") if found is None else (line[: found.start()].strip(), found[1].strip())
+
+
+def row_line(cells: Sequence[str]) -> str:
+    """Return a row of a table with these cells."""
+    return f"| {' | '.join(cells)} |"
+
+
+def bins_line(dimension: Dimension) -> str:
+    """Return the line that states the bins of a quantity."""
+    return f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}"
 
 
 def with_comment(line: str, comment: str) -> str:

@@ -1,7 +1,8 @@
 """Text -> the statements of its last policy, and where a text is wrong.
 
 Reading is tolerant of what surrounds a policy (prose, code fences, headings) and of how its lines are decorated. What
-the statements say together, and whether that is right, is for `parts`.
+the statements say together, and whether that is right, is for `parts`. A further kind of line is a class and a pattern
+here, and a method and a field there.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from policygen.errors import ExpressionError, UsageError
-from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, with_comment
+from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, row_line, with_comment
 from policygen.policies.features import Lets
 from policygen.policies.lines import (
     MAX_CHARACTERS,
@@ -297,7 +297,7 @@ class _PartsReader:
             self.form = {number: text for number, text in self.form.items() if not text.startswith("|")}
         else:
             self.rows.append(line)
-        return f"| {' | '.join(line.cells)} |"
+        return row_line(line.cells)
 
     def _assignment(self, line: Assignment) -> str | None:
         name, text = line.name, line.expression

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from policygen.errors import UsageError
-from policygen.policies.cells import action_text, bins_text, read_action, read_bins, with_comment
+from policygen.policies.cells import action_text, bins_text, read_action, read_bins, row_line, with_comment
 from policygen.policies.features import rests_on
 from policygen.policies.lines import Problems, Row
 from policygen.policies.parts import NOTHING_FOUND, Parts, Reading, Scope, in_order_of_need
@@ -123,7 +123,7 @@ def _rules(parts: Parts, task: Task, grid: Grid, problems: Problems) -> tuple[li
         # A comment on a row is found again by the bins as a policy writes them.
         shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
         shown += [action_text(a, v) for a, v in zip(task.actuators, action, strict=True) if v is not None]
-        form[row.line] = with_comment(f"| {' | '.join(shown)} |", row.comment or " ".join(row.cells[width:]))
+        form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
         if None not in action:
             # The first row for the same bins counts; a model that repeats itself must not cost more than it says.
             rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(value for value in action if value is not None)))
@@ -167,7 +167,7 @@ def _columns(header: Row | None, task: Task, grid: Grid, problems: Problems) -> 
 
 
 def _header_text(task: Task, grid: Grid) -> str:
-    return "`| " + " | ".join([*grid.names, *(actuator.name for actuator in task.actuators)]) + " |`"
+    return f"`{row_line([*grid.names, *(actuator.name for actuator in task.actuators)])}`"
 
 
 def _bins_expected(grid: Grid, index: int) -> str:
@@ -196,4 +196,4 @@ def _rules_from_params(parts: Parts, task: Task, grid: Grid, problems: Problems)
 
 def _example_row(task: Task, grid: Grid) -> str:
     actions = [a.labels[0] if a.is_choice else (a.levels[0][0] if a.levels else f"{a.low:g}") for a in task.actuators]
-    return "| " + " | ".join(["*"] * len(grid.names) + actions) + " |"
+    return row_line(["*"] * len(grid.names) + actions)

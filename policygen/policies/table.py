@@ -12,12 +12,12 @@ import numpy.typing as npt
 from numpy import ndarray
 
 from policygen.errors import PolicyError
-from policygen.policies.cells import action_text, bins_text
+from policygen.policies.cells import action_text, bins_line, bins_text, row_line
 from policygen.policies.features import CellReader, Columns, Lets, cell_reader
 from policygen.policies.policy import Actions, Policy
 from policygen.policies.rows import Rule, compressed, dense_table
 from policygen.quantities.grid import Grid
-from policygen.quantities.text import format_number, unknown_name
+from policygen.quantities.text import unknown_name
 from policygen.tasks.checked import checked
 from policygen.tasks.records import grid_from_record, grid_to_record
 from policygen.tasks.task import Task
@@ -152,8 +152,7 @@ class TablePolicy(Policy):
     def _to_text(self, *, whole: bool) -> str:
         lines = self._definitions(whole)
         if whole or self.grid != self.task.grid:
-            for dimension in self.grid.dimensions:
-                lines.append(f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}")
+            lines += map(bins_line, self.grid.dimensions)
         rows = [[*self.grid.names, *(actuator.name for actuator in self.task.actuators)]]
         for rule in self.rules:
             cells = [bins_text(bins, size) for bins, size in zip(rule.bins, self.grid.shape, strict=True)]
@@ -161,7 +160,7 @@ class TablePolicy(Policy):
             rows.append(cells)
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         rows.insert(1, ["-" * width for width in widths])
-        lines += ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows]
+        lines += [row_line([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]) for row in rows]
         return "\n".join(lines)
 
     def _to_record(self) -> dict[str, Any]:

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.score import Score
-from policygen.policies.cells import action_text
+from policygen.policies.cells import action_text, bins_line
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
 from policygen.prompts.refused import RefusedView, moved, refused_view
-from policygen.quantities.text import format_number
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 
@@ -186,11 +185,7 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
 def _other_definitions(policy: TablePolicy, best: TablePolicy) -> str:
     """The features and bins of a table that the best one does not have, or has otherwise."""
     lets = [line for line in let_lines(policy.lets) if line not in let_lines(best.lets)]
-    bins = [
-        f"bins {d.name}: {', '.join(map(format_number, d.edges))}"
-        for d in policy.grid.dimensions
-        if d not in best.grid.dimensions
-    ]
+    bins = [bins_line(dimension) for dimension in policy.grid.dimensions if dimension not in best.grid.dimensions]
     return "; ".join(f"`{line}`" for line in (*lets, *bins))
 
 

@@ -10,10 +10,10 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tomli_w
 from pydantic import ValidationError
@@ -60,6 +60,7 @@ from policygen.tasks.trust import of_python, why_refused
 SECONDS_BETWEEN_BUFFER_SAVES = 10.0
 _RESTORE = "restore it from a copy, or begin a new run"
 _LARGEST_SETTINGS = 2**20  # bytes
+T = TypeVar("T")
 _LONGEST_NAME = 80
 _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthropic", "mujoco")
 
@@ -245,13 +246,7 @@ class Logbook:
         Raises:
             LogbookError: it is missing or damaged.
         """
-        path = self.folder / "task.json"
-        try:
-            return task_from_record(read_json(path, "task", _RESTORE))
-        except FileNotFoundError:
-            raise LogbookError(f"{path} is missing; {_RESTORE}") from None
-        except (PolicygenError, ValueError, OverflowError) as error:
-            raise _as_damaged(path, error, _RESTORE) from None
+        return self._required("task.json", "task", task_from_record)
 
     def example(self) -> Example | None:
         """The worked example as it was when the run started, whatever has become of its source; None without one.
@@ -261,13 +256,7 @@ class Logbook:
         """
         if not self.config().example:
             return None
-        path = self.folder / "example.json"
-        try:
-            return example_from_record(read_json(path, "example", _RESTORE))
-        except FileNotFoundError:
-            raise LogbookError(f"{path} is missing; {_RESTORE}") from None
-        except (PolicygenError, ValueError) as error:
-            raise _as_damaged(path, error, _RESTORE) from None
+        return self._required("example.json", "example", example_from_record)
 
     def demonstrations(self) -> tuple[Episode, ...]:
         """The demonstrations as they were when the run started, whatever has become of their source.
@@ -291,14 +280,8 @@ class Logbook:
         Raises:
             LogbookError: they are damaged.
         """
-        path, remedy = self.folder / "templates.json", "delete it; the run then says that it did not record them"
-        try:
-            record = read_json(path, "templates", remedy)
-            return texts_from_record(record["versions"] if isinstance(record, dict) else record)
-        except FileNotFoundError:
-            return ()
-        except (LogbookError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise _as_damaged(path, error, remedy) from None
+        remedy = "delete it; the run then says that it did not record them"
+        return self._saved("templates.json", "templates", _versions_from_record, remedy) or ()
 
     def summary(self) -> Summary | None:
         """Return the summary of a finished run, or None while it is unfinished.
@@ -306,15 +289,31 @@ class Logbook:
         Raises:
             LogbookError: it is damaged.
         """
-        path = self.folder / "summary.json"
         remedy = f"delete it, and make it again with: policygen resume {shlex.quote(str(self.folder))}"
+        summary = self._saved("summary.json", "summary", summary_from_record, remedy)
+        return summary if summary is not None and summary.finished else None
+
+    def _saved(self, name: str, kind: str, read: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
+        """The content of one of the JSON files; None where it is missing.
+
+        Raises:
+            LogbookError: it is damaged.
+        """
+        path = self.folder / name
         try:
-            summary = summary_from_record(read_json(path, "summary", remedy))
+            return read(read_json(path, kind, remedy))
         except FileNotFoundError:
             return None
-        except (LogbookError, ValueError) as error:
-            raise _as_damaged(path, error, remedy) from None
-        return summary if summary.finished else None
+        except _DAMAGE as error:
+            told = isinstance(error, LogbookError) and str(path) in str(error)
+            raise error if told else damaged(path, error, remedy) from None
+
+    def _required(self, name: str, kind: str, read: Callable[[Any], T]) -> T:
+        """`_saved` for a file that every such run has."""
+        found = self._saved(name, kind, read)
+        if found is None:
+            raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}")
+        return found
 
     def attempts(self) -> list[Attempt]:
         """All recorded attempts, in order.
@@ -395,7 +394,7 @@ def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:
             number += 1
 
 
-# What reading a policy makes of a damaged record.
+# What reading makes of a damaged record.
 _DAMAGE = (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -403,8 +402,8 @@ def _attempt_record(attempt: Attempt) -> dict[str, Any]:
     return {**mark("attempt"), **attempt_to_record(attempt)}
 
 
-def _as_damaged(path: Path, error: Exception, remedy: str) -> LogbookError:
-    return error if isinstance(error, LogbookError) and str(path) in str(error) else damaged(path, error, remedy)
+def _versions_from_record(record: Any) -> tuple[TemplateTexts, ...]:
+    return texts_from_record(record["versions"] if isinstance(record, dict) else record)
 
 
 def _lines(records: Iterable[dict[str, Any]]) -> str:

@@ -21,12 +21,7 @@ class TemplateTexts:
     @property
     def digest(self) -> str:
         """The same for the same texts under the same names: the first hexadecimal digits of their SHA-256."""
-        return digest_of(self.texts)
-
-
-def digest_of(texts: Mapping[str, str]) -> str:
-    """A short digest of named texts, whatever their order."""
-    return hashlib.sha256(json.dumps(dict(texts), sort_keys=True).encode()).hexdigest()[:DIGITS]
+        return hashlib.sha256(json.dumps(dict(self.texts), sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def templates_identity(versions: Sequence[TemplateTexts]) -> str:
