@@ -116,7 +116,8 @@ class AttemptView:
     @property
     def _policies(self) -> tuple[Policy | None, Policy | None]:
         """The parent's policy, and the proposed one."""
-        return self.parent and self.parent.policy, self.attempt and self.attempt.proposed
+        parent, attempt = self.parent, self.attempt
+        return parent.policy if parent is not None else None, attempt.proposed if attempt is not None else None
 
     @property
     def changes(self) -> list[str]:
