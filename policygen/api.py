@@ -1,5 +1,7 @@
 """The library in a few functions: run or resume a search; score, film, report, compare, simplify or export policies."""
 
+# Extensions are imported inside functions: each may be missing, and they would make `import policygen` slow.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -182,9 +182,9 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
         say("warning: builtin reads no prompt: its runs with different templates are equal", err=True)
     say(f"{len(begun.cells)} runs in {begun.folder}")
     try:
-        crew = _executor(begun, place)
+        executor = _executor(begun, place)
         with terminal.watching():
-            conduct(begun, terminal, crew)
+            conduct(begun, terminal, executor)
     except KeyboardInterrupt:
         say(f"\nInterrupted. Nothing is lost; go on with: {way_on(begun)}", err=True)
         raise SystemExit(130) from None

@@ -1,3 +1,1 @@
 """Comparing runs: read in `results`, tested and averaged in `comparison`, printed in `tables` and drawn in `figure`."""
-
-from __future__ import annotations

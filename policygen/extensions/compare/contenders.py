@@ -11,7 +11,14 @@ import numpy as np
 
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.results import Result, read_foreign, result_of
-from policygen.extensions.plots.groups import Member, each_once, proposals_label, read_member, without_extensions
+from policygen.extensions.plots.groups import (
+    WITHOUT_EFFECT,
+    Member,
+    each_once,
+    proposals_label,
+    read_member,
+    without_extensions,
+)
 from policygen.extensions.plots.style import Numbers
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
 from policygen.extensions.sweeps.suites import Published, load_suite, published_columns
@@ -25,10 +32,6 @@ BY = (
     *("example", "demonstrations", "memory"),
 )
 _NAMED = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
-# Settings that cannot change a score, or are named anyway.
-_SILENT = {"task", "seed", "jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps"} | {
-    name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ def _differ(members: Sequence[Member], values: Sequence[object]) -> bool:
 
 def _differing(members: Sequence[Member]) -> list[str]:
     """Return the settings that may change a score and in which runs of one task differ."""
-    names = [name for name in RunConfig.model_fields if name not in _SILENT]
+    names = [name for name in RunConfig.model_fields if name not in WITHOUT_EFFECT | {"task", "seed"}]
     return [name for name in names if _differ(members, [str(getattr(member.config, name)) for member in members])]
 
 

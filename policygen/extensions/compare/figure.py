@@ -17,8 +17,8 @@ from policygen.errors import PlaceError, UsageError
 from policygen.extensions.compare.comparison import aggregates, points_of
 from policygen.extensions.compare.contenders import Field
 from policygen.extensions.compare.results import Result
-from policygen.extensions.plots.statistics import Interval, average, interval_over_seeds, performance_profile
-from policygen.extensions.plots.style import OKABE_ITO, check_suffix, save, style
+from policygen.extensions.plots.statistics import average, interval_over_seeds, performance_profile
+from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,9 +28,7 @@ WIDTHS = {1: 3.5, 2: 7.16}  # inches: one column, and a page of two columns
 ACROSS = {1: 2, 2: 3}
 PANEL = 1.42  # inches of height
 X_AXES = {"episodes": "episodes played", "calls": "requests to the model"}
-_GREY = "#666666"
 _LINES = ("-", "--", "-.", (0, (1, 1)))
-_MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _TICKS: dict[str, Any] = {"length": 2, "pad": 1.5, "width": 0.6}
 _RC: dict[Any, Any] = {
     "font.size": 7,
@@ -110,13 +108,15 @@ def _looks(field: Field) -> dict[str, dict[str, Any]]:
         name: {
             "color": OKABE_ITO[i % len(OKABE_ITO)],
             "linestyle": _LINES[i // len(OKABE_ITO) % len(_LINES) if i >= len(OKABE_ITO) else i % len(_LINES)],
-            "marker": _MARKS[i % len(_MARKS)],
+            "marker": MARKERS[i % len(MARKERS)],
         }
         for i, name in enumerate(field.contenders)
     }
 
 
 def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     looks = _looks(field)
     seen: list[float] = []
     ends = [float(getattr(run, x)[-1]) for run in field.results if run.task == task and len(getattr(run, x))]
@@ -127,7 +127,7 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
         scores = field.scores(task, name)
         mean, interval = float(scores.mean()), interval_over_seeds(scores)
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 3, "capsize": 1.5}
-        axes.errorbar([end * (1.05 + 0.05 * i)], [mean], yerr=_arms(mean, interval), linewidth=0.8, **look)
+        axes.errorbar([end * (1.05 + 0.05 * i)], [mean], yerr=arms(mean, interval), linewidth=0.8, **look)
         seen += [mean, *(interval or ())]
     seen += _draw_references(axes, field, task)
     low, high = min(seen, default=0.0), max(seen, default=1.0)
@@ -135,7 +135,9 @@ def _draw_task(axes: Axes, field: Field, task: str, x: str) -> None:
     axes.set_ylim(low - margin, high + margin)
     axes.set_xlim(0, end * (1.05 + 0.05 * len(drawn)))
     axes.set_title(task)
-    _ticks(axes, end)
+    count_axis(axes, end, 4)
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.tick_params(**_TICKS)
 
 
 def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any], end: float) -> list[float]:
@@ -164,24 +166,14 @@ def _draw_references(axes: Axes, field: Field, task: str) -> list[float]:
     """Draw published columns and random actions; return the levels that the y axis must include."""
     published = [column.scores[task][0] for column in field.published if task in column.scores]
     for level in published:
-        axes.axhline(level, color=_GREY, linewidth=0.4, alpha=0.7, zorder=1)
+        axes.axhline(level, color=GREY, linewidth=0.4, alpha=0.7, zorder=1)
     if published:
         axes.axhline(max(published), color="black", linewidth=0.8, zorder=1)
     random = [run.random for run in field.results if run.task == task and run.random is not None]
     if random:
-        axes.axhline(float(np.mean(random)), color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
+        axes.axhline(float(np.mean(random)), color=GREY, linestyle=":", linewidth=0.8, zorder=1)
     # The axis includes the two best published levels; one far below would squeeze the curves.
     return sorted(published)[-2:]
-
-
-def _ticks(axes: Axes, end: float) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    ticks = MaxNLocator(nbins=4, integer=True).tick_values(0, end)
-    axes.set_xticks([tick for tick in ticks if 0 <= tick <= end])
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
-    axes.tick_params(**_TICKS)
 
 
 def _draw_profiles(axes: Axes, field: Field) -> None:
@@ -203,17 +195,12 @@ def _draw_points(axes: Axes, field: Field) -> None:
     found, looks = aggregates(field), _looks(field)
     for i, (name, (mean, interval)) in enumerate(found.items()):
         look = {"fmt": looks[name]["marker"], "color": looks[name]["color"], "markersize": 4, "capsize": 2}
-        axes.errorbar([mean], [-i], xerr=_arms(mean, interval), **look)
+        axes.errorbar([mean], [-i], xerr=arms(mean, interval), **look)
     axes.set_yticks([-i for i in range(len(found))], [textwrap.fill(name, 22) for name in found])
     axes.set_ylim(-len(found) + 0.4, 0.6)
     axes.set_title("mean over all tasks")
     axes.set_xlabel("normalised score, 95% interval")
     axes.tick_params(**_TICKS)
-
-
-def _arms(mean: float, interval: Interval | None) -> list[list[float]] | None:
-    """Return the lengths of an interval's two arms."""
-    return [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
 
 
 def _draw_legend(figure: Figure, field: Field, across: int) -> None:
@@ -227,13 +214,11 @@ def _draw_legend(figure: Figure, field: Field, across: int) -> None:
     if field.published:
         names = ", ".join(column.name for column in field.published)
         best = Line2D([], [], color="black", linewidth=0.8, label="best published score")
-        others = Line2D([], [], color=_GREY, linewidth=0.4, label=textwrap.shorten(f"others of {names}", 60))
+        others = Line2D([], [], color=GREY, linewidth=0.4, label=textwrap.shorten(f"others of {names}", 60))
         handles += [best, others]
     if any(run.random is not None for run in field.results):
-        handles.append(Line2D([], [], color=_GREY, linestyle=":", linewidth=0.8, label="random actions"))
-    handles.append(
-        Line2D([], [], color=_GREY, marker="o", linestyle="", markersize=3, label="final score, fresh seeds")
-    )
+        handles.append(Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="random actions"))
+    handles.append(Line2D([], [], color=GREY, marker="o", linestyle="", markersize=3, label="final score, fresh seeds"))
     widest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(figure.get_figwidth() * 16 / (widest + 8))))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -24,7 +23,7 @@ from policygen.extensions.compare.contenders import Field
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
 from policygen.extensions.export.latex import escaped
 from policygen.extensions.plots.style import check_suffix
-from policygen.extensions.plots.tables import as_csv
+from policygen.extensions.plots.tables import as_csv, markdown_cell
 from policygen.files import write_named
 from policygen.progress import duration
 
@@ -238,15 +237,11 @@ def as_markdown(report: Report, *, details: bool = True) -> str:
     for section in report.sections:
         if not details and section.title == COSTS:
             continue
-        lines = [[_markdown(name) for name in section.header], ["---"] * len(section.header)]
-        lines += _cells(section, _markdown, "**{}**")
+        lines = [[markdown_cell(name) for name in section.header], ["---"] * len(section.header)]
+        lines += _cells(section, markdown_cell, "**{}**")
         parts.append(f"{section.title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines))
-    notes = "".join(f"- {_markdown(note)}\n" for note in report.notes)
-    return "\n".join([*parts, notes, f"{_markdown(report.sentence)}\n"])
-
-
-def _markdown(text: str) -> str:
-    return re.sub(r"([\\|*`<])", r"\\\1", " ".join(text.split()))
+    notes = "".join(f"- {markdown_cell(note)}\n" for note in report.notes)
+    return "\n".join([*parts, notes, f"{markdown_cell(report.sentence)}\n"])
 
 
 def _as_latex(report: Report) -> str:

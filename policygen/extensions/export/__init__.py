@@ -1,3 +1,1 @@
 """Export of policies to other languages: C99, plain Python, JSON, LaTeX."""
-
-from __future__ import annotations

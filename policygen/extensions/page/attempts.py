@@ -114,15 +114,21 @@ class AttemptView:
         return words
 
     @property
+    def _policies(self) -> tuple[Policy | None, Policy | None]:
+        """The parent's policy, and the proposed one."""
+        parent, attempt = self.parent, self.attempt
+        return parent.policy if parent is not None else None, attempt.proposed if attempt is not None else None
+
+    @property
     def changes(self) -> list[str]:
         """The lines in which the proposed policy differs from its parent's, each after `+`, `-` or a space."""
-        after = _proposed(self.attempt)
-        return _changes(self.parent.policy if self.parent is not None else None, after) if after is not None else []
+        before, after = self._policies
+        return _changes(before, after) if after is not None else []
 
     @property
     def cells(self) -> str:
         """The number of cells in which two tables over the same grid differ; different rows may decide the same."""
-        before, after = self.parent.policy if self.parent is not None else None, _proposed(self.attempt)
+        before, after = self._policies
         if not (isinstance(before, TablePolicy) and isinstance(after, TablePolicy)) or before.grid != after.grid:
             return ""
         mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (after, before))
@@ -173,10 +179,6 @@ def attempt_views(
         waiting = tuple(replace(turn, error=NO_REPLY) if turn.error == KILLED else turn for turn in turns[asked])
         views.append(AttemptView(asked, turns=waiting))
     return views
-
-
-def _proposed(attempt: Attempt | None) -> Policy | None:
-    return (attempt.proposed) if attempt is not None else None
 
 
 def _changes(before: Policy | None, after: Policy) -> list[str]:

@@ -1,3 +1,1 @@
 """Pictures and tables of runs and policies."""
-
-from __future__ import annotations

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.plots.groups import Group, Member, each_once, grouped, read_member, without_extensions
 from policygen.extensions.plots.statistics import Interval, average, centre_name
-from policygen.extensions.plots.style import GREY, OKABE_ITO, check_suffix, save, style
+from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
 from policygen.files import remove_parts, write_atomically
 from policygen.runs.listeners import Listener, Watched
 from policygen.runs.logbook import Logbook
@@ -38,7 +38,6 @@ X_AXES = {
 }
 _STYLES = ("-", "--", "-.", ":")
 _DASHED = (0, (4, 3))  # continues a run or a mean that ended early
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 # A thin dotted line that ends in a ring marks an unfinished run.
 _UNFINISHED: dict[str, Any] = {
@@ -233,8 +232,7 @@ def _draw_run(axes: Axes, curve: Curve, x: str) -> None:
 
 def _diamond(axes: Axes, at: float, mean: float, interval: Interval | None, **look: Any) -> None:
     """Draw a final score with its interval."""
-    arms = [[mean - interval[0]], [interval[1] - mean]] if interval else None
-    axes.errorbar([at], [mean], yerr=arms, fmt="D", capsize=look["markersize"] - 2, zorder=4, **look)
+    axes.errorbar([at], [mean], yerr=arms(mean, interval), fmt="D", capsize=look["markersize"] - 2, zorder=4, **look)
 
 
 def _number(mean: float, interval: Interval | None) -> str:
@@ -339,7 +337,7 @@ def _draw_mean(axes: Axes, curves: Sequence[Curve], x: str, end: float, *, place
         linewidth=2.2,
         label=label,
         # The mark at the end also shows a group that spent nothing of `x`.
-        marker=_MARKERS[place % len(_MARKERS)],
+        marker=MARKERS[place % len(MARKERS)],
         markevery=[len(band.x) - 1] if len(band.x) else [],
         zorder=3,
     )
@@ -359,16 +357,12 @@ def _references(axes: Axes, task: Task, random_scores: Sequence[float]) -> None:
 
 
 def _label(axes: Axes, x: str, last: float, y_axis: str) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
     from matplotlib.transforms import ScaledTranslation
 
     axes.set_xlabel(X_AXES[x])
     axes.set_ylabel(y_axis)
     if x != "wall_seconds":
-        # No tick beyond the last attempt: only final scores stand there.
-        ticks = MaxNLocator(integer=True).tick_values(0, last)
-        axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        count_axis(axes, last)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     # Below the axes, at a distance in inches, a legend of any length covers no data and no label.

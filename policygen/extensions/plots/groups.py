@@ -36,9 +36,9 @@ _TELLING = {
 }
 # ... and settings that never do: some are named anyway, the others cannot change a score.
 _SAID = {"task", "llm", "policy", "seed"}
-_SILENT = {
+WITHOUT_EFFECT = {
     *(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))),
-    *("jobs", "base_url", "timeout_seconds", "final_episodes", "buffer_steps"),
+    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps"),
 }
 
 
@@ -207,7 +207,7 @@ def _identity(run: Member) -> dict[str, Any]:
 
     Add any new setting or input that a run records.
     """
-    settings = run.config.model_dump(exclude=_SILENT | {"seed", "llm"})
+    settings = run.config.model_dump(exclude=WITHOUT_EFFECT | {"seed", "llm"})
     replayed = _replayed(run.config.llm)
     if replayed is not None:
         del settings["template"]  # the prompts were those of the replayed run
@@ -238,7 +238,7 @@ def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[s
     settings = []
     for name, known in RunConfig.model_fields.items():
         value = getattr(run.config, name)
-        if name in _SAID | _SILENT or value == known.default:
+        if name in _SAID | WITHOUT_EFFECT or value == known.default:
             continue
         if name == "template" and _replayed(run.config.llm) is not None:
             continue  # replayed replies do not depend on it

@@ -30,6 +30,7 @@ Numbers = npt.NDArray[np.float64]
 FORMATS = ("png", "svg", "pdf")
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 GREY = "#666666"
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 NO_ACTION = "#e4e4e4"  # cells in which no action is taken
 MOST_TEXTS = 2_500  # cells; larger maps have colours only
 _RC: dict[Any, Any] = {
@@ -83,6 +84,20 @@ def style() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RC)
         yield
+
+
+def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
+    """Return the lengths of an interval's two arms, as `errorbar` takes them."""
+    return [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
+
+
+def count_axis(axes: Axes, last: float, most: int = 10) -> None:
+    """Put whole numbers on the x axis, none beyond `last`: only final scores stand there."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    ticks = MaxNLocator(most, integer=True).tick_values(0, last)
+    axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def _row(row: Any) -> tuple[str, ...]:
 
 def as_markdown(frame: pd.DataFrame) -> str:
     """Format a `comparison` as a Markdown table, means in bold."""
-    rows = [[_markdown(cell) for cell in row] for row in _readable(frame).to_numpy().tolist()]
+    rows = [[markdown_cell(cell) for cell in row] for row in _readable(frame).to_numpy().tolist()]
     for cells, row in zip(rows, frame.itertuples(), strict=True):
         if _is_mean(row):
             cells[0], cells[7] = f"**{cells[0]}**", f"**{cells[7]}**"
@@ -150,7 +150,8 @@ def as_markdown(frame: pd.DataFrame) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def _markdown(text: str) -> str:
+def markdown_cell(text: str) -> str:
+    """Escape a text for a cell of a Markdown table, on one line."""
     return re.sub(r"([\\|*`<])", r"\\\1", " ".join(text.split()))
 
 

@@ -152,19 +152,13 @@ class NavigationEnv(DynamicsEnv):
     dynamics = Track()
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self._background: Picture | None = None
-
     def render(self) -> Any:
         """The track from above with the robot and what it sees: a picture of 300 x 300 pixels."""
         if self.render_mode != "rgb_array" or self.state is None:
             return None
-        if self._background is None:
-            self._background = Picture(300, 300)
-            for start, end in _WALLS:
-                self._background.segment(_pixel(start), _pixel(end), 4, (62, 66, 74))
-        picture = self._background.copy()
+        picture = Picture(300, 300)
+        for start, end in _WALLS:
+            picture.segment(_pixel(start), _pixel(end), 4, (62, 66, 74))
         x, y, heading = self.state
         seen = _readings(self.state[:, None], np.zeros((1, 5)))[0]
         for angle, reading in zip(heading + RAYS, seen, strict=True):

@@ -1,9 +1,12 @@
-"""Small pictures drawn with numpy alone, so that rendering needs no window and no other package."""
+"""Small pictures drawn with Pillow, so that rendering needs no window and no extra."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageDraw
+
+FINE = 4  # shapes are drawn so many times larger and then reduced, for smooth edges
 
 Point = tuple[float, float]  # (x to the right, y down), pixels
 Colour = tuple[int, int, int]
@@ -13,37 +16,26 @@ class Picture:
     """A picture of `height` x `width` pixels; shapes have smooth edges and cover what is there."""
 
     def __init__(self, height: int, width: int, colour: Colour = (250, 249, 246)) -> None:
-        self._ink = np.full((height, width, 3), colour, np.float64)
-        self._y, self._x = np.mgrid[0.5 : height + 0.5, 0.5 : width + 0.5]
+        self._image = Image.new("RGB", (FINE * width, FINE * height), colour)
+        self._draw = ImageDraw.Draw(self._image)
 
     def rectangle(self, upper_left: Point, lower_right: Point, colour: Colour) -> None:
         """An upright rectangle between two corners."""
         (left, top), (right, bottom) = upper_left, lower_right
-        distance = np.maximum.reduce([left - self._x, self._x - right, top - self._y, self._y - bottom])
-        self._paint(distance, colour)
+        # Pillow includes the last pixel.
+        self._draw.rectangle((FINE * left, FINE * top, FINE * right - 1, FINE * bottom - 1), colour)
 
     def disc(self, centre: Point, radius: float, colour: Colour) -> None:
         """A filled circle."""
-        self._paint(np.hypot(self._x - centre[0], self._y - centre[1]) - radius, colour)
+        (x, y), reach = centre, FINE * radius
+        self._draw.ellipse((FINE * x - reach, FINE * y - reach, FINE * x + reach, FINE * y + reach), colour)
 
     def segment(self, start: Point, end: Point, width: float, colour: Colour) -> None:
         """A straight line of that width with round ends."""
-        dx, dy = end[0] - start[0], end[1] - start[1]
-        x, y = self._x - start[0], self._y - start[1]
-        along = np.clip((x * dx + y * dy) / max(dx * dx + dy * dy, 1e-12), 0, 1)
-        self._paint(np.hypot(x - along * dx, y - along * dy) - width / 2, colour)
-
-    def copy(self) -> Picture:
-        """Return a copy to draw on."""
-        twin = Picture(*self._ink.shape[:2])
-        twin._ink[:] = self._ink
-        return twin
+        self._draw.line((FINE * start[0], FINE * start[1], FINE * end[0], FINE * end[1]), colour, round(FINE * width))
+        for point in (start, end):
+            self.disc(point, width / 2, colour)
 
     def pixels(self) -> npt.NDArray[np.uint8]:
         """The picture, shape (height, width, 3)."""
-        return np.rint(self._ink).astype(np.uint8)
-
-    def _paint(self, distance: npt.NDArray[np.float64], colour: Colour) -> None:
-        """Colour the inside, where `distance` is negative, blended over half a pixel at the edge."""
-        share = np.clip(0.5 - distance, 0, 1)[..., None]
-        self._ink += share * (np.array(colour) - self._ink)
+        return np.array(self._image.reduce(FINE))
