@@ -41,11 +41,11 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
         drawn = policy_map(policy)
         say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
-        from policygen.extensions.plots.played import unplayed
+        from policygen.extensions.plots.played import missing_parts
         from policygen.extensions.plots.portraits import plot_policy
 
         say(f"\npicture: {plot_policy(policy, output)}")
-        if lack := unplayed(policy, "the picture"):
+        if lack := missing_parts(policy, "the picture"):
             say(f"Warning: {lack}", err=True)
 
 

@@ -63,7 +63,7 @@ def _say_wait(wait: object) -> None:
     say(f"  {wait}", err=True)
 
 
-def _carried_out(seat: ModelSession[Found]) -> Found:
+def _carry_out(seat: ModelSession[Found]) -> Found:
     """Carry out a session; after a failure or interruption, print how to continue."""
     try:
         return seat.carry_out()
@@ -133,7 +133,7 @@ def drive(
         tell=_say_wait,
     )
     _introduce(begun)
-    for line in _drive_report(begun, _carried_out(begun)):
+    for line in _drive_report(begun, _carry_out(begun)):
         say(line)
 
 
@@ -305,7 +305,7 @@ def mediate(
     say(f"planner: {who}; {episodes} episodes for each mediator, the same for all")
     say_key(provider)
     say(line("room", "mediator", ("doors opened", "return", "steps", "questions")))
-    outcome = _carried_out(begun)
+    outcome = _carry_out(begun)
     for text in _mediate_report(outcome):
         say(text)
     if output is not None:

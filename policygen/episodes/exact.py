@@ -240,17 +240,17 @@ def _improved_table(
 
     The most promising changes are tried first; the search ends after `MOST_TRIED` failures.
     """
-    reached, promise = promises(mdp, actions, max_steps)
+    reached, advantage = weighted_advantages(mdp, actions, max_steps)
     improved = True
     while improved and reached < enough - REACHED:
         improved = False
-        for pair in np.argsort(-promise, axis=None, kind="stable")[:MOST_TRIED].tolist():
-            state, action = divmod(pair, promise.shape[1])
+        for pair in np.argsort(-advantage, axis=None, kind="stable")[:MOST_TRIED].tolist():
+            state, action = divmod(pair, advantage.shape[1])
             changed = actions.copy()
             changed[state] = action
             if expected_return(mdp, changed, max_steps) > reached + 1e-12:
                 actions, improved = changed, True
-                reached, promise = promises(mdp, actions, max_steps)
+                reached, advantage = weighted_advantages(mdp, actions, max_steps)
                 break
     return actions, reached
 
@@ -265,10 +265,12 @@ def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: i
     return float(chain.start @ value)
 
 
-def promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> tuple[float, npt.NDArray[np.float64]]:
-    """Compute a table's expected return, and the promise of each other action: shape (states, actions).
+def weighted_advantages(
+    mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int
+) -> tuple[float, npt.NDArray[np.float64]]:
+    """Compute a table's expected return, and the advantage of each other action: shape (states, actions).
 
-    The promise is the policy gradient towards the other action (Sutton et al. 2000): the probability of the state
+    The advantage is the policy gradient towards the other action (Sutton et al. 2000): the probability of the state
     times the action's advantage there, summed over the steps.
     """
     states = np.arange(len(mdp.start))
@@ -280,8 +282,8 @@ def promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> 
     chain = mdp.under(actions)
     going = chain.probabilities * chain.going_on
     met: npt.NDArray[Any] = mdp.start.copy()
-    promise = np.zeros(gains[0].shape)
+    advantage = np.zeros(gains[0].shape)
     for gain, value in zip(reversed(gains), reversed(values[1:]), strict=True):
-        promise += met[:, None] * (gain - value[:, None])
+        advantage += met[:, None] * (gain - value[:, None])
         met = np.bincount(chain.next_states.ravel(), (met[:, None] * going).ravel(), minlength=len(states))
-    return float(mdp.start @ values[-1]), promise
+    return float(mdp.start @ values[-1]), advantage

@@ -179,7 +179,7 @@ class LinearPolicy(Policy):
     def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
         """The actions that finite scores and unclipped numbers of shape (n, outputs) mean; `outputs` is overwritten."""
         if self.task.action_space == "box":
-            return self.task.limits.carried_out(outputs)
+            return self.task.limits.to_actions(outputs)
         decided = [
             np.argmax(outputs[:, start:end], axis=1) if is_choice else outputs[:, start]
             for start, end, is_choice in self._spans
@@ -187,7 +187,7 @@ class LinearPolicy(Policy):
         if self.task.action_space == "discrete":
             return decided[0]
         rows = np.stack(decided, axis=1)
-        return self.task.limits.carried_out(rows) if self.task.has_numbers else rows
+        return self.task.limits.to_actions(rows) if self.task.has_numbers else rows
 
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
         """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
@@ -203,14 +203,14 @@ class LinearPolicy(Policy):
             for bias, weights in self._scalar_weights
         ]
         if self.task.action_space == "box":
-            return self.task.limits.carried_out_one(values)
+            return self.task.limits.to_action(values)
         decided: list[float] = []
         for start, end, is_choice in self._spans:
             own = values[start:end]
             decided.append(own.index(max(own)) if is_choice else own[0])
         if self.task.action_space == "discrete":
             return decided[0]
-        return self.task.limits.carried_out_one(decided) if self.task.has_numbers else np.array(decided, np.int64)
+        return self.task.limits.to_action(decided) if self.task.has_numbers else np.array(decided, np.int64)
 
     def _to_text(self, *, whole: bool) -> str:
         return "\n".join(self._definitions(whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])

@@ -101,7 +101,7 @@ class TablePolicy(Policy):
     def actions(self) -> Actions:
         """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
         if self.task.has_numbers:
-            actions: Actions = self.task.limits.carried_out(np.array(self.dense[0]))
+            actions: Actions = self.task.limits.to_actions(np.array(self.dense[0]))
         else:
             whole = np.rint(self.dense[0]).astype(np.int64)
             actions = whole[:, 0] if self.task.action_space == "discrete" else whole

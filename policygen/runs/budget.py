@@ -46,7 +46,7 @@ class Hold:
         return self.tokens_in + self.tokens_out
 
 
-def within(
+def affordable_hold(
     limits: Limits,
     spent: tuple[int, float | None],
     wanted: Hold,
@@ -127,7 +127,7 @@ class Ledger:
     def _within(self, wanted: Hold, price: Price) -> Hold:
         tokens = self.tokens_in + self.tokens_out + sum(hold.tokens for hold in self.held)
         usd = None if self.usd is None else self.usd + sum(hold.usd for hold in self.held)
-        return within(self.config, (tokens, usd), wanted, price)
+        return affordable_hold(self.config, (tokens, usd), wanted, price)
 
     def release(self, hold: Hold) -> None:
         """Give back what was held for a request that was not answered."""

@@ -10,7 +10,7 @@ from policygen.proposers.proposer import Proposal
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Search
 from policygen.search.assess import assess
-from policygen.search.judge import nothing_left_to_gain, still_rising
+from policygen.search.judge import best_unfinished, reason_to_stop
 from policygen.search.refine.tunable import Trials
 from policygen.search.runner import EpisodeRunner
 
@@ -31,9 +31,9 @@ def _next_turn(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] 
     best, number = search.best, len(search.attempts)
     if best is None or runner.config.refine.method is None or search.best_score is None or search.best_score.exact:
         return None
-    if nothing_left_to_gain(search.unbiased_score, search.task, runner.config):
+    if reason_to_stop(search.unbiased_score, search.task, runner.config):
         return None
-    rising = still_rising(search.attempts)
+    rising = best_unfinished(search.attempts)
     turns = 1 + (rising is not None) - [attempt.kind for attempt in search.attempts].count("tuning")
     if turns == 2 and rising is not None and (trials := runner.last_trials(number, turns)) is not None:
         return rising, trials

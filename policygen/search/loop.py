@@ -15,7 +15,7 @@ from policygen.runs.example import Example
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
-from policygen.search.judge import given_up, nothing_left_to_gain
+from policygen.search.judge import reason_to_give_up, reason_to_stop
 from policygen.search.leftover import tune_leftover
 from policygen.search.rehearsal import rehearse
 from policygen.search.runner import EpisodeRunner
@@ -50,7 +50,9 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
             while contexts := search.next_round(config):
                 search.validation = confirm_best(search, runner)
                 unbiased = search.unbiased_score
-                if reason := nothing_left_to_gain(unbiased, search.task, config) or given_up(search.attempts, config):
+                if reason := reason_to_stop(unbiased, search.task, config) or reason_to_give_up(
+                    search.attempts, config
+                ):
                     raise BudgetExhausted(reason)
                 runner.be_careful(request_log.repeats)
                 scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from policygen.errors import PlaceError, UsageError
-from policygen.extensions.compare.results import Result, read_foreign, result_of
-from policygen.extensions.plots.groups import Member, each_once, proposals_label, read_member, without_extensions
+from policygen.extensions.compare.results import Result, read_other_program, result_of
+from policygen.extensions.plots.groups import Member, proposals_label, read_member, unique_runs, without_extensions
 from policygen.extensions.plots.style import Numbers
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
 from policygen.extensions.sweeps.suites import Published, load_suite, published_columns
@@ -94,7 +94,7 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
             raise UsageError(f"{path} is a folder of runs, not a run: write {path}/*")
         else:
             raise UsageError(f"{source} is not a run or a sweep; name runs of other programs as LABEL:TASK=PATH")
-    members = [read_member(folder) for folder in each_once(folders)]
+    members = [read_member(folder) for folder in unique_runs(folders)]
     finished = [member for member in members if member.finished]
     as_asked, longer = without_extensions(finished)
     results = [result_of(member, name) for member, name in zip(finished, _names(as_asked, by), strict=True)]
@@ -105,7 +105,9 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     notes = [f"{unfinished} unfinished runs are left out"] if unfinished else []
     notes += [f"{empty} runs found no policy and have no score"] if empty else []
     notes += longer + _in_common(finished, as_asked, by) + _unread(finished)
-    notes += [f"{words}: {label}" for words, label in dict.fromkeys((r.words, r.contender) for r in results if r.words)]
+    notes += [
+        f"{words}: {label}" for words, label in dict.fromkeys((r.meaning, r.contender) for r in results if r.meaning)
+    ]
     published, missing = _published(list(dict.fromkeys(suites)), results)
     return Field(tuple(results), published, (*notes, *missing))
 
@@ -204,7 +206,7 @@ def _unread(members: Sequence[Member]) -> list[str]:
 
 
 def _foreign_result(label: str, task: str, path: Path, ours: Sequence[Result]) -> Result:
-    run = read_foreign(path, label)
+    run = read_other_program(path, label)
     name = task or run.task
     if not name:
         raise UsageError(f"{path} does not name its task: write {label}:TASK={path}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from policygen.extensions.export.expressions import PRODUCT, SIGN, SUM, WHOLE, Writer
-from policygen.extensions.export.program import Program, runs, text_lines
+from policygen.extensions.export.program import Program, consecutive, text_lines
 from policygen.extensions.export.words import plain_ascii, remark
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
@@ -55,7 +55,7 @@ def _equations(policy: LinearPolicy) -> Iterator[str]:
     yield from _aligned([(_name(name), node) for name, node in policy.equations])
     limits = [
         f"${_name(a.name)} \\in [{_number(a.low)}, {_number(a.high)}]${', rounded to a whole number' if whole else ''}"
-        for a, (_, _, whole) in zip(policy.task.actuators, policy.task.limits.each, strict=True)
+        for a, (_, _, whole) in zip(policy.task.actuators, policy.task.limits.bounds, strict=True)
         if not a.is_choice
     ]
     if limits:
@@ -111,7 +111,7 @@ def _bins(dimension: Dimension, bins: Sequence[int]) -> str:
     """Write the values of some bins: intervals, or whole numbers."""
     if len(bins) == dimension.bins:
         return "any"
-    return ", ".join(f"${_interval(dimension, first, last)}$" for first, last in runs(bins))
+    return ", ".join(f"${_interval(dimension, first, last)}$" for first, last in consecutive(bins))
 
 
 def _interval(dimension: Dimension, first: int, last: int) -> str:

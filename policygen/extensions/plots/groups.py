@@ -29,14 +29,15 @@ from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
 
-# Settings that always separate runs if they are not the default ...
-_TELLING = {
+# Settings that a group's name states whenever they are not the default.
+_ALWAYS_NAMED = {
     *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "ablate", "grid"),
     *("conversation", "unseeded"),
 }
-# ... and settings that never do: some are named anyway, the others cannot change a score.
-_SAID = {"task", "llm", "policy", "seed"}
-_SILENT = {
+# Settings that have their own place in tables.
+_NAMED_ELSEWHERE = {"task", "llm", "policy", "seed"}
+# Settings that cannot change a score, and are never named.
+_NEVER_NAMED = {
     *(name for name in RunConfig.model_fields if name.startswith(("max_", "price_"))),
     *("jobs", "base_url", "timeout_seconds", "final_episodes", "buffer_steps"),
 }
@@ -51,7 +52,8 @@ class Member:
             changed during the run, all digests with their first attempts. `not recorded` if unknown, empty if the
             provider reads no prompts.
         summary: the summary of the finished run; None while it is unfinished.
-        extended: the extension beyond the sweep's budget, in words, if `config` leaves it out.
+        extended: the larger budget that the run was given after its sweep, in words; empty if none. `config` then has
+            the budget of the sweep.
     """
 
     folder: Path
@@ -146,14 +148,14 @@ def _templates(logbook: Logbook, config: RunConfig) -> str:
 
 def _comments(folder: Path) -> str:
     """Return a digest of the user's comments in prompts; empty if there are none."""
-    said = Steering(folder).read()
-    texts = {comment.number: comment.text for comment in said.comments}
-    told = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in said.carried.items() if numbers}
-    return f"comments {_digest(told)}" if told else ""
+    steering = Steering(folder).read()
+    texts = {comment.number: comment.text for comment in steering.comments}
+    used = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in steering.carried.items() if numbers}
+    return f"comments {_digest(used)}" if used else ""
 
 
-def each_once(folders: Sequence[Path]) -> list[Path]:
-    """Return the run folders in order, those of a sweep in its place; a run given twice counts once.
+def unique_runs(folders: Sequence[Path]) -> list[Path]:
+    """Return the run folders in order, a sweep replaced by its runs; a run given twice counts once.
 
     Raises:
         PlaceError: no run of a sweep has begun.
@@ -193,7 +195,7 @@ def repeated_runs(folders: Sequence[Path]) -> list[Path]:
     """
     seen: set[str] = set()
     repeated = []
-    for folder in each_once(folders):
+    for folder in unique_runs(folders):
         run = read_member(folder)
         key = json.dumps([_identity(run), run.config.seed], sort_keys=True)
         if key in seen:
@@ -207,7 +209,7 @@ def _identity(run: Member) -> dict[str, Any]:
 
     Add any new setting or input that a run records.
     """
-    settings = run.config.model_dump(exclude=_SILENT | {"seed", "llm"})
+    settings = run.config.model_dump(exclude=_NEVER_NAMED | {"seed", "llm"})
     replayed = _replayed(run.config.llm)
     if replayed is not None:
         del settings["template"]  # the prompts were those of the replayed run
@@ -226,10 +228,10 @@ def _digest(value: Any) -> str:
 def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """Return the versions of texts or files that separate groups with the same name."""
     parts = [part for part in identity if any(other[part] != identity[part] for other in others)]
-    said = {part: _digest(identity[part]) for part in parts}
-    if "templates" in said:
-        said["templates"] = identity["templates"]  # the digest that the run folder has
-    return tuple(f"{part} {words}" for part, words in said.items())
+    versions = {part: _digest(identity[part]) for part in parts}
+    if "templates" in versions:
+        versions["templates"] = identity["templates"]  # the digest that the run folder has
+    return tuple(f"{part} {words}" for part, words in versions.items())
 
 
 def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[str, ...]]:
@@ -238,11 +240,11 @@ def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[s
     settings = []
     for name, known in RunConfig.model_fields.items():
         value = getattr(run.config, name)
-        if name in _SAID | _SILENT or value == known.default:
+        if name in _NAMED_ELSEWHERE | _NEVER_NAMED or value == known.default:
             continue
         if name == "template" and _replayed(run.config.llm) is not None:
             continue  # replayed replies do not depend on it
-        if name in _TELLING or any(getattr(other, name) != value for other in others):
+        if name in _ALWAYS_NAMED or any(getattr(other, name) != value for other in others):
             settings.append(name if value is True else f"{name} {value}")
     return run.task.name, proposals_label(run.config.llm), run.config.policy, tuple(settings)
 
@@ -274,8 +276,8 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     Raises:
         LogbookError: the manifest of a sweep is damaged.
     """
-    asked = _asked([member.folder for member in members])
-    own = [asked.get(member.folder.resolve()) for member in members]
+    by_folder = _stated_budgets([member.folder for member in members])
+    own = [by_folder.get(member.folder.resolve()) for member in members]
     budgets = [
         {name: now for name in BUDGETS if stated is not None and (now := getattr(member.config, name)) is not None}
         for member, stated in zip(members, own, strict=True)
@@ -304,7 +306,7 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     return found, notes
 
 
-def _asked(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+def _stated_budgets(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     """Return the budgets that the sweep or its suite states for each run folder, resolved."""
     found = {}
     for sweep in filter(is_sweep, dict.fromkeys(folder.parent for folder in folders)):

@@ -24,7 +24,7 @@ from policygen.extensions.plots.maps import (
     quantity_label,
     weight_rows,
 )
-from policygen.extensions.plots.played import add_plane, add_traces, played
+from policygen.extensions.plots.played import add_action_map, add_traces, play_episodes
 from policygen.extensions.plots.style import (
     MOST_TEXTS,
     NO_ACTION,
@@ -79,16 +79,16 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
     """
     with style():
         if isinstance(policy, LinearPolicy):
-            episodes, why = played(policy)
+            episodes, why = play_episodes(policy)
             figure = _linear_figure(policy, episodes)
         elif isinstance(policy, TablePolicy):
-            episodes, why = played(policy) if policy.reader.needed or policy.remembers else ([], "")
+            episodes, why = play_episodes(policy) if policy.reader.needed or policy.remembers else ([], "")
             figure = _table_figure(policy)
         else:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
         if alone:
             _define(figure, policy)
-            add_plane(figure, policy, episodes)
+            add_action_map(figure, policy, episodes)
         add_traces(figure, policy, episodes, why)
         return figure
 

@@ -86,7 +86,7 @@ def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(
 
     conducted(sweep, tell, RayExecutor(sweep.folder, cluster.address, carry_out=noted))
     assert len(killed) == 3
-    assert sweep.whole, sweep.outcomes
+    assert sweep.complete, sweep.outcomes
     again = [key for key, count in Counter(begun.read_text().split()).items() if count > 1]
     assert set(again) <= set(killed)
     assert len(again) == 1  # what the lost node was at
@@ -105,7 +105,7 @@ def test_what_is_broken_off_there_goes_on_here(cluster: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         conducted(sweep, tell, RayExecutor(sweep.folder, cluster.address))
     assert [one.state for one in sweep.outcomes.values()] == ["interrupted"] * 2
-    assert conducted(open_sweep(SWEPT, workers=2)).whole
+    assert conducted(open_sweep(SWEPT, workers=2)).complete
     assert_as_alone("cartpole", 100, iterations=16)
 
 

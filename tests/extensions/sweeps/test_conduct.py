@@ -58,7 +58,7 @@ def states(sweep: Sweep) -> dict[str, str]:
 
 def test_each_cell_is_the_run_that_it_would_be_alone_whatever_the_number_of_workers() -> None:
     sweep = conducted(opened("cartpole", "frozenlake", workers=2))
-    assert sweep.whole
+    assert sweep.complete
     assert states(sweep) == dict.fromkeys((cell.key for cell in sweep.cells), "finished")
     assert len(sweep.cells) == 4
     for task in ("cartpole", "frozenlake"):
@@ -80,7 +80,7 @@ def test_a_suite_states_protocol_and_step_limit_and_the_user_wins() -> None:
         'name = "mine"\ntasks = ["cartpole"]\n[run]\niterations = 2\nepisodes = 7\n[max_steps]\ncartpole = 9\n'
     )
     sweep = conducted(opened("mine", seeds=(1,)))
-    assert sweep.whole
+    assert sweep.complete
     (cell,) = (SWEPT / key for key in sweep.outcomes)
     assert [len(attempt["played"]) for attempt in attempts_of(cell)] == [4, 4, 4, 4]
     assert sweep.outcomes[cell.name].score == 9.0
