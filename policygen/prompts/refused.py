@@ -1,4 +1,4 @@
-"""The evidence why a proposal was refused: its new lines, the part of the episode with the largest loss, and a row of it."""
+"""The evidence why a proposal was refused: its new lines, the part of the episode with the largest loss, and a step."""
 
 from __future__ import annotations
 
