@@ -171,7 +171,7 @@ def _executor(begun: Sweep, place: Place) -> Executor | None:
 def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
-    from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, way_on
+    from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
     from policygen.llm import reads_prompts
 
     begun.track, begun.executor_options = shared.track, place.words
@@ -186,7 +186,7 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
         with terminal.watching():
             conduct(begun, terminal, crew)
     except KeyboardInterrupt:
-        say(f"\nInterrupted. Nothing is lost; go on with: {way_on(begun)}", err=True)
+        say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(begun)}", err=True)
         raise SystemExit(130) from None
     finally:
         begun.release()

@@ -74,7 +74,7 @@ class Logbook:
         self._transcript = Transcript(folder / "transcript.jsonl")
         self._records = 0  # of attempts, when they were last read
 
-    def way_on(self, *options: str) -> str:
+    def resume_command(self, *options: str) -> str:
         """The command that goes on with the run, with --trust where its files name what is the user's to say."""
         trust = ""
         with suppress(PolicygenError):
@@ -367,7 +367,7 @@ def _named_folder(folder: Path) -> Path:
     except OSError as error:
         raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     if (folder / "config.toml").exists():
-        raise PlaceError(f"{folder} is a run already; go on with it: {Logbook(folder).way_on()}")
+        raise PlaceError(f"{folder} is a run already; continue it with: {Logbook(folder).resume_command()}")
     return folder
 
 

@@ -12,7 +12,7 @@ from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
-from policygen.proposers.starts import begins
+from policygen.proposers.starts import starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.standard import PROLONGATIONS, most_compared
@@ -221,7 +221,7 @@ def _tuned(
             mdp=search.mdp,
             floor=floor,
             state=None
-            if floor and begins(attempt, search.attempts)
+            if floor and starts_new_search(attempt, search.attempts)
             else _tuning_state(policy, attempt.shaping, search),
         )
         if refined is None:

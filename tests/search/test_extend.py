@@ -164,7 +164,7 @@ def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(line: L
     copy = Path(shutil.copytree(folder, "copy"))
     done = line("resume", folder, "--iterations", 3)
     assert done.code == 0, done.err
-    assert done.out.startswith("going on after attempt 1\n")
+    assert done.out.startswith("continuing after attempt 1\n")
     assert "stopped: all 3 iterations are done" in done.out
     assert summary_of(folder)["iterations"] == 3
     assert outcome(finished(copy, "iterations=3")) == outcome(folder)

@@ -436,7 +436,7 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(line: Line, tmp
     folder = the_run(tmp_path / "runs")
     assert started.code == 2
     assert "raise --set prompt_tokens=N" in started.err
-    assert f"go on with: policygen resume runs/{folder.name} --trust" in started.err
+    assert f"continue with: policygen resume runs/{folder.name} --trust" in started.err
 
     refused = line("resume", folder, "--set", "seed=3")
     assert refused.code == 2

@@ -67,7 +67,7 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     runs = [read_member(folder) for folder in unique_runs(folders)]
     if not any(run.finished for run in runs):
         folder = runs[0].folder
-        raise PlaceError(f"{folder} is not a finished run; finish it with: {Logbook(folder).way_on()}")
+        raise PlaceError(f"{folder} is not a finished run; finish it with: {Logbook(folder).resume_command()}")
     groups = sorted(grouped(without_extensions(runs)[0]), key=lambda group: (group.task, group.proposals, group.policy))
     rows = []
     for group in groups:

@@ -126,7 +126,7 @@ class SweepTerminal:
         return outcome.score if outcome is not None else None
 
 
-def way_on(sweep: Sweep) -> str:
+def resume_command(sweep: Sweep) -> str:
     """Return the command that continues a sweep, with all options that its manifest does not hold."""
     words = ["policygen", "resume", str(sweep.folder)]
     for text in sweep.overrides:  # the manifest never holds them, because only the user may choose where a key goes
@@ -159,9 +159,12 @@ def closing_words(sweep: Sweep) -> list[str]:
         limits = sweep.plan.limits.model_dump(exclude_none=True)
         options = {f"--{name.replace('_', '-')}": max(1, 2 * value) for name, value in limits.items()}
         used = [f"{option} {value}" for option, value in options.items() if option in reason or not reason]
-        lines.append(f"{reason or 'the budget is used up'}; go on with more: {' '.join([way_on(sweep), *used])}")
+        lines.append(
+            f"{reason or 'the budget is used up'}; "
+            f"continue with a larger budget: {' '.join([resume_command(sweep), *used])}"
+        )
     elif sweep.unfinished or failed:
-        lines.append(f"go on with: {way_on(sweep)}")
+        lines.append(f"continue with: {resume_command(sweep)}")
     if sweep.complete:
         lines.append(f"compare them with: policygen compare {shlex.quote(str(sweep.folder))}")
     return lines

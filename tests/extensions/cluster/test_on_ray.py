@@ -119,7 +119,7 @@ def test_the_budget_of_the_sweep_holds_and_keys_are_in_no_log(cluster: Any, line
         assert done.code == 1, done.out
         assert len(server.chats) == 5
         assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
-        assert f"go on with more: policygen resume swept --on ray --address {cluster.address}" in done.err
+        assert f"continue with a larger budget: policygen resume swept --on ray --address {cluster.address}" in done.err
         assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 5
         more = ("--set", f"base_url={server.openai_url}", "--max-calls", 9)
         done = line("resume", "swept", *address, *more)

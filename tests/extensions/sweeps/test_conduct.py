@@ -105,7 +105,7 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: L
     if number != signal.SIGKILL:
         assert process.returncode == 130
         assert sentences(said.decode()) == [
-            "Interrupted. Nothing is lost; go on with: policygen resume swept --workers 2",
+            "Interrupted. Nothing is lost; continue with: policygen resume swept --workers 2",
         ]
     for _ in range(100):  # killed with its parent, a worker may take a moment to break off
         done = line("resume", "swept")
@@ -187,7 +187,7 @@ def test_a_failing_model_is_reported_at_the_end_and_its_runs_can_go_on(line: Lin
         assert lines[0].startswith("2 of 4 runs finished, 2 failed")
         failed = [line.split(":")[1].strip() for line in lines[1:3]]
         assert failed == ["frozenlake-compatible-m-s0", "frozenlake-compatible-m-s1"]
-        assert lines[3] == f"go on with: policygen resume swept {' '.join(address)}"
+        assert lines[3] == f"continue with: policygen resume swept {' '.join(address)}"
         assert server.openai_url not in Path("swept/sweep.toml").read_text()
         done = line(*lines[3].split()[4:])
         assert done.code == 0, done.err
@@ -268,7 +268,10 @@ def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> Non
         done = line("sweep", "frozenlake", *arguments, *address, "--max-calls", 5)
         assert done.code == 1
         assert len(server.chats) == 5
-        assert "all 5 calls of the sweep (--max-calls) are used; go on with more: policygen resume swept" in done.err
+        assert (
+            "all 5 calls of the sweep (--max-calls) are used; continue with a larger budget: policygen resume swept"
+            in done.err
+        )
         assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 5
         address = ("--set", f"base_url={server.openai_url}")
         done = line("resume", "swept", *address, "--max-calls", 9)
