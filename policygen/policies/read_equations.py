@@ -1,4 +1,4 @@
-"""A draft -> a linear policy, and the objective and potential beside any policy; or what is wrong with them."""
+"""Conversion of a draft to a linear policy, and of its objective and potential; the draft collects the problems."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from policygen.tasks.task import Task, decision_names, output_names
 
 
 def read_equations(draft: Draft) -> tuple[LinearPolicy | None, float]:
-    """Return the equations that a draft says, or None where it has problems; and the share of outputs that it writes.
+    """Return the policy of a draft, or None if it has problems, and the share of outputs that the draft defines.
 
-    The incumbent's equations stay where the draft has none.
+    Outputs without an equation in the draft keep the incumbent's.
     """
     task, offered, inherited = draft.task, draft.offered, draft.inherited
     old = dict(draft.incumbent.equations) if isinstance(draft.incumbent, LinearPolicy) else {}
@@ -55,14 +55,14 @@ def read_equations(draft: Draft) -> tuple[LinearPolicy | None, float]:
 
 
 def _example(task: Task) -> str:
-    """An expression that the task's policies may have."""
+    """Return an example of an expression for the task."""
     if task.quantity_names:
         return f"2*{task.quantity_names[0]} + 0.5"
     return f'contains({task.text_names[0]}, "word")'
 
 
 def _equations_from_params(draft: Draft, outputs: Sequence[str]) -> None:
-    """`params[i]: v`, row-major over the (n + 1) x m matrix whose last row is the bias (the form ProPS prompts for)."""
+    """Read the form of ProPS, `params[i]: v`: row-major, shape (n + 1, m), the last row is the bias."""
     names = draft.task.observation_names
     values = draft.all_params((len(names) + 1) * len(outputs), "weight and bias")
     if values is None or draft.problems:
@@ -75,27 +75,27 @@ def _equations_from_params(draft: Draft, outputs: Sequence[str]) -> None:
             draft.equations[name] = parse_expression(text, names)
         except ExpressionError as error:
             draft.refuse(values[0][0], error)
-            return  # the other outputs are as long
+            return  # the other outputs would have the same problem
 
 
 # --- beside a policy --------------------------------------------------------------------------------------------------
 
-_OF_THE_STATE = "a potential is of the state alone: write it over quantities, and the rest into an `objective`"
+_OF_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
 
 
 def read_shaping(draft: Draft, *, learner: bool) -> dict[str, Node]:
-    """The expressions of a draft's objective and potential, as far as they can be read; the draft gets the problems.
+    """Return the readable expressions of a draft's objective and potential; the draft gets the problems.
 
     Args:
-        learner: a step is judged by itself, so that an objective cannot remember.
+        learner: whether a learner uses them, which sees one step at a time: the objective may then not use memory.
     """
     task, features = draft.task, draft.features
     quantities = list(dict.fromkeys([*task.quantity_names, *features]))
-    done = list(decision_names(task))
+    actions = list(decision_names(task))
     read: dict[str, Node] = {}
     for name, (number, text) in draft.shaping.items():
         try:
-            node = parse_expression(text, [*quantities, *done, REWARD], texts=task.text_names)
+            node = parse_expression(text, [*quantities, *actions, REWARD], texts=task.text_names)
         except ExpressionError as error:
             draft.refuse(number, error)
             continue
@@ -115,14 +115,14 @@ def _misplaced(
     if name == POTENTIAL and (others := sorted(names_in(node) - set(quantities))):
         return f"the potential reads `{others[0]}`", _OF_THE_STATE
     if REWARD in remembered_in(node) and REWARD not in quantities:
-        return f"`prev({REWARD})` is not remembered", f"use `{REWARD}`, what this step pays"
+        return f"`prev({REWARD})` is not remembered", f"use `{REWARD}`, the reward of this step"
     recalled = _remembered(node, features)
     if recalled and name == POTENTIAL:
         return f"the potential remembers `{recalled}`", _OF_THE_STATE
     if recalled and learner:
         return (
             f"the objective remembers `{recalled}`",
-            "what changes the entries of a table sees one step at a time: leave `prev(...)` out of it",
+            "a learner of table entries sees one step at a time: write it without `prev(...)`",
         )
     return "", ""
 
@@ -141,7 +141,7 @@ def _remembered(node: Node, features: Mapping[str, Node]) -> str:
 
 
 def shaping_of(read: Mapping[str, Node], draft: Draft) -> Shaping | None:
-    """The expressions with the features that they need; None where there are none, or these need themselves."""
+    """Return the shaping with the features that it needs; None without expressions, or if features are circular."""
     if not read or draft.problems:
         return None
     lets = draft.used(draft.features, read_by(read.values()))
@@ -154,7 +154,7 @@ def shaping_of(read: Mapping[str, Node], draft: Draft) -> Shaping | None:
 
 
 def only_shapes(draft: Draft) -> bool:
-    """Whether a text says nothing of a policy, so that the incumbent is to be tuned again as it is."""
+    """Whether a text holds an objective or potential but no policy, so that the unchanged incumbent is tuned again."""
     if draft.incumbent is None or not draft.shaping:
         return False
     if draft.equations or draft.rows or draft.header or draft.params or draft.bins:

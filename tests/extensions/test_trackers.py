@@ -165,7 +165,7 @@ def test_a_tracker_that_fails_is_one_sentence_and_the_run_is_whole(name: str, mo
         def started(self, run: Any) -> None:
             (run.folder / name).symlink_to(Path.cwd())
 
-    with pytest.warns(UserWarning, match="failed, and the run goes on without it") as said:
+    with pytest.warns(UserWarning, match="failed, and the run continues without it") as said:
         result = policygen.run(
             "frozenlake", llm=Written(REPLIES), iterations=3, listeners=[InTheWay(), *trackers([name])], **QUICK
         )
