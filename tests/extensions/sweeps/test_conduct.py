@@ -397,4 +397,4 @@ def test_a_sweep_that_goes_on_can_have_more_for_each_run(line: Line) -> None:
     assert "2 were finished before" in again.out
     less = line("resume", "swept", "--max-episodes", 500)
     assert less.code == 1
-    assert less.err.count("the run has no such limit; a run that goes on can have more, not less") == 2
+    assert less.err.count("the run has no such limit; a resumed run can have more, not less") == 2
