@@ -1,6 +1,6 @@
-"""Text -> a draft: the content of the lines of its last policy, and what is wrong with them.
+"""Conversion of a text to a draft: the contents of the lines of its last policy, and their problems.
 
-Reading is tolerant of what surrounds a policy (prose, code fences, headings) and of how its lines are decorated.
+Reading tolerates text around a policy (prose, code fences, headings) and markup in its lines.
 `read_table` and `read_equations` check whether the lines make a whole policy.
 """
 
@@ -24,14 +24,14 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 MAX_CHARACTERS = 400_000
 MAX_LINE = 16_000
-MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
-MOST_FEATURES = 100  # or two for each observation, where that is more: all can be standardised and summed
+MOST_EDGES = 500  # bin edges of a quantity; their line is still readable when tuning adds digits
+MOST_FEATURES = 100  # or two per observation if that is more, so that all can be standardised and summed
 NOTHING_FOUND = "no policy was found"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a reply: where, what was found, what was expected."""
+    """A problem of a reply: the line, what was found, what was expected."""
 
     line: int | None
     found: str
@@ -44,7 +44,7 @@ class Problem:
 
 @dataclass
 class Draft:
-    """The parts of a policy text read so far, and what it may build on; a number beside a value is its line number.
+    """The parts of a policy text read so far, and their context; a number beside a value is its line number.
 
     Attributes:
         incumbent: the policy that the text may revise.
@@ -52,7 +52,7 @@ class Draft:
         free_grid: whether `bins` lines may replace the grid.
         bare: features written without `let`.
         shaping: an objective and a potential, as text.
-        besides: the quantities that these read.
+        besides: the quantities that objective and potential read.
         lines: the policy's own lines without decoration, "" for a blank one.
     """
 
@@ -85,18 +85,18 @@ class Draft:
         return {**self.inherited, **self.offered, **self.lets}
 
     def problem(self, line: int | None, found: str, expected: str) -> None:
-        """Note one more thing that is wrong."""
+        """Add a problem."""
         self.problems.append(Problem(line, found, expected))
 
     def refuse(self, line: int, error: ExpressionError | str) -> None:
-        """Note a problem from a sentence of the form `what was found; what was expected`."""
+        """Add a problem from a sentence of the form `what was found; what was expected`."""
         found, _, expected = str(error).partition("; ")
         self.problem(line, found, expected or "correct the expression")
 
     def used(self, lets: Mapping[str, Node], wanted: Iterable[str]) -> Lets:
-        """Return the features that are needed, each after those whose present values it needs.
+        """Return the needed features, each after those whose current values it needs.
 
-        What is only remembered may stand anywhere: its value is that of the step before.
+        Features that only `prev` reads may come anywhere, because their values are those of the previous step.
         """
         ordered: dict[str, Node] = {}
         open_names: list[str] = []
@@ -121,12 +121,12 @@ class Draft:
             remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
             waiting = sorted(name for name in remembered if name in lets and name not in ordered and not self.problems)
         most = most_features(self.task)
-        if len(ordered) > most:  # kept ones count: the policy's own text must read back
+        if len(ordered) > most:  # kept features count, too: the text of the policy must be readable
             self.problem(None, f"the policy has {len(ordered)} features", f"use at most {most}")
         return tuple(ordered.items())
 
     def all_params(self, count: int, what: str) -> list[tuple[int, float]] | None:
-        """Return line and value of each of `count` params, or None where some are missing or there are more."""
+        """Return line and value of each of `count` params, or None if some are missing or surplus."""
         beyond = [index for index in self.params if index >= count]
         missing = [index for index in range(count) if index not in self.params]
         if beyond:
@@ -138,7 +138,7 @@ class Draft:
         return None if beyond or missing else [self.params[index] for index in range(count)]
 
 
-# What a reply says instead of a policy, alone in its last block or alone in the reply.
+# The sentence of a reply without a policy; it must be alone in the last block or in the reply.
 _RESIGNATION = re.compile(r"no improvement[.!]?", re.IGNORECASE)
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
 # Prose may start with `Let`: only `let NAME =` and a lower-case `let` are taken for a feature.
@@ -172,10 +172,10 @@ def most_features(task: Task) -> int:
 
 
 def with_names(text: str, task: Task) -> str:
-    """The text with `obs3` as the name of observation 3, and `action3` as that of number 3 of an action.
+    """Replace `obs3` by the name of observation 3, and `action3` by that of actuator 3.
 
-    A number that is the whole action may be called `action`. What is called so in the task or defined in the text stays
-    as it is; parts of a Dict or Tuple have no number but their names.
+    The only actuator may be called `action`. Names of the task and names defined in the text are unchanged; parts of a
+    Dict or Tuple have no numbers.
     """
     numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
     numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
@@ -186,7 +186,7 @@ def with_names(text: str, task: Task) -> str:
         *output_names(task),
     }
 
-    # Sought once, as a reply may have as many aliases as words; the word after `let` may be another `let`.
+    # Searched once, because a reply may have as many aliases as words; the word after `let` may be another `let`.
     defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
 
     def named(match: re.Match[str]) -> str:
@@ -199,7 +199,7 @@ def with_names(text: str, task: Task) -> str:
 
 
 def resigns(text: str) -> bool:
-    """Whether the text's last block, or all of a text without blocks, is the line `no improvement`."""
+    """Whether the last block of the text, or a text without blocks, is just the line `no improvement`."""
     blocks, everything = _blocks(text[-MAX_CHARACTERS:])
     last = blocks[-1] if blocks else everything
     said = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE]))]
@@ -210,7 +210,7 @@ def resigns(text: str) -> bool:
 
 
 def _policy_lines(text: str) -> list[tuple[int, str]]:
-    """Numbered lines of the last fenced block that holds policy lines; without such a block, of the whole text."""
+    """Return the numbered lines of the last fenced block with policy lines; without such a block, of the whole text."""
     blocks, everything = _blocks(text)
     for block in reversed(blocks):
         if any("|" in line or "=" in line or _PARAM.search(line[:MAX_LINE]) for _, line in block):
@@ -219,7 +219,7 @@ def _policy_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]]]:
-    """The numbered lines of each fenced block, and of the whole text without the fences."""
+    """Return the numbered lines of each fenced block, and of the whole text without the fences."""
     blocks: list[list[tuple[int, str]]] = []
     current: list[tuple[int, str]] | None = None
     everything: list[tuple[int, str]] = []
@@ -239,7 +239,7 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
 
 @functools.lru_cache(maxsize=1_000)  # each line is read twice, and a rambling reply repeats itself
 def _cleaned(line: str) -> str:
-    """A line without comments, list bullets and emphasis around it."""
+    """Return a line without comments, list bullets and emphasis around it."""
     line, _ = split_comment(line)
     line = re.sub(r"^(?:(?:[-•+]\s+|\d+[.)]\s+)(?=\D)|\*\s+(?=[^\d|]))", "", line)
     line = re.sub(r"^(\*\*|`)([\w() \[\]]+)\1", r"\2", line)  # **left** = ...
@@ -253,9 +253,9 @@ def _cleaned(line: str) -> str:
 
 
 class _Vocabulary:
-    """The names that lines may use, also those of features that a later line defines: `parse` puts them in order.
+    """The names that lines may use, including features that a later line defines, because `parse` sorts them.
 
-    Parts of a decision, `later`, may stand in `prev(NAME)` only.
+    Names in `later`, the parts of a decision, may only be used as `prev(NAME)`.
     """
 
     def __init__(self, task: Task, features: Sequence[str]) -> None:
@@ -270,13 +270,13 @@ class _Vocabulary:
         self.columns = {"action", *(a.name.lower() for a in task.actuators)}
 
     def add(self, name: str) -> None:
-        """Note a feature that some line defines."""
+        """Add a feature that some line defines."""
         if name not in self._listed:
             self._listed.add(name)
             self.known.append(name)
 
     def taken(self, name: str) -> str:
-        """Say what already has this name, ignoring case as table headers do; empty for a free or redefined name."""
+        """Return the description of the owner of a name, ignoring case like table headers; empty for a free name."""
         kinds = {"an action": self.outputs, "a quantity of the task": self.base}
         for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
             if name.lower() in map(str.lower, names):
@@ -304,7 +304,7 @@ def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Dra
         line = _cleaned(raw)
         _, draft.comments[number] = split_comment(raw)
         if not line:
-            if not raw.lstrip().startswith("##"):  # a heading of what surrounds a policy
+            if not raw.lstrip().startswith("##"):  # a heading around a policy
                 draft.lines[number] = ""
             continue
         if match := _LET.match(line):
@@ -345,7 +345,7 @@ def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
 
 
 def _read_expression(number: int, text: str, words: _Vocabulary, draft: Draft) -> Node | None:
-    """The expression on a line, or None where the draft has a new problem."""
+    """Return the expression on a line, or None if the draft has a new problem."""
     try:
         return parse_expression(text, words.known, words.later, words.task.text_names)
     except ExpressionError as error:
@@ -392,7 +392,7 @@ def _read_row(number: int, line: str, words: _Vocabulary, draft: Draft) -> None:
 
 
 def _plain(cell: str) -> str:
-    """A cell without emphasis: `**right**`, `*right*` and code quotes."""
+    """Return a cell without emphasis: `**right**`, `*right*` and code quotes."""
     match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
     return match[2].strip() if match else cell.strip()
 
@@ -427,7 +427,7 @@ def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, dra
 
 
 def _output_called(left: str, vocabulary: _Vocabulary) -> str | None:
-    """The output that a left-hand side means: `left`, `score_left`, `score(left)`, `action[0]`, `action_0`."""
+    """Return the output named by a left-hand side: `left`, `score_left`, `score(left)`, `action[0]`, `action_0`."""
     outputs, task = vocabulary.outputs, vocabulary.task
     words = [word for word in re.split(r"[\s\[\]()]+", left) if word]
     candidates = ["_".join(words), words[-1]]

@@ -1,4 +1,4 @@
-"""Text -> policy, or the list of everything that is wrong with it.
+"""Conversion of a text to a policy, or to a list of all problems.
 
 The language is described for users in the README and for models in `templates/`. Reading is tolerant of what surrounds
 a policy (see `lines`) and strict about the policy itself: nothing is guessed, and all problems are reported at once,
@@ -21,7 +21,7 @@ from policygen.quantities.tree import Node
 from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20
-# For each kind of policy what reads it off a draft: the policy, or None where the draft has problems; and its coverage.
+# For each kind the function that converts a draft to the policy (None if the draft has problems) and its coverage.
 READERS: dict[str, Callable[[Draft], tuple[Policy | None, float]]] = {"table": read_table, "linear": read_equations}
 
 
@@ -29,9 +29,11 @@ READERS: dict[str, Callable[[Draft], tuple[Policy | None, float]]] = {"table": r
 class Parsed:
     """The result of reading a text: a policy, or the problems that prevent one.
 
-    `coverage` is the share of cells (of outputs, for a linear policy) that the text itself decides; the others keep
-    the incumbent's action. `resigned`: the text has no policy and says that it cannot improve on the incumbent.
-    `shaping` is the objective and the potential that the text asks for; a text with nothing else means the incumbent.
+    Attributes:
+        coverage: share of cells (of outputs, for a linear policy) that the text decides; the others keep the
+            incumbent's action.
+        resigned: whether the text says, instead of a policy, that it cannot improve on the incumbent.
+        shaping: the objective and the potential in the text; with nothing else in it, the policy is the incumbent.
     """
 
     policy: Policy | None
@@ -56,14 +58,15 @@ def parse(
     Args:
         text: a reply or a hand-written file.
         task: gives the names of quantities and actions, and the grid.
-        kind: a name in `READERS`, "table" or "linear"; by default whichever the text looks like.
-        incumbent: the policy that the text may revise: what it leaves out is kept from here.
+        kind: a name in `READERS`, "table" or "linear"; by default the kind that the text looks like.
+        incumbent: the policy that the text may revise; parts that the text leaves out are kept.
         free_grid: whether `bins` lines may replace the grid.
         definitions: features that the text may use without defining them, each over quantities of the task; those it
-            uses become features of the policy. A definition in the text itself comes first. Where equations or
-            features that are kept from the incumbent read such a feature, all of the incumbent's definitions stay, so
-            that kept weights keep their meaning; a text that rewrites all that reads them gets those given here.
-        learner: an objective in the text is for what judges a step by itself: it cannot remember.
+            uses become features of the policy. A definition in the text itself takes precedence. If
+            equations or features kept from the incumbent read such a feature, all of the incumbent's definitions stay,
+            so that kept weights keep their meaning; else the definitions given here are used.
+        learner: whether an objective in the text is for a learner, which sees single steps, so that it cannot use
+            memory.
 
     Returns:
         The policy, or None and every problem found: the first 20, and how many more there are.
@@ -104,7 +107,7 @@ def parse(
 
 
 def _as_written(policy: Policy, draft: Draft) -> Policy:
-    """Return the policy that a draft says, with the draft's form."""
+    """Return the policy of a draft, with the draft's form."""
     comments = ((line, draft.comments.get(number)) for number, line in draft.lines.items())
     written = [f"{line}  # {comment}" if comment else line for line, comment in comments]
     standard = policy.to_text(plain=True).splitlines()
@@ -114,7 +117,7 @@ def _as_written(policy: Policy, draft: Draft) -> Policy:
 
 
 def _unreadable(policy: Policy) -> Problem | None:
-    """Whether the policy's own text would be too long to read, which may be longer than the text it was read from."""
+    """Whether the text of the policy, which may be longer than the text it was read from, would be too long to read."""
     text = policy.to_text()
     longest = max(map(len, text.splitlines()), default=0)
     if longest > MAX_LINE:

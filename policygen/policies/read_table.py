@@ -1,4 +1,4 @@
-"""A draft -> a table policy, or what is wrong with it."""
+"""Conversion of a draft to a table policy; the draft collects the problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from policygen.tasks.task import Task
 
 
 def read_table(draft: Draft) -> tuple[TablePolicy | None, float]:
-    """Return the table that a draft says, or None where it has problems; and the share of cells that its rows cover."""
+    """Return the table of a draft, or None if it has problems, and the share of cells that its rows cover."""
     task, old = draft.task, draft.incumbent if isinstance(draft.incumbent, TablePolicy) else None
     grid = old.grid if old is not None else task.grid
     if not draft.free_grid and grid is not None:
@@ -60,7 +60,7 @@ def read_table(draft: Draft) -> tuple[TablePolicy | None, float]:
 
 
 def _keeps_rows(draft: Draft, grid: Grid, old: TablePolicy) -> bool:
-    """Whether a text without rows changes what the columns of the old table read or where their bins end."""
+    """Whether a text without rows redefines features or bin edges of the old table, whose rows then stay."""
     if draft.header is not None or (grid.names, grid.shape) != (old.grid.names, old.grid.shape):
         return False
     return grid != old.grid or rests_on(grid.names, draft.lets, draft.inherited)
@@ -118,7 +118,7 @@ def _rules(draft: Draft, grid: Grid) -> list[Rule]:
         shown += [action_text(a, v) for a, v in zip(task.actuators, action, strict=True) if v is not None]
         draft.lines[number] = f"| {' | '.join(shown)} |"
         if None not in action:
-            # The first row for the same bins counts; a model that repeats itself must not cost more than it says.
+            # Of rows with the same bins the first one counts; the others would only cost time and memory.
             rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(value for value in action if value is not None)))
     return list(rules.values())
 
@@ -146,7 +146,7 @@ def _columns(draft: Draft, grid: Grid) -> list[tuple[str, int]] | None:
         else:
             expected = f"columns may be {', '.join([*grid.names, *(a.name for a in task.actuators)])}"
             draft.problem(number, f"the table has a column `{cell[:40]}`", expected)
-            columns.append(("comment", len(columns)))  # go on: the rows may have problems of their own
+            columns.append(("comment", len(columns)))  # continue, because the rows may have further problems
     missing = [a.name for i, a in enumerate(task.actuators) if ("action", i) not in columns]
     if missing:
         draft.problem(number, f"the table has no column `{missing[0]}`", f"write the header {_header_text(task, grid)}")
@@ -169,7 +169,7 @@ def _bins_expected(grid: Grid, index: int) -> str:
 
 
 def _rules_from_params(draft: Draft, grid: Grid) -> list[Rule]:
-    """`params[cell]: action` for every cell, the form of numbers-only prompts."""
+    """Read the form of numbers-only prompts, `params[cell]: action` for every cell."""
     task, values = draft.task, draft.all_params(grid.size, "cell")
     if values is None or draft.problems:
         return []

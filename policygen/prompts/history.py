@@ -33,12 +33,12 @@ class AttemptView:
     """An attempt in the history: number, score, verdict, the model's idea, and the changes.
 
     Attributes:
-        parent: the best attempt of its time.
+        parent: number of the best attempt of its time.
         gain, paired, p: the comparison with the parent: mean difference, number of paired episodes (0 if exact) and
             one-sided p-value; None, 0 and None without a comparison.
         verdict: the result of the comparison, in words.
         idea: the model's own sentence.
-        changes: for a table the differences from the best policy, for a linear policy those of the proposal from the
+        changed: for a table the differences from the best policy, for a linear policy those of the proposal from the
             parent.
         same_as: an earlier attempt that proposed the same policy.
         undefined: features and outputs that were not finite, each with its share of the steps.

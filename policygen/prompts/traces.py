@@ -61,6 +61,7 @@ class EpisodeView:
         texts: names of the columns of observed texts.
         signals: the range of each quantity, and for linear policies its rhythm.
         reference: the signal that lags refer to.
+        anomaly: the first quantity that left its usual range, if there is one.
         terms: the sum of each reward term, if the environment reports them.
         final: the values of the columns after the last action, None for those without one; empty if the time limit
             ended the episode.

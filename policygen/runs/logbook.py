@@ -75,7 +75,7 @@ class Logbook:
         self._records = 0  # number of attempts when they were last read
 
     def resume_command(self, *options: str) -> str:
-        """Return the command that resumes the run, with --trust if its files name things that only the user may choose."""
+        """Return the command that resumes the run, with --trust if its files name what only the user may choose."""
         trust = ""
         with suppress(PolicygenError):
             task = self.task()
