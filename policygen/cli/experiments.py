@@ -205,7 +205,9 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
     "-o", "--output", "outputs", type=PATH, multiple=True, help="A .md, .csv, .tex, .html, .png, .pdf or .svg."
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
-@click.option("--columns", type=click.Choice(["1", "2"]), default="2", help="Width of the figure, as in a paper.")
+@click.option(
+    "--columns", type=click.Choice(["1", "2"]), default="2", help="Width of the figure, in columns of a paper."
+)
 @click.option(
     "--x", type=click.Choice(["episodes", "calls"]), default="episodes", help="Horizontal axis of the curves."
 )

@@ -259,7 +259,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--workers",
             type=click.IntRange(1),
-            help="A sweep's runs at a time (default 1; on Ray its processors; in Slurm's queue 1000).",
+            help="Runs of a sweep at a time (default 1; with Ray its processors; with Slurm 1000 jobs).",
         ),
         click.option(
             "--on",
@@ -269,7 +269,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "(extras of these names); machines share the working directory and the sweep's folder.",
         ),
         click.option(
-            "--address", help="A running Ray cluster, HOST:PORT or auto (default: one begun on this machine)."
+            "--address", help="A running Ray cluster, HOST:PORT or auto (default: one started on this machine)."
         ),
         click.option(
             "--slurm",
