@@ -217,7 +217,7 @@ def learned_verdict(outcome: MediationResult, room: str) -> str:
         for row in outcome.rows
         if row.room == room and sum(row.opened) >= opened and sum(row.questions) < sum(learned.questions)
     ]
-    others = f"; with fewer questions, {' and '.join(fewer)} opens at least as many" if fewer else ""
+    others = f"; at least as many with fewer questions: {' and '.join(fewer)}" if fewer else ""
     return (
         f"{room}: {'reached' if reached else 'missed'}; {LEARNED} opens {opened} of {len(learned.opened)} doors, "
         f"{more} always, with {share:.0%} of its questions{others}"
