@@ -27,12 +27,8 @@ from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
 
-OWN_COLUMNS = (
-    "step",
-    "cell",
-    "action",
-    "reward",
-)  # names that a trace uses itself; a feature of such a name is not traced
+# Names that a trace uses itself; a feature of such a name is not traced.
+OWN_COLUMNS = ("step", "cell", "action", "reward")
 MOST_TEXT = 300  # characters of an observed text in a trace
 MOST_READ = 40  # quantities that the best policy reads in a trace; of more, the first and the last ones
 MOST_COLUMNS = 18  # with more columns, observations that the best policy does not read are left out
@@ -119,7 +115,7 @@ def episode_view(
     else:
         found, reference = rhythms(arrays | unobserved, limits)
         anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
-    traced = [*_worth_a_look(arrays, task, best), *unobserved]
+    traced = [*_names_to_show(arrays, task, best), *unobserved]
     reached = reached_its_goal(t, task.solved)
     return EpisodeView(
         attempt=episode.attempt,
@@ -146,7 +142,7 @@ def episode_view(
 
 
 def _final(t: Trajectory, task: Task, reader: Reader, beside: Heights | None) -> dict[str, Any]:
-    """Return the result of the last action: observations and, where nothing is remembered, features and the cell."""
+    """Return the result of the last action: observations and, for a policy without memory, features and the cell."""
     rows = np.repeat(t.observations[-1:], 2, axis=0)
     last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
     columns: dict[str, Sequence[Any]] = {n: v.tolist() for n, v in _quantities(last, task, reader).items()}
@@ -191,8 +187,8 @@ def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
     """Return the observed texts of each step, each text in one line between quotes."""
     first, shown = len(task.observations), {}
     for text in task.texts:
-        said = [" ".join(decoded(row).split()) for row in t.observations[:-1, first : first + text.columns]]
-        shown[text.name] = [f'"{one if len(one) <= MOST_TEXT else one[: MOST_TEXT - 3] + "..."}"' for one in said]
+        lines = [" ".join(decoded(row).split()) for row in t.observations[:-1, first : first + text.columns]]
+        shown[text.name] = [f'"{one if len(one) <= MOST_TEXT else one[: MOST_TEXT - 3] + "..."}"' for one in lines]
         first += text.columns
     return shown
 
@@ -212,11 +208,13 @@ def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Reader) -> 
     return usual
 
 
-def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
+def _names_to_show(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
     """Return the names of observations and features that change; of many, only those that the best policy reads."""
     actions = {a.name for a in task.actuators}
     copies = {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
-    names = _different({n: v for n, v in arrays.items() if n not in actions and n not in copies and np.ptp(v) > 0})
+    names = _without_duplicates(
+        {n: v for n, v in arrays.items() if n not in actions and n not in copies and np.ptp(v) > 0}
+    )
     if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
         return names[:MOST_COLUMNS]
     read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))
@@ -237,7 +235,7 @@ def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[st
     }
 
 
-def _different(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
+def _without_duplicates(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
     """Return the names without those whose values equal an earlier one's at every step."""
     seen: set[bytes] = set()
     kept = []

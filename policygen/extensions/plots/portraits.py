@@ -60,8 +60,8 @@ LONGEST_OUTPUT = 8  # characters of an output's name that fits horizontally belo
 def plot_policy(policy: Policy, path: str | Path) -> Path:
     """Draw a policy into `path`: a map of a table's actions, or the contributions to a linear policy.
 
-    If two observations determine the action, a map of their plane stands beside it. A policy with memory shows traces
-    of its memory over an episode.
+    If two observations determine the action, the picture also has a map of the actions over both. A policy with memory
+    also has traces of its memory over an episode.
 
     Raises:
         UsageError: the suffix is unknown, or this kind of policy has no picture.
@@ -75,7 +75,7 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
     """Build the figure that `plot_policy` saves; see there for contents and errors.
 
     Args:
-        alone: add definitions of features and the map of the plane; unnecessary if the page shows them.
+        alone: add definitions of features and the map of the actions; unnecessary if the page shows them.
     """
     with style():
         if isinstance(policy, LinearPolicy):
