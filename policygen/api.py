@@ -120,7 +120,7 @@ def run(
     config = config.trusted() if trust else config
     begun = start(loaded, config, Path(out), None if isinstance(llm, str) else llm, trust=trust)
     begun.cache = answers
-    return _carried_out(begun, listeners, on_attempt)
+    return _carry_out(begun, listeners, on_attempt)
 
 
 def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
@@ -159,7 +159,7 @@ def learning_curve() -> tuple[Listener, ...]:
     return (LearningCurve(),)
 
 
-def _carried_out(begun: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
+def _carry_out(begun: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
     summary = carry_out(begun, (*listeners, *learning_curve()), on_attempt)
     best = begun.search.best
     return RunResult(
@@ -196,7 +196,7 @@ def resume(
     """
     changed = [f"{name}={value}" for name, value in settings.items() if value is not None]
     begun = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
-    return _carried_out(begun, listeners, on_attempt)
+    return _carry_out(begun, listeners, on_attempt)
 
 
 def _spec_of(provider: Provider) -> str:

@@ -89,7 +89,7 @@ def _utf16(character: str) -> list[int]:
 
 
 class _ExitMessageHook:
-    """A callback for the reason before the process is ended; None: never end the process (as in a notebook)."""
+    """A hook called with the reason before the process is ended; None: never end the process (as in a notebook)."""
 
     say: Callable[[str], None] | None = None
 

@@ -35,7 +35,7 @@ class Player:
     def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
         self.episodes += len(policies) * len(seeds)
         self.seed_lists.append(tuple(seeds))
-        played = play_together(self.simulator.play, policies, seeds, self.simulator.room)
+        played = play_together(self.simulator.play, policies, seeds, self.simulator.batch_size)
         return np.array([np.mean([t.episode_return for t in one]) for one in played])
 
 

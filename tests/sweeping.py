@@ -35,12 +35,12 @@ def plan_of(
     return SweepPlan(products=(product,), settings=settings, limits=limits or Limits())
 
 
-def opened(*names: str, seeds: Sequence[int] = (100, 101), again: Sequence[str] = (), **more: Any) -> Sweep:
+def opened(*names: str, seeds: Sequence[int] = (100, 101), overrides: Sequence[str] = (), **more: Any) -> Sweep:
     """A new or extended sweep in SWEPT; what is not of its plan are settings."""
     of_the_plan = {name: more.pop(name) for name in ("llms", "limits") if name in more}
     workers = more.pop("workers", 1)
     plan = plan_of(*names, seeds=seeds, settings=stated(**more), **of_the_plan)
-    return open_sweep(SWEPT, plan, again=again, workers=workers)
+    return open_sweep(SWEPT, plan, overrides=overrides, workers=workers)
 
 
 def conducted(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | None = None) -> Sweep:

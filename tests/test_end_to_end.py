@@ -287,7 +287,7 @@ def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(
         refused, hint = sentences(done.err)
         assert refused == "Error: OpenAI refused the key in OPENAI_API_KEY (401): no such key"
         on = ("resume", f"results/{folder.name}", *model)
-        assert hint == f"Nothing is lost; go on with: policygen {' '.join(on)}"
+        assert hint == f"Nothing is lost; continue with: policygen {' '.join(on)}"
         again = line(*on)
     assert again.code == 0, again.err
     assert summary_of(folder)["llm_calls"] == 2

@@ -171,7 +171,7 @@ def test_ctrl_c_in_a_terminal_gives_the_way_to_go_on_and_a_clean_terminal(termin
         server.go.set()
     screen = terminal.screen.replace("\n", "")
     folder = the_run(tmp_path / "results")
-    assert f"Nothing is lost; go on with: policygen resume results/{folder.name}" in screen
+    assert f"Nothing is lost; continue with: policygen resume results/{folder.name}" in screen
     assert "Traceback" not in screen
     assert terminal.cursor_is_visible
 
@@ -199,11 +199,11 @@ def test_an_interrupt_is_one_sentence_exit_130_and_the_request_stays_counted(tmp
         server.go.set()
         folder = the_run(tmp_path / "results")
         assert process.returncode == 130
-        hint = f"Interrupted. Nothing is lost; go on with: policygen resume results/{folder.name}"
+        hint = f"Interrupted. Nothing is lost; continue with: policygen resume results/{folder.name}"
         assert sentences(errors) == [hint]
         assert transcript_of(folder)[-1]["error"] == "interrupted"
         assert eventually(lambda: server._played == 2)
         done = in_a_process("resume", folder, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("going on after attempt 1\n")
+    assert done.stdout.startswith("continuing after attempt 1\n")
     assert summary_of(folder)["llm_calls"] == 3

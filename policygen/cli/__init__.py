@@ -22,8 +22,8 @@ from policygen.outgoing import exit_message_hook
 GROUPS = {
     "Search for a policy": ("run", "resume", "sweep", "drive", "mediate"),
     "Steer a run": ("comment", "pause", "continue"),
-    "Look at what was found": ("show", "eval", "plot", "compare", "film", "report", "serve"),
-    "Hand it over": ("export", "simplify"),
+    "Look at results": ("show", "eval", "plot", "compare", "film", "report", "serve"),
+    "Use a policy elsewhere": ("export", "simplify"),
     "Prepare": ("new", "tasks", "prompt", "doctor", "cache", "templates"),
 }
 

@@ -92,16 +92,16 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
         )
     assignments += tuple(f"{name}={value}" for name, value in each.items())
     plan = SweepPlan(products=(product,), settings=assignments, limits=limits)
-    again = (f"base_url={options['base_url']}",) if options["base_url"] else ()
+    overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
     place: Place = options["place"]
     shared = Shared(options["cache"], options["track"])
     shared.check()
-    begun = open_sweep(folder, plan, again=again, workers=place.workers or 1, trust=trust, cache=shared.cache)
+    begun = open_sweep(folder, plan, overrides=overrides, workers=place.workers or 1, trust=trust, cache=shared.cache)
     for words in protocols(begun.plan):
         say(words)
     rows = {cell.row: cell for cell in begun.cells}
-    settings = (*begun.plan.settings, *begun.again)
+    settings = (*begun.plan.settings, *begun.overrides)
     say_own_templates(*(config_of(cell, settings, trust=trust)[1] for cell in rows.values()))
     _conduct(begun, place, shared)
 
@@ -138,8 +138,8 @@ def resume_sweep(
     limits = _limits(budgets)
     shared.check()
     workers, cache = place.workers or 1, shared.cache
-    again = (*assignments, *(f"llm={llm}" for llm in llms))
-    begun = open_sweep(folder, limits=limits, again=again, workers=workers, trust=trust, cache=cache)
+    overrides = (*assignments, *(f"llm={llm}" for llm in llms))
+    begun = open_sweep(folder, limits=limits, overrides=overrides, workers=workers, trust=trust, cache=cache)
     _conduct(begun, place, shared)
 
 
@@ -171,10 +171,10 @@ def _executor(begun: Sweep, place: Place) -> Executor | None:
 def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
     from policygen.extensions.sweeps.conduct import conduct
     from policygen.extensions.sweeps.plan import idle_templates
-    from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, way_on
+    from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
     from policygen.llm import reads_prompts
 
-    begun.track, begun.place = shared.track, place.words
+    begun.track, begun.executor_options = shared.track, place.words
     terminal = SweepTerminal(begun)
     if shared.cache is not None and not any(reads_prompts(cell.llm) for cell in begun.cells):
         say("warning: --cache has no effect: these runs ask no model", err=True)
@@ -186,13 +186,13 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
         with terminal.watching():
             conduct(begun, terminal, executor)
     except KeyboardInterrupt:
-        say(f"\nInterrupted. Nothing is lost; go on with: {way_on(begun)}", err=True)
+        say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(begun)}", err=True)
         raise SystemExit(130) from None
     finally:
         begun.release()
     for line in closing_words(begun):
-        say(line, err=not begun.whole)
-    if not begun.whole:
+        say(line, err=not begun.complete)
+    if not begun.complete:
         raise SystemExit(1)
 
 
@@ -205,7 +205,9 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
     "-o", "--output", "outputs", type=PATH, multiple=True, help="A .md, .csv, .tex, .html, .png, .pdf or .svg."
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
-@click.option("--columns", type=click.Choice(["1", "2"]), default="2", help="Width of the figure, as in a paper.")
+@click.option(
+    "--columns", type=click.Choice(["1", "2"]), default="2", help="Width of the figure, in columns of a paper."
+)
 @click.option(
     "--x", type=click.Choice(["episodes", "calls"]), default="episodes", help="Horizontal axis of the curves."
 )

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def installed(room: str) -> bool:
+def installed(package: str) -> bool:
     """Whether a package of `policygen.extensions` is installed."""
     try:
-        return find_spec(f"policygen.extensions.{room}") is not None
+        return find_spec(f"policygen.extensions.{package}") is not None
     except ModuleNotFoundError:
         return False
 
@@ -45,8 +45,8 @@ def say_own_templates(*configs: RunConfig) -> None:
     from policygen.search.origin import own_templates
 
     if own := dict.fromkeys(name for config in configs for name in own_templates(config)):
-        deaf = [config.llm for config in configs if not reads_prompts(config.llm)]
-        use = f"; {deaf[0].partition(':')[0]} ignores them" if deaf else ""
+        without_prompts = [config.llm for config in configs if not reads_prompts(config.llm)]
+        use = f"; {without_prompts[0].partition(':')[0]} ignores them" if without_prompts else ""
         say(f"  templates of your own: {', '.join(own)}{use}")
 
 
@@ -127,7 +127,7 @@ TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
 BASE_URL = click.option(
     "--base-url", help="Address of the compatible: or ollama: models without one of their own (compatible:MODEL@URL)."
 )
-AGAIN = click.option(
+NAMED_MODELS = click.option(
     "--llm",
     "llms",
     multiple=True,
@@ -163,7 +163,7 @@ BUDGET_OPTIONS = all_of(
     MODEL_BUDGETS,
     click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
 )
-RUN_SETTINGS = all_of(  # of `run` and `prompt`
+RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option(
         "--llm",
         multiple=True,
@@ -202,7 +202,7 @@ RUN_SETTINGS = all_of(  # of `run` and `prompt`
         "--shape",
         is_flag=True,
         default=None,
-        help="Ask the model for an `objective` to tune each proposal for, and a `potential` for --refine q.",
+        help="Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q.",
     ),
     click.option(
         "--normalise",
@@ -259,7 +259,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--workers",
             type=click.IntRange(1),
-            help="A sweep's runs at a time (default 1; on Ray its processors; in Slurm's queue 1000).",
+            help="Runs of a sweep at a time (default 1; with Ray its processors; with Slurm 1000 jobs).",
         ),
         click.option(
             "--on",
@@ -269,7 +269,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "(extras of these names); machines share the working directory and the sweep's folder.",
         ),
         click.option(
-            "--address", help="A running Ray cluster, HOST:PORT or auto (default: one begun on this machine)."
+            "--address", help="A running Ray cluster, HOST:PORT or auto (default: one started on this machine)."
         ),
         click.option(
             "--slurm",

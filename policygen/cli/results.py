@@ -41,11 +41,11 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
         drawn = policy_map(policy)
         say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if output is not None:
-        from policygen.extensions.plots.played import unplayed
+        from policygen.extensions.plots.played import missing_parts
         from policygen.extensions.plots.portraits import plot_policy
 
         say(f"\npicture: {plot_policy(policy, output)}")
-        if lack := unplayed(policy, "the picture"):
+        if lack := missing_parts(policy, "the picture"):
             say(f"Warning: {lack}", err=True)
 
 
@@ -130,8 +130,8 @@ def plot(runs: tuple[Path, ...], output: Path, x: str, table_file: Path | None) 
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
 @click.option("--best", "which", flag_value="best", help="Film only the episode with the highest return.")
-@click.option("--worst", "which", flag_value="worst", help="Film only the one with the lowest.")
-@click.option("--median", "which", flag_value="median", help="Film only the one in the middle.")
+@click.option("--worst", "which", flag_value="worst", help="Film only the one with the lowest return.")
+@click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
 @TASK_OF_TEXT
 @TRUST
 def film(source: Path, output: Path | None, *, window: bool, task_name: str | None, trust: bool, **choice: Any) -> None:

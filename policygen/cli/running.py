@@ -13,10 +13,10 @@ import click
 
 from policygen.cli.experiments import Shared, resume_sweep
 from policygen.cli.options import (
-    AGAIN,
     BASE_URL,
     BUDGET_OPTIONS,
     CACHE,
+    NAMED_MODELS,
     PATH,
     RUN_SETTINGS,
     TRACK,
@@ -112,7 +112,7 @@ def run(
 @click.command()
 @click.argument("run_folder", metavar="RUN|SWEEP", type=RunPath())
 @assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
-@AGAIN
+@NAMED_MODELS
 @BASE_URL
 @BUDGET_OPTIONS
 @place_options
@@ -154,7 +154,7 @@ def resume(
     told, answers = _trackers(track), Cache(cache) if cache is not None else None
     begun = resume_run(run_folder, assignments=assignments, trust=trust)
     begun.cache = answers
-    say(f"going on after attempt {len(begun.search.attempts) - 1}")
+    say(f"continuing after attempt {len(begun.search.attempts) - 1}")
     say_own_templates(begun.config)
     _carry_out(begun, told)
 
@@ -192,11 +192,11 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     say_key(begun.provider)
     if begun.cache is not None and not reads_prompts(begun.config.llm):
         say(f"  --cache has no effect: {begun.config.llm.partition(':')[0]} asks no model")
-    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{_way_on(begun, told)}", err=True)
+    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}\n{_resume_command(begun, told)}", err=True)
     try:
         summary = carry_out(begun, (Terminal(begun), *learning_curve(), *told))
     except (KeyboardInterrupt, PolicygenError) as error:
-        hint = _way_on(begun, told)
+        hint = _resume_command(begun, told)
         if isinstance(error, KeyboardInterrupt):
             say(f"\nInterrupted. {hint}", err=True)
             raise SystemExit(130) from None
@@ -219,7 +219,7 @@ def _carry_out(begun: Any, told: Sequence[Tracker]) -> None:
     say(f"results: {begun.folder}")
 
 
-def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
+def _resume_command(begun: Any, told: Sequence[Tracker]) -> str:
     """Return the hint how to resume an interrupted run."""
     from policygen.llm import read_spec, specs_of
     from policygen.llm.base import Keyed
@@ -232,7 +232,7 @@ def _way_on(begun: Any, told: Sequence[Tracker]) -> str:
     )
     words += ["--cache", str(begun.cache.folder)] if begun.cache is not None else []
     words += [word for tracker in told for word in ("--track", tracker.name)]
-    return f"Nothing is lost; go on with: {begun.logbook.way_on(*words)}"
+    return f"Nothing is lost; continue with: {begun.logbook.resume_command(*words)}"
 
 
 # --- steer a run ------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
     """
     from policygen.runs.logbook import Logbook
     from policygen.runs.steering import Steering
-    from policygen.search.steer import why_untold
+    from policygen.search.steer import why_comment_has_no_effect
 
     Logbook(run_folder).config()
     steering = Steering(run_folder)
@@ -276,9 +276,9 @@ def comment(run_folder: Path, text: str | None, until_withdrawn: bool, withdraw:
             say(f"{one.number}. {one.text}  ({state}{used})")
         if not comments:
             add = f'; add one with: policygen comment {shlex.quote(str(run_folder))} "Brake earlier"'
-            say(f"no comments{'' if why_untold(run_folder) else add}")
+            say(f"no comments{'' if why_comment_has_no_effect(run_folder) else add}")
         return
-    if why := why_untold(run_folder):
+    if why := why_comment_has_no_effect(run_folder):
         raise UsageError(why)
     made = steering.say(text, once=not until_withdrawn)
     say(f"comment {made.number}: the next prompt carries it{'' if made.once else ', and those after it'}")

@@ -63,7 +63,7 @@ def _say_wait(wait: object) -> None:
     say(f"  {wait}", err=True)
 
 
-def _carried_out(seat: ModelSession[Found]) -> Found:
+def _carry_out(seat: ModelSession[Found]) -> Found:
     """Carry out a session; after a failure or interruption, print how to continue."""
     try:
         return seat.carry_out()
@@ -88,7 +88,7 @@ def _requests(outcome: SessionResult) -> str:
     "--llm",
     required=True,
     metavar="SPEC",
-    help="Who drives: provider and model, policy:RUN|best.json, or replay:DRIVE.",
+    help="The driver: provider and model, policy:RUN|best.json, or replay:DRIVE.",
 )
 @click.option("--episodes", type=click.IntRange(1), default=10, help="Episodes to play (default 10).")
 @click.option("--memory", type=click.IntRange(0, 100), default=0, help="Number of previous steps shown (default 0).")
@@ -133,7 +133,7 @@ def drive(
         tell=_say_wait,
     )
     _introduce(begun)
-    for line in _drive_report(begun, _carried_out(begun)):
+    for line in _drive_report(begun, _carry_out(begun)):
         say(line)
 
 
@@ -178,7 +178,8 @@ def _drive_report(drive: Drive, outcome: DriveResult) -> Iterator[str]:
     if drive.driver.ended:
         yield f"driven: {sampled_score(drive.driver.ended, engine_words('copies', drive.task))}"
     if drive.score is not None:
-        yield f"score of the table of choices: {drive.score}{'' if drive.score.exact else ' the model did not play'}"
+        which = "" if drive.score.exact else " that the model did not play"
+        yield f"score of the table of choices: {drive.score}{which}"
         unseen = outcome.cells - outcome.cells_seen
         rest = f"; the other {unseen:,} take {outcome.most_chosen}, the action chosen most often" if unseen else ""
         yield f"  {outcome.cells_seen:,} of {outcome.cells:,} cells were seen{rest}"
@@ -305,7 +306,7 @@ def mediate(
     say(f"planner: {who}; {episodes} episodes for each mediator, the same for all")
     say_key(provider)
     say(line("room", "mediator", ("doors opened", "return", "steps", "questions")))
-    outcome = _carried_out(begun)
+    outcome = _carry_out(begun)
     for text in _mediate_report(outcome):
         say(text)
     if output is not None:
@@ -319,16 +320,16 @@ def mediate(
 
 def _mediate_report(outcome: MediationResult) -> Iterator[str]:
     """Yield the lines of the final report."""
-    from policygen.extensions.seats.mediate import aim
+    from policygen.extensions.seats.mediate import learned_verdict
 
     for room, text in outcome.tables:
         yield f"\n{room}, learned:\n{text}"
     yield ""
-    yield from filter(None, (aim(outcome, room) for room, _ in outcome.tables))
+    yield from filter(None, (learned_verdict(outcome, room) for room, _ in outcome.tables))
     if outcome.stopped:
         yield f"stopped: {outcome.stopped}; a mediator whose episodes were not all played is left out"
     counts = outcome.counts
-    yield f"{counts.asked} different reports were planned for: {_requests(outcome)}"
+    yield f"plans for {counts.asked} different reports: {_requests(outcome)}"
     yield (
         f"{counts.repairs} answers had to be repaired; {counts.fallbacks} reports fell back to exploring, "
         f"{counts.fallback_uses} times"

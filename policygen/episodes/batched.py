@@ -1,4 +1,4 @@
-"""Play episodes in a batch of copies that step together: of one actor, or of several on the same seeds."""
+"""Playing a batch of episodes in environment copies that step together, for one actor or several on the same seeds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from policygen.tasks.task import Task
 
 
 class Copies(Protocol):
-    """Copies of an environment that step together, also those whose episode has ended."""
+    """Copies of an environment that step together; a copy whose episode has ended steps too, and is ignored."""
 
     def step(self, actions: npt.NDArray[Any], /) -> Sequence[Any]:
-        """Return observations of shape (k, d), rewards, whether the episode terminated, and more."""
+        """Step all copies; return observations of shape (k, d), rewards, whether each episode terminated, and more."""
         ...
 
     def keep(self, which: npt.NDArray[np.bool_], /) -> None:
@@ -37,8 +37,8 @@ def play_batch(
 
     Args:
         copies: one per seed, at the start of its episode.
-        first: their observations, shape (n, d).
-        most_idle: ended copies are dropped when they are at least this share of the copies still kept.
+        first: their first observations, shape (n, d).
+        most_idle: copies whose episode has ended are closed once they are at least this share of all open copies.
     """
     n, limit = len(seeds), task.max_steps
     observations = np.empty((limit + 1, *first.shape), np.float32)
@@ -48,33 +48,36 @@ def play_batch(
     lengths = np.zeros(n, np.int64)
     terminated = np.zeros(n, np.bool_)
     current = observations[0] = first
-    live = np.arange(n)
-    # Rows of the live copies: a slice is several times faster than a list of indices.
+    kept = np.arange(n)  # episodes whose copies are kept: all that play, and some that have ended
+    # Their rows in the arrays: a slice is several times faster than a list of indices.
     rows: slice | npt.NDArray[np.intp] = slice(None)
-    done = np.zeros(n, np.bool_)  # of the live copies
-    running = n
+    ended = np.zeros(n, np.bool_)  # of the kept episodes
+    playing = n  # number of episodes that have not ended
     step = 0
     decider = actor.begin(n)
     learning = decider if isinstance(decider, Learning) else None
-    while running:
-        if len(live) - running >= max(1, most_idle * len(live)):
-            copies.keep(~done)
-            rows = live = live[~done]
-            current, done = current[~done], np.zeros(running, np.bool_)
-        chosen = np.asarray(decider.decide(current, live))
-        current, rewards[step, rows], fallen, *_ = copies.step(chosen)
+    while playing:
+        if len(kept) - playing >= max(1, most_idle * len(kept)):
+            copies.keep(~ended)
+            rows = kept = kept[~ended]
+            current, ended = current[~ended], np.zeros(playing, np.bool_)
+        chosen = np.asarray(decider.decide(current, kept))
+        current, rewards[step, rows], now_terminated, *_ = copies.step(chosen)
         observations[step + 1, rows], actions[step, rows] = current, chosen
         step += 1
         if learning is not None:
-            on = ~done
-            learning.learn(live[on], current[on], rewards[step - 1, live[on]], np.asarray(fallen, np.bool_)[on])
-        if step < limit and not fallen.any():
+            active = ~ended
+            taught = kept[active]
+            learning.learn(
+                taught, current[active], rewards[step - 1, taught], np.asarray(now_terminated, np.bool_)[active]
+            )
+        if step < limit and not now_terminated.any():
             continue
-        ended = (fallen | (step >= limit)) & ~done
-        lengths[live[ended]] = step
-        terminated[live[ended]] = fallen[ended]
-        done |= ended
-        running = int(np.count_nonzero(~done))
+        now_ended = (now_terminated | (step >= limit)) & ~ended
+        lengths[kept[now_ended]] = step
+        terminated[kept[now_ended]] = now_terminated[now_ended]
+        ended |= now_ended
+        playing = int(np.count_nonzero(~ended))
     copies.close()
     return [
         Trajectory(
@@ -91,13 +94,13 @@ def play_batch(
 
 
 def play_together(
-    play: Callable[[Actor, Sequence[int]], list[Trajectory]], actors: Sequence[Actor], seeds: Sequence[int], room: int
+    play: Callable[[Actor, Sequence[int]], list[Trajectory]], actors: Sequence[Actor], seeds: Sequence[int], most: int
 ) -> list[list[Trajectory]]:
-    """Play each actor on the same seeds. Several actors share a call of `play` if they fit into `room` episodes."""
-    if len(seeds) * 2 > room:
+    """Play each actor on the same seeds; one call of `play` takes as many actors as fit into `most` episodes."""
+    if len(seeds) * 2 > most:
         return [play(actor, seeds) for actor in actors]
     played: list[list[Trajectory]] = []
-    for some in chunks(actors, room // len(seeds)):
+    for some in chunks(actors, most // len(seeds)):
         together = play(BatchedActors(some, len(seeds)), list(seeds) * len(some))
         played += [together[i : i + len(seeds)] for i in range(0, len(together), len(seeds))]
     return played

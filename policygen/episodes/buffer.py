@@ -21,7 +21,7 @@ from policygen.files import check_mark, damaged, mark, read_plain, write_atomica
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST = 8 * 2**30  # bytes of a file
 REMEDY = "delete it, and its episodes are played again"
-STEPS_OF_AN_EPISODE = 32  # memory of an episode besides its steps, counted in steps: some 700 bytes
+STEPS_OF_AN_EPISODE = 32  # an episode's memory besides its steps, about 700 bytes, counted as this many steps
 KEPT_EXTREMES = 16  # this many best and worst episodes are never evicted
 _MOST_MADE = 32  # cached results of `once`
 _T = TypeVar("_T")
@@ -183,8 +183,8 @@ class ReplayBuffer:
         """
         try:
             arrays = read_arrays(path)
-            said = {"format": str(arrays["format"])} if "format" in arrays else {}
-            check_mark(said, path, "episodes", remedy)
+            record = {"format": str(arrays["format"])} if "format" in arrays else {}
+            check_mark(record, path, "episodes", remedy)
             _check_arrays(arrays)
             steps = int(arrays["lengths"].sum())
             rows = steps + len(arrays["lengths"])
@@ -281,7 +281,7 @@ def _refuse_inflated(content: bytes) -> None:
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, _, kind = read(file)
                 if kind.hasobject or math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
-                    raise ValueError(f"{member.filename} has another size than its header says")
+                    raise ValueError(f"the size of {member.filename} differs from its header")
 
 
 def _joined(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:

@@ -26,8 +26,8 @@ EPISODES_OF_A_MODEL = 10
 NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # arrays of a user's own file
 FORM = (
     "write a file of your own with numpy.savez, its episodes one after the other; it holds "
-    "`observations` (one row more an episode than steps), `actions`, `rewards` (one row or number a step), "
-    "`lengths` (the steps of each episode) and `terminated` (whether it ended by itself, not at a time limit)"
+    "`observations` (for each episode one row more than steps), `actions` and `rewards` (one row or number per step), "
+    "`lengths` (steps of each episode) and `terminated` (whether the environment, not a time limit, ended it)"
 )
 _MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
 
@@ -46,11 +46,11 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
         UsageError: it cannot be read, is of another environment, or is an untrusted model.
     """
     if model := _MODEL.fullmatch(source):
-        episodes = _of_model(model[1].upper(), model[2], task, seed, trust=trust)
+        episodes = _play_model(model[1].upper(), model[2], task, seed, trust=trust)
     elif source.endswith(".zip"):
         raise UsageError(f"{source}: which kind of model is this? write ppo:{source}, sac:{source}, ...")
-    elif (path := _saved(source)) is not None:
-        episodes = _of_file(path, task)
+    elif (path := _episodes_file(source)) is not None:
+        episodes = _read_file(path, task)
     else:
         episodes = read_minari(source, task)
     if not episodes:
@@ -61,18 +61,18 @@ def read_demonstrations(source: str, task: Task, *, seed: int = 0, trust: bool =
     return buffer
 
 
-def _saved(source: str) -> Path | None:
+def _episodes_file(source: str) -> Path | None:
     path = Path(check_name(source))
     if path.suffix == ".npz":
         return path
     return path / "episodes.npz" if (path / "episodes.npz").is_file() else None
 
 
-def _of_file(path: Path, task: Task) -> list[Trajectory]:
+def _read_file(path: Path, task: Task) -> list[Trajectory]:
     try:
         arrays = read_arrays(path)
         if "format" not in arrays:
-            return _of_own(path, arrays, task)
+            return _read_own_file(path, arrays, task)
         episodes = [episode.trajectory for episode in ReplayBuffer.load(path, remedy=FORM)]
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
@@ -86,7 +86,7 @@ def _of_file(path: Path, task: Task) -> list[Trajectory]:
     return episodes
 
 
-def _of_own(path: Path, arrays: Mapping[str, npt.NDArray[Any]], task: Task) -> list[Trajectory]:
+def _read_own_file(path: Path, arrays: Mapping[str, npt.NDArray[Any]], task: Task) -> list[Trajectory]:
     """Read the episodes of a user's own file.
 
     Optional arrays, one value per episode: `truncated` (default: not terminated) and `seeds` (default: unknown).
@@ -126,13 +126,13 @@ def _of_own(path: Path, arrays: Mapping[str, npt.NDArray[Any]], task: Task) -> l
     after = np.cumsum(lengths)
     episodes = []
     for i, (end, length) in enumerate(zip(after.tolist(), lengths.tolist(), strict=True)):
-        at = slice(end - length, end)
+        steps_of_episode = slice(end - length, end)
         try:
             episode = checked_trajectory(
                 task,
                 observations[end - length + i : end + i + 1],
-                arrays["actions"][at],
-                np.ravel(arrays["rewards"][at]),
+                arrays["actions"][steps_of_episode],
+                np.ravel(arrays["rewards"][steps_of_episode]),
                 ends=(bool(ends["terminated"][i]), bool(ends["truncated"][i])),
                 seed=int(seeds[i]),
             )
@@ -160,7 +160,7 @@ def check_shape(path: Path, episodes: list[Trajectory], task: Task) -> None:
             raise UsageError(f"{path} holds an episode without steps, or a value that is not a finite number")
 
 
-def _of_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:
+def _play_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> list[Trajectory]:
     if not trust:
         raise UsageError(
             f"{file} holds pickles: loading a Stable-Baselines3 model can run any code in the file; if you trust "

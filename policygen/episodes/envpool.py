@@ -1,7 +1,7 @@
 """Play episodes on EnvPool's threads, for environments with the same dynamics as in Gymnasium.
 
-EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++ on a pool of threads. A seed fixes the start of
-an episode, but another start than in Gymnasium: scores of the two engines agree statistically.
+EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++ on a pool of threads. A seed gives another
+start than in Gymnasium, so scores of the two engines agree only statistically.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from policygen.episodes.trajectory import Actor, Trajectory, chunks
 from policygen.errors import EnvironmentFault
 from policygen.tasks.task import Task
 
-# Equations, rewards and ends are the same: tests/episodes/test_envpool.py compares steps from equal states if the
-# observation is the state, else (the ground is hidden) returns and lengths of many episodes.
+# Dynamics, rewards and terminations equal Gymnasium's, as tests/episodes/test_envpool.py shows: step by step from equal
+# states where the observation is the whole state, else by the distribution of returns and lengths over many episodes.
 STEP_BY_STEP = ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5")
-BY_LAW = ("LunarLander-v3", "BipedalWalker-v3")
-POOLED = (*STEP_BY_STEP, *BY_LAW)
-# Not Pendulum-v1, whose speed EnvPool clips later than Gymnasium, and not what numpy plays as fast: Acrobot-v1 and both
-# mountain cars.
+BY_DISTRIBUTION = ("LunarLander-v3", "BipedalWalker-v3")
+POOLED = (*STEP_BY_STEP, *BY_DISTRIBUTION)
+# Left out: Pendulum-v1, whose speed EnvPool clips later than Gymnasium; Acrobot-v1 and both mountain cars, which our
+# numpy versions play as fast.
 COPIES = 128  # episodes under way at a time
 
 
@@ -39,7 +39,7 @@ class Pool:
     """Plays episodes like a `Simulator`, in EnvPool."""
 
     engine = "envpool"
-    room = COPIES
+    batch_size = COPIES
     origin = "('gymnasium."  # the environments of `POOLED`
 
     def __init__(self, task: Task, cores: int) -> None:
@@ -65,7 +65,7 @@ class Pool:
 
 
 class _PooledCopies:
-    """Copies that EnvPool steps; those with an ended episode are not stepped."""
+    """Copies of an environment that EnvPool steps together."""
 
     def __init__(self, task: Task, seeds: Sequence[int], threads: int) -> None:
         import envpool
@@ -78,20 +78,20 @@ class _PooledCopies:
             max_episode_steps=task.max_steps,
             env_seed=[int(seed) & 0x7FFFFFFF for seed in seeds],
         )
-        self._live = np.arange(len(seeds), dtype=np.int32)
+        self._kept = np.arange(len(seeds), dtype=np.int32)
         self._kind: Any = np.float32 if task.action_space == "box" else np.int32
         self.first, _ = self._pool.reset()
 
     def step(self, actions: npt.NDArray[Any]) -> Sequence[Any]:
         """Step the copies that are kept."""
-        observations, rewards, ended, _, info = self._pool.step(np.asarray(actions, self._kind), self._live)
+        observations, rewards, ended, _, info = self._pool.step(np.asarray(actions, self._kind), self._kept)
         # Copies report in the order in which they finish.
         order = np.argsort(info["env_id"])
         return observations[order], rewards[order], ended[order]
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
         """Keep only these copies."""
-        self._live = self._live[which]
+        self._kept = self._kept[which]
 
     def close(self) -> None:
         """Stop the threads."""

@@ -29,26 +29,26 @@ class FiniteMDP:
 
     Attributes:
         next_states, probabilities, rewards: shape (states, actions, branches), padded with probability 0.
-        going_on: same shape, 1.0 where the episode continues after the branch.
+        continues: same shape, 1.0 where the episode continues after the branch.
         start: distribution of the first state, shape (states,).
     """
 
     next_states: npt.NDArray[np.int64]
     probabilities: npt.NDArray[np.float64]
     rewards: npt.NDArray[np.float64]
-    going_on: npt.NDArray[np.float64]
+    continues: npt.NDArray[np.float64]
     start: npt.NDArray[np.float64]
 
-    def under(self, actions: npt.NDArray[np.integer[Any]]) -> FiniteMDP:
+    def chain_of(self, actions: npt.NDArray[np.integer[Any]]) -> FiniteMDP:
         """Return the Markov chain of a table of actions, shape (states,): its arrays have no axis of actions."""
         pairs = np.arange(len(self.start)), actions
-        parts = (self.next_states, self.probabilities, self.rewards, self.going_on)
-        after, probabilities, rewards, going_on = (values[pairs] for values in parts)
-        return FiniteMDP(after, probabilities, rewards, going_on, self.start)
+        parts = (self.next_states, self.probabilities, self.rewards, self.continues)
+        after, probabilities, rewards, continues = (values[pairs] for values in parts)
+        return FiniteMDP(after, probabilities, rewards, continues, self.start)
 
     def gains(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Compute the expected return of each state and action if each next state is worth `value`."""
-        after = self.rewards + self.going_on * value[self.next_states]
+        after = self.rewards + self.continues * value[self.next_states]
         return np.asarray((self.probabilities * after).sum(axis=2))
 
 
@@ -100,13 +100,13 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     branches = max(len(table[s][a]) for s in range(n) for a in range(m))
     shape = (n, m, branches)
     next_states, probabilities = np.zeros(shape, np.int64), np.zeros(shape)
-    rewards, going_on = np.zeros(shape), np.zeros(shape)
+    rewards, continues = np.zeros(shape), np.zeros(shape)
     for s in range(n):
         for a in range(m):
             for k, (probability, after, reward, ended) in enumerate(table[s][a]):
                 next_states[s, a, k], probabilities[s, a, k] = after, probability
-                rewards[s, a, k], going_on[s, a, k] = reward, not ended
-    return FiniteMDP(next_states, probabilities, rewards, going_on, np.asarray(start, np.float64))
+                rewards[s, a, k], continues[s, a, k] = reward, not ended
+    return FiniteMDP(next_states, probabilities, rewards, continues, np.asarray(start, np.float64))
 
 
 def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> FiniteMDP | None:
@@ -140,7 +140,7 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
         memory = np.array(remembered[seen:])
         actions.append(np.asarray(policy.act(new.reshape(-1, 1), memory)))
         for state, action, row in zip(new.tolist(), actions[-1].tolist(), memory, strict=True):
-            possible = (mdp.probabilities[state, action] > 0) & (mdp.going_on[state, action] > 0)
+            possible = (mdp.probabilities[state, action] > 0) & (mdp.continues[state, action] > 0)
             after.append(
                 [
                     numbered(next_state, row) if goes_on else 0
@@ -152,7 +152,7 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
     start[: len(first)] = mdp.start[first]
     pairs = np.array(states[: len(after)]), np.concatenate(actions)
     nowhere = np.zeros((len(states) - len(after), mdp.next_states.shape[2]))
-    parts = (mdp.probabilities, mdp.rewards, mdp.going_on)
+    parts = (mdp.probabilities, mdp.rewards, mdp.continues)
     p, r, on = (np.concatenate([values[pairs], nowhere]) for values in parts)
     return FiniteMDP(np.concatenate([np.array(after), nowhere]).astype(np.int64), p, r, on, start)
 
@@ -169,14 +169,14 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
     """
     steps = max_steps or policy.task.max_steps
     states = np.arange(len(mdp.start)).reshape(-1, 1)
-    chain = _chain_with_memory(policy, mdp, steps) if policy.remembers else mdp.under(policy.act(states))
+    chain = _chain_with_memory(policy, mdp, steps) if policy.remembers else mdp.chain_of(policy.act(states))
     if chain is None:
         return None
     n, after, p, r = len(chain.start), chain.next_states, chain.probabilities, chain.rewards
     # Both moments form one vector of 2 n numbers, and a step is one gather and one sum of products: with few states
     # the number of calls determines the time. V depends only on V, so its second half has weight 0.
     read = np.concatenate([np.hstack([after, after]), np.hstack([after, after + n])])
-    going = p * chain.going_on
+    going = p * chain.continues
     weights = np.concatenate([np.hstack([going, np.zeros_like(p)]), np.hstack([2 * r * going, going])])
     constant = np.concatenate([(p * r).sum(axis=1), (p * r * r).sum(axis=1)])
     moments = np.zeros(2 * n)
@@ -240,35 +240,37 @@ def _improved_table(
 
     The most promising changes are tried first; the search ends after `MOST_TRIED` failures.
     """
-    reached, promise = promises(mdp, actions, max_steps)
+    reached, advantage = weighted_advantages(mdp, actions, max_steps)
     improved = True
     while improved and reached < enough - REACHED:
         improved = False
-        for pair in np.argsort(-promise, axis=None, kind="stable")[:MOST_TRIED].tolist():
-            state, action = divmod(pair, promise.shape[1])
+        for pair in np.argsort(-advantage, axis=None, kind="stable")[:MOST_TRIED].tolist():
+            state, action = divmod(pair, advantage.shape[1])
             changed = actions.copy()
             changed[state] = action
             if expected_return(mdp, changed, max_steps) > reached + 1e-12:
                 actions, improved = changed, True
-                reached, promise = promises(mdp, actions, max_steps)
+                reached, advantage = weighted_advantages(mdp, actions, max_steps)
                 break
     return actions, reached
 
 
 def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> float:
     """Compute the expected return within the step limit of the table `actions`, shape (states,)."""
-    chain = mdp.under(actions)
-    reward, going = (chain.probabilities * chain.rewards).sum(axis=1), chain.probabilities * chain.going_on
+    chain = mdp.chain_of(actions)
+    reward, going = (chain.probabilities * chain.rewards).sum(axis=1), chain.probabilities * chain.continues
     value = np.zeros(len(chain.start))
     for _ in range(max_steps):
         value = reward + np.vecdot(going, value[chain.next_states])
     return float(chain.start @ value)
 
 
-def promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> tuple[float, npt.NDArray[np.float64]]:
-    """Compute a table's expected return, and the promise of each other action: shape (states, actions).
+def weighted_advantages(
+    mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int
+) -> tuple[float, npt.NDArray[np.float64]]:
+    """Compute a table's expected return, and the advantage of each other action: shape (states, actions).
 
-    The promise is the policy gradient towards the other action (Sutton et al. 2000): the probability of the state
+    The advantage is the policy gradient towards the other action (Sutton et al. 2000): the probability of the state
     times the action's advantage there, summed over the steps.
     """
     states = np.arange(len(mdp.start))
@@ -277,11 +279,11 @@ def promises(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> 
     for _ in range(max_steps):
         gains.append(mdp.gains(values[-1]))
         values.append(gains[-1][states, actions])
-    chain = mdp.under(actions)
-    going = chain.probabilities * chain.going_on
-    met: npt.NDArray[Any] = mdp.start.copy()
-    promise = np.zeros(gains[0].shape)
+    chain = mdp.chain_of(actions)
+    going = chain.probabilities * chain.continues
+    occupancy: npt.NDArray[Any] = mdp.start.copy()
+    advantage = np.zeros(gains[0].shape)
     for gain, value in zip(reversed(gains), reversed(values[1:]), strict=True):
-        promise += met[:, None] * (gain - value[:, None])
-        met = np.bincount(chain.next_states.ravel(), (met[:, None] * going).ravel(), minlength=len(states))
-    return float(mdp.start @ values[-1]), promise
+        advantage += occupancy[:, None] * (gain - value[:, None])
+        occupancy = np.bincount(chain.next_states.ravel(), (occupancy[:, None] * going).ravel(), minlength=len(states))
+    return float(mdp.start @ values[-1]), advantage

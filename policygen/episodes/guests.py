@@ -39,10 +39,10 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         PolicyError: it fails, or its action is not one of the environment's.
         EnvironmentFault: the environment fails.
     """
-    acting = _acting(guest)
+    new_act = _act_factory(guest)
     if task.action_layout is not None:
         raise UsageError(
-            f"{task.gym_id} takes actions of several parts, and only policies of policygen are scored on such: "
+            f"{task.gym_id} takes actions of several parts, for which only policies of policygen can be scored: "
             "wrap the environment so that its action is one Box or one Discrete"
         )
     env = make_env(task)
@@ -50,13 +50,13 @@ def play_guest(guest: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         episodes = []
         for seed in seeds:
             env = renewed(env, task)
-            episodes.append(_episode(RunningEpisode.begun(env, task, 0, seed), acting()))
+            episodes.append(_episode(RunningEpisode.begun(env, task, 0, seed), new_act()))
         return episodes
     finally:
         close(env)
 
 
-def _acting(guest: Any) -> Callable[[], Callable[[Any], Any]]:
+def _act_factory(guest: Any) -> Callable[[], Callable[[Any], Any]]:
     """Return a factory of functions from observations to actions, called once per episode."""
     if hasattr(guest, "predict"):
         return lambda: _predicting(guest)
@@ -85,8 +85,8 @@ def _predicting(guest: Any) -> Callable[[Any], Any]:
 
     def act(observation: Any) -> Any:
         nonlocal state, begins
-        said = {"state": state, "episode_start": np.array([begins]), "deterministic": True}
-        answer = guest.predict(observation, **{k: v for k, v in said.items() if all_names or k in known})
+        arguments = {"state": state, "episode_start": np.array([begins]), "deterministic": True}
+        answer = guest.predict(observation, **{k: v for k, v in arguments.items() if all_names or k in known})
         begins = False
         if isinstance(answer, tuple) and len(answer) == 2:
             answer, state = answer
@@ -105,13 +105,13 @@ def _episode(episode: RunningEpisode, act: Callable[[Any], Any]) -> Trajectory:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             steps = len(episode.rewards)
             raise PolicyError(f"the scored agent fails on {task.gym_id} after {steps} steps: {what}") from error
-        action = _fitting(action, episode.env.action_space, task)
+        action = _converted(action, episode.env.action_space, task)
         ended = episode.step(action, action)
         if ended is not None:
             return ended
 
 
-def _fitting(action: Any, space: gym.Space[Any], task: Task) -> Any:
+def _converted(action: Any, space: gym.Space[Any], task: Task) -> Any:
     """Convert an action to the environment's own form; a batch of one is unwrapped.
 
     Raises:

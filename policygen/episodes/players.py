@@ -143,8 +143,8 @@ class Players(AbstractContextManager["Players"]):
         Raises:
             EnvironmentFault: the environment itself failed.
         """
-        if self._here.room:
-            return play_together(self._here.play, actors, seeds, self._here.room)
+        if self._here.batch_size:
+            return play_together(self._here.play, actors, seeds, self._here.batch_size)
         unknown = self._seconds_per_episode is None and not self.apart
         if unknown and self._can_share((len(actors) - 1) * len(seeds)):
             return [self._play_here(actors[0], seeds), *self.play_many(actors[1:], seeds)]

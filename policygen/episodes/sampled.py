@@ -11,7 +11,7 @@ import numpy.typing as npt
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.trajectory import Actor, Learning
 
-LANES = 2_048  # episodes under way at a time
+LANES = 2_048  # episodes played side by side
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,13 +34,13 @@ class Sampler:
         self._cuts = [np.where(left[:, k + 1] > 0, cumulative[:, k], np.inf) for k in range(branches - 1)]
         self._branches = branches
         self._next, self._rewards = mdp.next_states.ravel(), mdp.rewards.ravel()
-        self._ends = mdp.going_on.ravel() == 0
+        self._ends = mdp.continues.ravel() == 0
         self._start = np.cumsum(mdp.start)
 
     def play(self, actor: Actor, seeds: Sequence[int], lanes: int = LANES) -> Sampled:
-        """Play one episode per seed; all seeds together, in their order, seed the draws.
+        """Play one episode per seed; one generator, seeded by all seeds in order, draws them all.
 
-        Observations are the states, shape (k, 1), as the environment gives them.
+        Observations are the states, shape (k, 1), as in the environment.
         """
         rng = np.random.default_rng(list(map(int, seeds)))
         n = len(seeds)
@@ -58,12 +58,12 @@ class Sampler:
                 drawn = rng.random(len(rows))
                 for cut in self._cuts:
                     branch += drawn >= cut[pairs]
-            states, rewards, fallen = self._next[branch], self._rewards[branch], self._ends[branch]
+            states, rewards, terminated = self._next[branch], self._rewards[branch], self._ends[branch]
             returns[rows] += rewards
             lengths[rows] += 1
             if learning is not None:
-                learning.learn(rows, states[:, None], rewards, fallen)
-            ended = fallen | (lengths[rows] >= self._limit)
+                learning.learn(rows, states[:, None], rewards, terminated)
+            ended = terminated | (lengths[rows] >= self._limit)
             if not ended.any():
                 continue
             if begun == n:

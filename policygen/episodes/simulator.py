@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.trajectory import Actor, Learning, Trajectory, Witness
+from policygen.episodes.trajectory import Actor, Learning, StepObserver, Trajectory
 from policygen.episodes.vector import VECTOR_COPIES, has_vector_form, play_vectorised
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import builder
@@ -57,7 +57,7 @@ class Simulator(AbstractContextManager["Simulator"]):
         return "vector" if self._vectorised else "copies"
 
     @property
-    def room(self) -> int:
+    def batch_size(self) -> int:
         """The most episodes that one batch plays; 0 if environments are stepped one by one."""
         return VECTOR_COPIES if self._vectorised else 0
 
@@ -122,7 +122,7 @@ class Simulator(AbstractContextManager["Simulator"]):
             copies = range(min(len(seeds), self._copies))
             running += [RunningEpisode.begun(self._ready(copy), self.task, *waiting.pop()) for copy in copies]
             decider = actor.begin(len(seeds))
-            witness = decider if isinstance(decider, Witness) else None
+            observer = decider if isinstance(decider, StepObserver) else None
             learning = decider if isinstance(decider, Learning) else None
             rows = np.arange(len(running))
             while running:
@@ -136,8 +136,8 @@ class Simulator(AbstractContextManager["Simulator"]):
                     if ended is not None:
                         finished = True
                         results[episode.index] = ended
-                    if witness is not None:
-                        witness.happened(episode.index, episode.rewards[-1], results[episode.index])
+                    if observer is not None:
+                        observer.observe_step(episode.index, episode.rewards[-1], results[episode.index])
                 if learning is not None:
                     after, paid = zip(
                         *((episode.observations[-1], episode.rewards[-1]) for episode in running), strict=True

@@ -72,10 +72,10 @@ class Decider(Protocol):
 
 
 @runtime_checkable
-class Witness(Protocol):
+class StepObserver(Protocol):
     """A decider that observes the results of its decisions, in environments stepped one by one."""
 
-    def happened(self, row: int, reward: float, ended: Trajectory | None, /) -> None:
+    def observe_step(self, row: int, reward: float, ended: Trajectory | None, /) -> None:
         """Record the reward of the last decision in episode `row` and, if the episode is over, all of it (`ended`)."""
         ...
 
@@ -144,4 +144,4 @@ class RandomActor:
         if self._task.action_space == "discrete":
             return columns[0]
         stacked = np.stack(columns, axis=1)
-        return self._task.limits.carried_out(stacked) if self._task.has_numbers else stacked
+        return self._task.limits.to_actions(stacked) if self._task.has_numbers else stacked

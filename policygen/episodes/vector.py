@@ -1,6 +1,6 @@
 """Vectorised numpy dynamics for many copies at once, bit for bit equal to single environments.
 
-They are classic control and policygen's own dynamics. The equations of classic control are those of
+Included are classic control and policygen's own dynamics. The equations of classic control are those of
 `gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's constants. To be exact,
 operations have the same order and precision, and squares and cosines use the same functions: the C library's
 `pow(x, 2)` differs from `x * x` for one number in a thousand.
@@ -31,7 +31,7 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], Stepped]
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether the environment has numpy dynamics that start like a single environment, from its state or its seed."""
+    """Whether the environment has numpy dynamics with the same episodes as a single environment, seed by seed."""
     if has_classic_form(env):
         return True
     entry = getattr(env.spec, "vector_entry_point", None) if env.spec else None
@@ -181,7 +181,7 @@ def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
     k4 = _accelerations(env, state + step * k3, torque)
     state = state + step / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)
     angles = state[:2]
-    while (np.abs(angles) > np.pi).any():  # above first, as in Gymnasium
+    while (np.abs(angles) > np.pi).any():  # angles above pi first, as in Gymnasium
         angles[:] = np.where(angles > np.pi, angles - 2 * np.pi, np.where(angles < -np.pi, angles + 2 * np.pi, angles))
     state[2] = _clipped(state[2], -env.MAX_VEL_1, env.MAX_VEL_1)
     state[3] = _clipped(state[3], -env.MAX_VEL_2, env.MAX_VEL_2)
@@ -214,7 +214,7 @@ def _accelerations(env: Any, state: Array, torque: Array) -> Array:
 
 
 def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> Stepped:
-    """`MountainCarEnv.step`."""
+    """Compute `MountainCarEnv.step`."""
     position, velocity = state
     velocity = velocity + ((actions - 1) * env.force + _cosines(3 * position) * (-env.gravity))
     velocity = _clipped(velocity, -env.max_speed, env.max_speed)
@@ -231,17 +231,17 @@ def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) 
     A force within its limits has the action's precision; a clipped one is a Python float, and so is the acceleration.
     """
     position, velocity = state
-    asked = actions[:, 0]
-    force = _clipped(asked, env.min_action, env.max_action)
+    requested = actions[:, 0]
+    force = _clipped(requested, env.min_action, env.max_action)
     slope = 0.0025 * _cosines(3 * position)
-    within = force * asked.dtype.type(env.power) - slope.astype(asked.dtype)
-    clipped = np.where(asked < env.min_action, env.min_action, env.max_action) * env.power - slope
-    change = np.where(asked == force, within.astype(velocity.dtype), clipped.astype(velocity.dtype))
+    within = force * requested.dtype.type(env.power) - slope.astype(requested.dtype)
+    clipped = np.where(requested < env.min_action, env.min_action, env.max_action) * env.power - slope
+    change = np.where(requested == force, within.astype(velocity.dtype), clipped.astype(velocity.dtype))
     velocity = _clipped(velocity + change, -env.max_speed, env.max_speed)
     position = _clipped(position + velocity, env.min_position, env.max_position)
     velocity = np.where((position == position.dtype.type(env.min_position)) & (velocity < 0), 0, velocity)
     ended = (position >= env.goal_position) & (velocity >= env.goal_velocity)
-    rewards = np.where(ended, 100.0, 0.0) - _squared(asked.astype(np.float64)) * 0.1
+    rewards = np.where(ended, 100.0, 0.0) - _squared(requested.astype(np.float64)) * 0.1
     after: Any = _rows(position, velocity).astype(np.float32)
     return Stepped(after, after.T, rewards, ended)
 

@@ -88,8 +88,8 @@ class Tracker(Listener, ABC):
     def exchanged(self, exchange: Exchange | FailedExchange) -> None:
         """Keep the prompt until its attempt is scored; repairs do not replace it."""
         if exchange.request == 0 and exchange.prompt.messages:
-            said = (f"--- {message.role} ---\n{message.content}" for message in exchange.prompt.messages)
-            self._prompts[exchange.attempt] = "\n".join(said)
+            parts = (f"--- {message.role} ---\n{message.content}" for message in exchange.prompt.messages)
+            self._prompts[exchange.attempt] = "\n".join(parts)
 
     def attempted(self, attempt: Attempt) -> None:
         """Write the attempt."""

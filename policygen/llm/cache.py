@@ -142,7 +142,7 @@ class Cache:
             except _FAULTS as error:
                 self._broken = True
                 warnings.warn(
-                    f"{self.path} cannot be used any more ({_said(error)}); the run goes on without it", stacklevel=3
+                    f"{self.path} cannot be used any more ({_said(error)}); the run continues without it", stacklevel=3
                 )
         return None
 

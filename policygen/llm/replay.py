@@ -17,9 +17,12 @@ _REMEDY = "restore it from a copy, or replay another run"
 
 
 class Replay:
-    """`replay:RUN`, where RUN is the folder of a run: its model and token counts as recorded, at a cost of 0.
+    """The provider `replay:RUN`, where RUN is the folder of a run.
 
-    Raises UsageError if the run holds no readable replies.
+    Model and token counts are as recorded; the cost is 0.
+
+    Raises:
+        UsageError: the run holds no readable replies.
     """
 
     def __init__(self, run: str, options: LLMOptions) -> None:
@@ -34,7 +37,7 @@ class Replay:
         self.is_language_model = any(reply.model != "builtin" for reply in self._replies)
 
     def exchanges(self) -> Iterator[Exchange]:
-        """All requests that were answered, in order, their replies at a cost of 0.
+        """Yield all answered requests, in order, with replies that cost 0.
 
         Raises:
             UsageError: there is no transcript, or it is damaged.
@@ -49,7 +52,11 @@ class Replay:
             raise UsageError(f"replay:RUN needs a run folder with a {_TRANSCRIPT}: {error}") from None
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """The next recorded reply, whatever the prompt. Raises ProviderError after the last one."""
+        """Return the next recorded reply; the prompt is ignored.
+
+        Raises:
+            ProviderError: all replies have been replayed.
+        """
         if self._next == len(self._replies):
             raise ProviderError(
                 f"{self.path} holds {_count(len(self._replies))}, and all have been replayed: "

@@ -1,8 +1,7 @@
-"""The transcript of a run: every request before it is sent, and what came back.
+"""The transcript of a run: a line for each request before it is sent, and a line for its reply or error.
 
-A line says that a request is about to be sent, so that one which a crash leaves without an answer is counted all the
-same. Another line holds the messages and the reply. A long message is written once, with its digest; where it is sent
-again soon only the digest is.
+The first line makes a request count even if a crash loses its reply. The second holds the messages and the reply. A
+long message is written once, with its digest; if it is soon sent again, only the digest is written.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from policygen.files import append_line, check_mark, damaged, mark, read_lines
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply, Role
 
 KIND = "transcript"
-REMEDY = "what the run has spent is not known without it: restore it from a copy, or begin a new run"
-_SHORT = 200  # characters of a message that is repeated rather than looked up
-_RECENT = 200  # messages; those of one conversation are fewer
-_MOST_REQUESTS = 10_000  # of one exchange
+REMEDY = "it records the run's spending: restore it from a copy, or start a new run"
+_SHORT = 200  # a message of fewer characters is written again instead of its digest
+_RECENT = 200  # messages that are kept; a conversation has fewer
+_MOST_REQUESTS = 10_000  # requests of one exchange, retries included
 KILLED = "the run was killed while it waited for the reply"
 
 
@@ -46,13 +45,13 @@ class _ExchangeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _SentRecord:
     attempt: int
     request: int
 
 
 # Pydantic's compiled core: a long run has tens of thousands of lines.
-_EXCHANGE, _SENT = TypeAdapter(_ExchangeRecord), TypeAdapter(_Sent)
+_EXCHANGE, _SENT = TypeAdapter(_ExchangeRecord), TypeAdapter(_SentRecord)
 
 
 class Transcript:
@@ -63,7 +62,7 @@ class Transcript:
         self._known = _Recent()
 
     def record_sent(self, attempt: int, request: int) -> None:
-        """Append that a request is about to be sent; when this returns, it is on the disk.
+        """Append a line for a request that is about to be sent; it is on the disk when this returns.
 
         Raises:
             LogbookError: it cannot be written; then the request must not be sent.
@@ -71,7 +70,7 @@ class Transcript:
         append_line(self.path, {**mark(KIND), "sent": {"attempt": attempt, "request": request}})
 
     def record(self, exchange: Exchange | FailedExchange) -> None:
-        """Append one request and its reply, or why there was none.
+        """Append a request with its reply, or with the error.
 
         Raises:
             LogbookError: it cannot be written.
@@ -102,16 +101,16 @@ class Transcript:
         return {**asdict(message), "digest": digest}
 
     def exchanges(self, remedy: str = REMEDY) -> Iterator[Exchange | FailedExchange]:
-        """All exchanges, in order; requests that a crash left without an answer are failed ones.
+        """Yield all exchanges, in order; a request whose reply a crash lost is a failed exchange.
 
         Args:
-            remedy: what to do where it is damaged.
+            remedy: the advice in the message about a damaged file.
 
         Raises:
-            LogbookError: it is damaged, but for a last line that a crash tore.
+            LogbookError: it is damaged; an incomplete last line, from a crash, is ignored.
         """
         contents = _Recent()
-        waiting: list[_Sent] = []
+        waiting: list[_SentRecord] = []
         for record in read_lines(self.path, remedy, torn=False):
             check_mark(record, self.path, KIND, remedy)
             try:
@@ -128,8 +127,8 @@ class Transcript:
             yield exchange
         yield from _unanswered(waiting)
 
-    def last_asked(self) -> tuple[int, int]:
-        """The last attempt that a request was sent for, and the last one that has a reply; 0 where there is none.
+    def last_sent_and_answered(self) -> tuple[int, int]:
+        """Return the last attempt with a sent request, and the last one with a reply; 0 if there is none.
 
         Raises:
             LogbookError: it cannot be read.
@@ -145,9 +144,7 @@ class Transcript:
 
     def _exchange(self, record: _ExchangeRecord, contents: _Recent) -> Exchange | FailedExchange:
         if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
-            raise PolicyError(
-                f"a request: its numbers cannot be (attempt {record.attempt}, {record.requests} requests)"
-            )
+            raise PolicyError(f"a request: impossible numbers (attempt {record.attempt}, {record.requests} requests)")
         messages = tuple(Message(message.role, self._content(message, contents)) for message in record.messages)
         place = (record.attempt, record.request, Prompt(messages))
         if record.reply is None:
@@ -169,7 +166,7 @@ class Transcript:
         return content
 
     def _lost(self, digest: str) -> str | None:
-        """The message of a digest, wherever it was first written; None if it was nowhere."""
+        """Search the whole file for the message with a digest; None if there is none."""
         for record in read_lines(self.path):
             messages = record.get("messages")
             for message in messages if isinstance(messages, list) else ():
@@ -181,7 +178,7 @@ class Transcript:
 
 
 class _Recent(OrderedDict[str, str]):
-    """The messages that were met last, by their digests: all of a long run are too many to keep."""
+    """The last messages by their digests; a long run has too many to keep all."""
 
     def __setitem__(self, digest: str, content: str) -> None:
         super().__setitem__(digest, content)
@@ -190,7 +187,7 @@ class _Recent(OrderedDict[str, str]):
             self.popitem(last=False)
 
 
-def _unanswered(sent: list[_Sent]) -> Iterator[FailedExchange]:
+def _unanswered(sent: list[_SentRecord]) -> Iterator[FailedExchange]:
     for one in sent:
         yield FailedExchange(one.attempt, one.request, Prompt(()), 1, KILLED)
 

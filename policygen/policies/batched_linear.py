@@ -1,7 +1,7 @@
-"""Decisions of several linear policies at once that differ in constants alone, as a numerical search plays them.
+"""Joint decisions of several linear policies that differ only in constants, as in a numerical search.
 
-A policy asked about few rows spends its time between numpy's calls. Here one call serves all policies: the constants in
-which they differ are columns, as observations are. Every row gets the action that its own policy gives it, to the bit.
+For few rows the fixed cost of numpy's calls dominates. Here one call serves all policies: the constants in which they
+differ are columns, like observations. Every row gets exactly the action of its own policy, to the last bit.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Unlike(Exception):
 
 
 class BatchedLinear:
-    """Decides for several linear policies at once, each with `each` episodes of its own.
+    """The joint decider of several linear policies, each with `each` episodes.
 
     Episodes 0 to `each` - 1 are the first policy's, the next `each` the second's, and so on.
 
     Raises:
-        Unlike: the policies differ in more than constants, or there is something else among them.
+        Unlike: the policies differ in more than constants, or are not all linear.
     """
 
     def __init__(self, policies: Sequence[Any], each: int) -> None:
-        # A policy that remembers begins with another decider than itself.
+        # A policy with memory needs its own decider.
         if not all(type(policy) is LinearPolicy and policy.begin(1) is policy for policy in policies):
             raise Unlike
         self._first: LinearPolicy = policies[0]
@@ -61,7 +61,7 @@ class BatchedLinear:
 
     def decide(self, observations: Columns, rows: npt.NDArray[np.integer[Any]], /) -> npt.NDArray[Any]:
         """Actions for observations of shape (k, d) of the episodes `rows`."""
-        if rows is not self._rows:  # each row's constants, until other rows are asked about
+        if rows is not self._rows:  # cached constants of each row, until the rows change
             self._rows, owner = rows, np.asarray(rows) // self._each
             self._own = self._constants[:, owner], self._weights[:, owner], self._bias[owner]
         constants, weights, bias = self._own
@@ -73,14 +73,14 @@ class BatchedLinear:
                 columns.append(value if function is None else np.ascontiguousarray(np.broadcast_to(value, (n,))))
             terms = [np.broadcast_to(np.asarray(function(columns)), (n,)) for function in self._terms]
             result = _weighed(terms, weights, bias)
-            # A term that is not finite spoils its row with any weight: only then is the slower sum needed.
+            # A non-finite term affects its row with any weight, even 0; only then is the slower sum needed.
             if not np.isfinite(result).all():
                 result = finite(_weighed(list(map(finite, terms)), weights, bias))
         return self._first.chosen(result)
 
 
 def _weighed(terms: Sequence[Array], weights: Array, bias: Array) -> Array:
-    """The outputs, shape (n, outputs), added up in the order in which a single policy does it."""
+    """Return the outputs, shape (n, outputs), added up in the same order as for a single policy."""
     result = bias.copy()
     for term, weight in zip(terms, weights, strict=True):
         result += term[:, None] * weight
@@ -92,7 +92,7 @@ def _names(lets: Lets) -> tuple[str, ...]:
 
 
 def _sums(node: Node) -> Node:
-    """The expression with `a - 2*b` as `a + -2*b`, the same to the bit: a tuned constant may change its sign."""
+    """Rewrite `a - 2*b` as `a + -2*b`, with the same value to the last bit: a tuned constant may change its sign."""
     if not isinstance(node, Call):
         return node
     arguments = tuple(map(_sums, node.arguments))
@@ -102,7 +102,7 @@ def _sums(node: Node) -> Node:
 
 
 def _lifted(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
-    """The expression that the nodes share, with the numbers in which they differ as names of columns of `values`.
+    """Return the common expression of the nodes, with names of columns of `values` in place of differing numbers.
 
     Raises:
         Unlike: they differ in more than numbers.

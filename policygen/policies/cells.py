@@ -1,7 +1,7 @@
-"""Read and write the entries of a table's row: bins and actions <-> their text; recognise lines of tables.
+"""Reading and writing of the cells of a table's row, bins and actions; recognition of table lines.
 
 Written entries read back as the same values. Reading also accepts other forms that models use (`<= 2`, `0..3`,
-`right (1)`); for an entry that it cannot read, it says in a sentence what was expected.
+`right (1)`); for an unreadable entry, the result is a sentence with the expected form.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from policygen.quantities.grid import Dimension
 from policygen.quantities.text import format_number
 from policygen.tasks.spaces import Actuator
 
-MOST_CELL_CHARACTERS = 80  # of an action
+MOST_CELL_CHARACTERS = 80  # most characters of an action
 _COMMENT = re.compile(r"\s#+(.*)")
 _RULE_LINE = re.compile(r"[\s|:+=-]*")
 NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 
 
 def ascii_signs(number: str) -> str:
-    """A number with the minus sign and the dash that people write for `-` replaced."""
+    """Return a number with `-` in place of other minus signs and dashes."""
     return number.replace("−", "-").replace("–", "-")
 
 
 def bins_text(bins: Sequence[int], size: int) -> str:
-    """A table cell: `*` for all bins, else ranges and single bins: `0-2,4`."""
+    """Write bins as a table cell: `*` for all bins, else ranges and single bins: `0-2,4`."""
     if len(bins) == size:
         return "*"
     runs: list[list[int]] = []
@@ -41,7 +41,7 @@ def bins_text(bins: Sequence[int], size: int) -> str:
 
 @functools.lru_cache(maxsize=4_096)  # a table repeats few cells many times
 def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
-    """The bins a cell names, or what is wrong with it."""
+    """Return the bins of a cell, or a sentence about its problem."""
     text = ascii_signs(cell.lower()).replace("—", "-").strip("{}[] ")
     if text in ("*", "any", "all"):
         return tuple(range(size))
@@ -74,7 +74,7 @@ def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
 
 
 def action_text(actuator: Actuator, value: float) -> str:
-    """An action in the task's words: a label, a named level, or a number."""
+    """Write an action in the task's words: a label, a named level, or a number."""
     if actuator.is_choice:
         return actuator.labels[round(value)]
     named = next((name for name, level in actuator.levels if level == value), None)
@@ -83,7 +83,7 @@ def action_text(actuator: Actuator, value: float) -> str:
 
 @functools.lru_cache(maxsize=256)
 def read_action(cell: str, actuator: Actuator) -> float | str:
-    """The number an action cell means, or what was expected."""
+    """Return the number of an action cell, or a sentence with the expected form."""
     text = cell.strip("*`\"' ")
     value = _single_action(text, actuator)
     # `right (1)` and `1 (right)`: both parts must agree.
@@ -120,7 +120,7 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
 
 
 def split_comment(line: str) -> tuple[str, str]:
-    """A line without its comment, and the comment."""
+    """Return a line without its comment, and the comment."""
     # A `#` before a pipe heads a column; `//` divides, so that it starts a comment at the start of a line only.
     if (stripped := line.strip()).startswith(("#", "//")):
         return "", stripped.lstrip(stripped[0]).strip()

@@ -1,6 +1,6 @@
-"""Observations -> quantities: the features of a task and of a policy, computed as far as they are read.
+"""Computation of quantities from observations: the features of a task and of a policy that are needed.
 
-Remembered values (`prev(NAME)`) are read like further observations: a row holds n numbers observed and m remembered.
+Remembered values (`prev(NAME)`) are like further observations: a row holds n observed and m remembered numbers.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Lets = tuple[tuple[str, Node], ...]
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads quantities off observations.
+    """Computes quantities from observations.
 
     Attributes:
         task: names the observations, and may define features.
         lets: further features, after those of the task, each over quantities before it.
-        read: names of the quantities that are asked for; None asks for all. What they do not need is not computed.
-        recalled: names of the quantities whose values of the step before are asked for.
+        read: names of the requested quantities; None: all. Other features are computed only if these need them.
+        recalled: names of the quantities whose values at the previous step are requested.
     """
 
     task: Task
@@ -58,17 +58,17 @@ class Reader:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All quantities: observations, what is remembered (`prev(NAME)`), features."""
+        """Names of all quantities: observations, remembered values (`prev(NAME)`), features."""
         remembered = tuple(map(slot_of, self.remembered))
         return self.task.columns + remembered + tuple(name for name, _ in self.features)
 
     @cached_property
     def needed(self) -> Lets:
-        """The features that are computed: those asked for, and all that they need, now or a step later."""
+        """The features that are computed: the requested ones, and all that they need, now or a step later."""
         wanted = {name for name, _ in self.features} if self.read is None else set(self.read)
         wanted |= self.recalled
         known = -1
-        while len(wanted) > known:  # what is remembered may be defined later
+        while len(wanted) > known:  # a remembered feature may be defined later
             known = len(wanted)
             for name, node in reversed(self.features):
                 if name in wanted:
@@ -91,7 +91,7 @@ class Reader:
         return tuple(compile_scalar(node, self.names) if name in needed else None for name, node in self.features)
 
     def columns(self, observed: Columns) -> list[npt.NDArray[Any]]:
-        """All quantities of n observations, given as d columns of shape (n,), followed by what is remembered.
+        """Return all quantities of n observations, given as d columns of shape (n,) followed by the remembered values.
 
         Returns:
             A column for each of `names`: observations as they are, features as float64; a feature that nothing needs is
@@ -111,7 +111,7 @@ class Reader:
         return [*observed, *wide[len(observed) :]]
 
     def row(self, observation: Sequence[float] | npt.NDArray[Any]) -> list[float]:
-        """`columns` for one observation, followed by what is remembered, as plain floats.
+        """Return `columns` for one observation followed by the remembered values, as plain floats.
 
         Raises:
             PolicyError: it does not have d entries.
@@ -132,7 +132,7 @@ class Reader:
 
     @cached_property
     def _recollections(self) -> tuple[Callable[[Any, Any], Any], ...]:
-        """For each of `remembered` what it is after a step: a function of the quantities and of the action."""
+        """Return a function from quantities and action to the new value, for each of `remembered`."""
         return tuple(
             _quantity(self.names.index(name)) if name in self.names else part_of_decision(self.task, name)
             for name in self.remembered
@@ -144,7 +144,7 @@ class Reader:
 
     @cached_property
     def recollect_one(self) -> Callable[[Sequence[float], Any], list[float]]:
-        """`recollect` for one row, as plain floats."""
+        """Apply `recollect` to one row of plain floats."""
         parts, positions = self._recollections, {name: i for i, name in enumerate(self.names)}
         if not all(name in positions for name in self.remembered):
             return lambda row, action: [float(part(row, action)) for part in parts]
@@ -152,7 +152,7 @@ class Reader:
         return lambda row, action: [row[i] for i in where]
 
     def along(self, observations: npt.NDArray[Any], actions: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """`columns` over the steps of one episode: what is remembered at a step is what the step before left.
+        """Return `columns` over the steps of one episode, with the values remembered from each previous step.
 
         Args:
             observations: shape (T, d), or (T + 1, d) with the one after the last action.
@@ -190,26 +190,26 @@ class Reader:
 
 @dataclass(frozen=True)
 class CellReader(Reader):
-    """Reads what a grid bins, and the cells that observations fall into; made with `cell_reader`."""
+    """Computes the binned quantities of a grid and the cells of observations; made by `cell_reader`."""
 
     grid: Grid = None  # type: ignore[assignment]
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """The positions of the binned quantities in `names`."""
+        """Positions of the binned quantities in `names`."""
         return tuple(self.names.index(name) for name in self.grid.names)
 
     def binned(self, observed: Columns) -> list[npt.NDArray[Any]]:
-        """The columns of the binned quantities, in the grid's order, for observations given as d columns."""
+        """Return the columns of the binned quantities, in the grid's order, for observations given as d columns."""
         quantities = self.columns(observed)
         return [quantities[i] for i in self.positions]
 
     def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Cell indices of flattened observations of shape (n, d)."""
+        """Return the cell indices of flattened observations of shape (n, d)."""
         return self.grid.cells(self.binned(observations.T))
 
     def cells_along(self, *episodes: tuple[npt.NDArray[Any], npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
-        """Cell indices over the steps of episodes, one after the other, each given as `along` takes it."""
+        """Return the cell indices at all steps of some episodes, concatenated; see `along` for the arguments."""
         if not self.remembered:
             return self.cells(np.concatenate([observations for observations, _ in episodes]))
         quantities = [np.concatenate(columns) for columns in zip(*(self.along(*e) for e in episodes), strict=True)]
@@ -274,7 +274,7 @@ def parse_lets(texts: Collection[tuple[str, str]], task: Task, what: str) -> tup
 
 
 def rests_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
-    """Whether one of the wanted quantities is, or is made from, a changed feature; `others` are those that stay."""
+    """Whether one of the wanted quantities is, or depends on, a changed feature; `others` are the unchanged ones."""
     lets, seen, waiting = {**others, **changed}, set[str](), list(wanted)
     while waiting:
         if (name := waiting.pop()) in changed:

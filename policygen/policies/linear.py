@@ -28,10 +28,10 @@ from policygen.tasks.actions import each_row
 from policygen.tasks.checked import checked
 from policygen.tasks.task import Task, decision_names, output_names
 
-# A matrix product rounds differently with the number of its rows. Batches below this size are added up term by term, so
-# that an episode does not depend on which others are played beside it.
+# The rounding of a matrix product depends on its number of rows. Smaller batches are added up term by term, so that an
+# episode does not depend on the others in its batch.
 MATRIX_PRODUCT_FROM = 4_096
-# Larger batches are worked on in parts whose numbers stay in the processor's cache from the product to the clipping.
+# Larger batches are split into parts that stay in the processor's cache from the product to the clipping.
 ROWS_AT_A_TIME = 65_536
 
 
@@ -86,7 +86,7 @@ class LinearPolicy(Policy):
 
     @cached_property
     def _raw_weights(self) -> npt.NDArray[np.float64] | None:
-        """Weights of shape (d, outputs) on the raw observations, or None where a term is a feature."""
+        """Weights of the raw observations, shape (d, outputs); None if a term is a feature."""
         names = self.task.observation_names
         weights = np.zeros((len(names), len(self.equations)))
         for term, row in zip(self.terms, self.weights, strict=True):
@@ -105,19 +105,19 @@ class LinearPolicy(Policy):
 
     @cached_property
     def _scalar_weights(self) -> tuple[tuple[float, tuple[tuple[int, float], ...]], ...]:
-        """Per output the constant, and index and coefficient of the terms it has."""
+        """For each output its constant, and index and coefficient of its terms."""
         columns = zip(self.bias.tolist(), self.weights.T.tolist(), strict=True)
         return tuple((bias, tuple((i, w) for i, w in enumerate(column) if w != 0.0)) for bias, column in columns)
 
     @cached_property
     def _spans(self) -> tuple[tuple[int, int, bool], ...]:
-        """For each actuator its first output and the one after its last, and whether it is a choice."""
+        """For each actuator its outputs as a half-open range, and whether it is a choice."""
         counts = [max(1, len(actuator.labels)) for actuator in self.task.actuators]
         ends = itertools.accumulate(counts)
         return tuple((e - n, e, a.is_choice) for e, n, a in zip(ends, counts, self.task.actuators, strict=True))
 
     def outputs(self, columns: Columns) -> npt.NDArray[Any]:
-        """Scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""
+        """Return scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""
         if self._raw_weights is not None and len(columns[0]) >= MATRIX_PRODUCT_FROM:
             rows = columns.T if isinstance(columns, np.ndarray) else np.stack(columns, axis=1)
             dtype = rows.dtype if np.issubdtype(rows.dtype, np.floating) else np.float64
@@ -125,7 +125,7 @@ class LinearPolicy(Policy):
                 raw: npt.NDArray[Any] = rows @ self._raw_weights.astype(dtype)
                 if self.bias.any():
                     raw += each_row(self.bias, raw)
-                # A NaN or infinity spoils all outputs of its row, also those that do not read it.
+                # In a matrix product NaN or infinity affects all outputs of its row, also those that do not read it.
                 if not np.isfinite(raw).all():
                     strange = ~np.isfinite(raw).all(axis=1)
                     raw[strange] = finite(self._outputs_of_terms(self.reader.columns(list(rows[strange].T))))
@@ -133,7 +133,7 @@ class LinearPolicy(Policy):
         return finite(self._outputs_of_terms(self.reader.columns(columns)))
 
     def term_columns(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """The `terms` in n rows of quantities, given as columns as `reader` computes them: shape (terms, n)."""
+        """Return the `terms` for n rows of quantities, given as the columns of `reader`: shape (terms, n)."""
         quantities = [np.asarray(column, np.float64) for column in columns]
         features = np.empty((len(self.terms), len(columns[0])))
         with np.errstate(all="ignore"):
@@ -154,7 +154,7 @@ class LinearPolicy(Policy):
         return result
 
     def act_columns(self, columns: Columns) -> Actions:
-        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+        """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
         n = len(columns[0])
         if n <= ROWS_AT_A_TIME:
             return self._act_block(columns)
@@ -173,13 +173,13 @@ class LinearPolicy(Policy):
         return self.chosen(self.outputs(columns))
 
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
-        """Actions for n rows of what `reader.columns` gives."""
+        """Return the actions for the result of `reader.columns`."""
         return self.chosen(finite(self._outputs_of_terms(quantities)))
 
     def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
-        """The actions that finite scores and unclipped numbers of shape (n, outputs) mean; `outputs` is overwritten."""
+        """Convert finite scores and unclipped numbers, shape (n, outputs), to actions; `outputs` is overwritten."""
         if self.task.action_space == "box":
-            return self.task.limits.carried_out(outputs)
+            return self.task.limits.to_actions(outputs)
         decided = [
             np.argmax(outputs[:, start:end], axis=1) if is_choice else outputs[:, start]
             for start, end, is_choice in self._spans
@@ -187,10 +187,10 @@ class LinearPolicy(Policy):
         if self.task.action_space == "discrete":
             return decided[0]
         rows = np.stack(decided, axis=1)
-        return self.task.limits.carried_out(rows) if self.task.has_numbers else rows
+        return self.task.limits.to_actions(rows) if self.task.has_numbers else rows
 
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
-        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+        """Return the action for a flattened observation of length d: an int for Discrete, else an array (m,)."""
         try:
             return self._act_on(self.reader.row(observation))
         except (TypeError, ValueError):  # not numbers
@@ -203,14 +203,14 @@ class LinearPolicy(Policy):
             for bias, weights in self._scalar_weights
         ]
         if self.task.action_space == "box":
-            return self.task.limits.carried_out_one(values)
+            return self.task.limits.to_action(values)
         decided: list[float] = []
         for start, end, is_choice in self._spans:
             own = values[start:end]
             decided.append(own.index(max(own)) if is_choice else own[0])
         if self.task.action_space == "discrete":
             return decided[0]
-        return self.task.limits.carried_out_one(decided) if self.task.has_numbers else np.array(decided, np.int64)
+        return self.task.limits.to_action(decided) if self.task.has_numbers else np.array(decided, np.int64)
 
     def _to_text(self, *, whole: bool) -> str:
         return "\n".join(self._definitions(whole) + [f"{name} = {to_text(node)}" for name, node in self.equations])

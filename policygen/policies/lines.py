@@ -22,7 +22,7 @@ MAX_LINE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a reply: where, what was found, what was expected."""
+    """A problem of a reply: the line, what was found, what was expected."""
 
     line: int | None
     found: str
@@ -41,7 +41,7 @@ class Problems(list[Problem]):
         self.append(Problem(line, found, expected))
 
     def refuse(self, line: int, error: ExpressionError | str) -> None:
-        """Note a problem from a sentence of the form `what was found; what was expected`."""
+        """Add a problem from a sentence of the form `what was found; what was expected`."""
         found, _, expected = str(error).partition("; ")
         self.add(line, found, expected or "correct the expression")
 
@@ -109,7 +109,7 @@ class TooLong(Statement):
     characters: int
 
 
-# What a reply says instead of a policy, alone in its last block or alone in the reply.
+# The sentence of a reply without a policy; it must be alone in the last block or in the reply.
 _RESIGNATION = re.compile(r"no improvement[.!]?", re.IGNORECASE)
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
 # Prose may start with `Let`: only `let NAME =` and a lower-case `let` are taken for a feature.
@@ -128,7 +128,7 @@ def statements(text: str, task: Task) -> Iterator[Statement]:
 
 
 def resigns(text: str) -> bool:
-    """Whether the text's last block, or all of a text without blocks, is the line `no improvement`."""
+    """Whether the last block of the text, or a text without blocks, is just the line `no improvement`."""
     blocks, everything = _blocks(text[-MAX_CHARACTERS:])
     last = blocks[-1] if blocks else everything
     said = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE])[0])]
@@ -170,7 +170,7 @@ def _plain(cell: str) -> str:
 
 
 def _policy_lines(text: str) -> list[tuple[int, str]]:
-    """Numbered lines of the last fenced block that holds policy lines; without such a block, of the whole text."""
+    """Return the numbered lines of the last fenced block with policy lines; without such a block, of the whole text."""
     blocks, everything = _blocks(text)
     for block in reversed(blocks):
         if any("|" in line or "=" in line or _PARAM.search(line[:MAX_LINE]) for _, line in block):
@@ -179,7 +179,7 @@ def _policy_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]]]:
-    """The numbered lines of each fenced block, and of the whole text without the fences."""
+    """Return the numbered lines of each fenced block, and of the whole text without the fences."""
     blocks: list[list[tuple[int, str]]] = []
     current: list[tuple[int, str]] | None = None
     everything: list[tuple[int, str]] = []

@@ -21,7 +21,7 @@ from policygen.tasks.task import Task, is_name, output_names
 
 PREFIX = "n_"
 SIGNIFICANT_DIGITS = 4
-LEAST_SPREAD = 1e-8  # what varies less is a constant: it is centred, and keeps its unit
+LEAST_SPREAD = 1e-8  # a quantity that varies less counts as constant: it is centred, but not scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Definition:
 
     @property
     def node(self) -> Node:
-        """The feature as a reply would have written it: `(angle - 0.0123)/0.456`, `(angle + 0.0123)/0.456`."""
+        """The feature as in the policy language: `(angle - 0.0123)/0.456`, `(angle + 0.0123)/0.456`."""
         sign = "+" if self.mean < 0 else "-"
         return Call("/", (Call(sign, (Name(self.quantity), Number(abs(self.mean)))), Number(self.spread)))
 
@@ -47,11 +47,11 @@ class Definition:
 def definitions(
     task: Task, observations: Sequence[npt.NDArray[np.generic]], quantities: Sequence[str]
 ) -> tuple[Definition, ...]:
-    """The definitions of `quantities` over all rows of `observations`: means and spreads to 4 significant digits.
+    """Return the definitions of `quantities` from all `observations`; means and spreads have 4 significant digits.
 
     Args:
         observations: flattened observations, one array of shape (rows, d) per episode. Without any row, means are 0
-            and spreads 1: the quantities themselves.
+            and spreads 1, so that the quantities are unchanged.
         quantities: observations and features of the task.
     """
     if not quantities:
@@ -78,7 +78,7 @@ def _rounded(value: float) -> float:
 
 
 def normalisable(task: Task) -> tuple[str, ...]:
-    """The quantities of a task whose `n_NAME` is free: no other quantity and no output has that name."""
+    """Return the quantities of a task whose `n_NAME` is not the name of another quantity or output."""
     taken = {name.lower() for name in (*task.quantity_names, *output_names(task))}
     return tuple(
         name for name in task.quantity_names if is_name(PREFIX + name) and (PREFIX + name).lower() not in taken
@@ -86,7 +86,7 @@ def normalisable(task: Task) -> tuple[str, ...]:
 
 
 def is_definition(name: str, node: Node) -> bool:
-    """Whether a feature is written as a `Definition` is: its two numbers set a scale for what weighs the feature."""
+    """Whether a feature has the form of a `Definition`, whose two numbers only set the scale of the feature."""
     match node:
         case Call("/", (Call("-" | "+", (Name(quantity), Number())), Number())):
             return name == PREFIX + quantity

@@ -1,4 +1,4 @@
-"""Text -> policy, or the list of everything that is wrong with it.
+"""Conversion of a text to a policy, or to a list of all problems.
 
 The language is described for users in the README and for models in `templates/`. Reading is tolerant of what surrounds
 a policy (see `lines`) and strict about the policy itself: nothing is guessed, and all problems are reported at once,
@@ -30,9 +30,11 @@ READERS: dict[str, Callable[[Parts, Scope, Problems], Reading]] = {"table": read
 class Parsed:
     """The result of reading a text: a policy, or the problems that prevent one.
 
-    `coverage` is the share of cells (of outputs, for a linear policy) that the text itself decides; the others keep
-    the incumbent's action. `resigned`: the text has no policy and says that it cannot improve on the incumbent.
-    `shaping` is the objective and the potential that the text asks for; a text with nothing else means the incumbent.
+    Attributes:
+        coverage: share of cells (of outputs, for a linear policy) that the text decides; the others keep the
+            incumbent's action.
+        resigned: whether the text says, instead of a policy, that it cannot improve on the incumbent.
+        shaping: the objective and the potential in the text; with nothing else in it, the policy is the incumbent.
     """
 
     policy: Policy | None
@@ -57,14 +59,15 @@ def parse(
     Args:
         text: a reply or a hand-written file.
         task: gives the names of quantities and actions, and the grid.
-        kind: a name in `READERS`, "table" or "linear"; by default whichever the text looks like.
-        incumbent: the policy that the text may revise: what it leaves out is kept from here.
+        kind: a name in `READERS`, "table" or "linear"; by default the kind that the text looks like.
+        incumbent: the policy that the text may revise; parts that the text leaves out are kept.
         free_grid: whether `bins` lines may replace the grid.
         definitions: features that the text may use without defining them, each over quantities of the task; those it
-            uses become features of the policy. A definition in the text itself comes first. Where equations or
-            features that are kept from the incumbent read such a feature, all of the incumbent's definitions stay, so
-            that kept weights keep their meaning; a text that rewrites all that reads them gets those given here.
-        learner: an objective in the text is for what judges a step by itself: it cannot remember.
+            uses become features of the policy. A definition in the text itself takes precedence. If
+            equations or features kept from the incumbent read such a feature, all of the incumbent's definitions stay,
+            so that kept weights keep their meaning; else the definitions given here are used.
+        learner: whether an objective in the text is for a learner, which sees single steps, so that it cannot use
+            memory.
 
     Returns:
         The policy, or None and every problem found: the first 20, and how many more there are.
@@ -116,7 +119,7 @@ def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy
 
 
 def _unreadable(policy: Policy) -> Problem | None:
-    """Whether the policy's own text would be too long to read, which may be longer than the text it was read from."""
+    """Whether the text of the policy, which may be longer than the text it was read from, would be too long to read."""
     text = policy.to_text()
     longest = max(map(len, text.splitlines()), default=0)
     if longest > MAX_LINE:

@@ -54,23 +54,23 @@ class Policy(ABC):
     written: tuple[str, ...] = field(default=(), compare=False, kw_only=True)
 
     kind: ClassVar[str]
-    portable: ClassVar[bool] = True  # to other processes: it decides by the observation alone
+    portable: ClassVar[bool] = True  # other processes may play it: decisions depend on nothing but the episode
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.kind] = cls
 
     def __repr__(self) -> str:
-        """Short: `print(policy.to_text())` says all."""
+        """Describe the policy in one line; `to_text` gives all of it."""
         lines = self._text.count("\n") + 1
         return f"<{type(self).__name__} for {self.task.name}, {lines} line{'s' * (lines > 1)} of text>"
 
     @abstractmethod
     def act_columns(self, columns: Columns) -> Actions:
-        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+        """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
 
     @abstractmethod
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
-        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,).
+        """Return the action for a flattened observation of length d: an int for Discrete, else an array of shape (m,).
 
         Raises:
             PolicyError: it is not a row of d numbers; `controller` takes an environment's own observations.
@@ -82,11 +82,11 @@ class Policy(ABC):
 
     @abstractmethod
     def _act_on(self, quantities: Sequence[float]) -> Any:
-        """The action for one row of quantities as `reader` computes them."""
+        """Return the action for one row of quantities as `reader` computes them."""
 
     @abstractmethod
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
-        """Actions for n rows of what `reader.columns` gives, a column of shape (n,) for each of `reader.names`."""
+        """Return the actions for the result of `reader.columns`: a column of shape (n,) for each of `reader.names`."""
 
     def predict(
         self,
@@ -95,18 +95,18 @@ class Policy(ABC):
         episode_start: npt.ArrayLike | None = None,
         deterministic: bool = True,
     ) -> tuple[Any, npt.NDArray[np.float64] | None]:
-        """Actions as Stable-Baselines3 asks for them, in its `evaluate_policy` for one.
+        """Return actions in the form of Stable-Baselines3, for example for its `evaluate_policy`.
 
         Args:
-            observation: of one environment, or a batch of n: an array, or a mapping with a batched array for each key.
-                An array of one dimension more than the environment's observations is a batch; so is any input with an
+            observation: one observation or a batch of n, as an array, or as a mapping with an array for each key. An
+                array with one dimension more than the environment's observations is a batch; so is any input with an
                 `episode_start` per row.
             state: the memory of a policy that `remembers`, as the last call returned it; None at first.
-            episode_start: which of the n begin an episode now and have nothing to remember, shape (n,).
-            deterministic: makes no difference, our policies always are.
+            episode_start: whether each row begins an episode, and so has no memory yet, shape (n,).
+            deterministic: ignored, because policies are always deterministic.
 
         Returns:
-            The actions, shape (n, ...), or one, and the next state (None for a policy that remembers nothing).
+            The actions, shape (n, ...), or a single one; and the next state, None for a policy without memory.
 
         Raises:
             PolicyError: the observations are not those of the policy's environment.
@@ -120,21 +120,21 @@ class Policy(ABC):
         memory = self.start(len(rows)) if state is None else np.array(state, dtype=np.float64)
         if memory.shape != (len(rows), count):
             raise PolicyError(
-                f"`state` has shape {memory.shape} and not ({len(rows)}, {count}): hand on the one that "
-                "predict returned, and None at first"
+                f"`state` has shape {memory.shape} and not ({len(rows)}, {count}): pass the state that the last call "
+                "of predict returned, and None at first"
             )
         if episode_start is not None:
             memory[np.broadcast_to(np.asarray(episode_start, dtype=bool), len(rows))] = self.start(1)[0]
         return own_form(task, self.act(rows, memory), single=single), memory
 
     def to_text(self, *, whole: bool = False, plain: bool = False) -> str:
-        """The policy in the policy language, as its author wrote it; `parse` reads it back for the same task.
+        """Return the policy in the policy language, as its author wrote it; `parse` reads it back for the same task.
 
         Args:
-            whole: write also what the task itself defines, its features and its grid, as far as the policy needs it, so
-                that the text says everything there is to the policy and reads back without the task file.
-            plain: write it without comments, each feature before those that need it, in a standard form: equal
-                policies have equal plain texts.
+            whole: include the task's own features and grid as far as the policy needs them, so that the text is
+                complete without the task file.
+            plain: write a standard form without comments, each feature before those that need it; equal policies have
+                equal plain texts.
         """
         if whole:
             return self._in_form(self._to_text(whole=True))
@@ -151,7 +151,7 @@ class Policy(ABC):
     def _in_form(self, text: str) -> str:
         if not self.written:
             return text
-        from policygen.policies.written import arranged  # start-up time: what only acts has no need of it
+        from policygen.policies.written import arranged  # start-up time: acting does not need it
 
         return "\n".join(arranged(text.splitlines(), self.written, (), self.task.actuators))
 
@@ -178,15 +178,15 @@ class Policy(ABC):
         return self.reader.remembered
 
     def start(self, episodes: int) -> npt.NDArray[np.float64]:
-        """The memory of so many new episodes, for `act`: shape (episodes, m), NaN where nothing is remembered yet."""
+        """Return the memory at the start of n episodes, for `act`: shape (episodes, m), all NaN."""
         return np.full((episodes, len(self.remembers)), np.nan)
 
     def act(self, observations: npt.ArrayLike, memory: npt.NDArray[np.float64] | None = None) -> Actions:
-        """Actions for a batch.
+        """Return the actions for a batch.
 
         Args:
             observations: flattened observations, shape (n, d), or (d,) for a single one.
-            memory: for a policy that `remembers`: what `start(n)` gave, or rows of it; brought up to date in place.
+            memory: for a policy that `remembers`: the array from `start(n)`, or rows of it; updated in place.
 
         Returns:
             Discrete: int64 of shape (n,). MultiDiscrete: int64 (n, m). Box: float32 (n, m), inside the action space.
@@ -216,7 +216,7 @@ class Policy(ABC):
             )
         quantities = self.reader.columns([*rows.T, *memory.T])
         actions = self.act_on_quantities(quantities)
-        # All at once: what is remembered of the memory itself must be what it was.
+        # Computed before any assignment: a value may depend on the old memory.
         memory[:] = np.stack(
             [np.broadcast_to(v, len(rows)) for v in self.reader.recollect(quantities, actions)], axis=1
         )
@@ -224,9 +224,9 @@ class Policy(ABC):
 
     @cached_property
     def step(self) -> Callable[[list[float], list[float]], tuple[Any, list[float]]]:
-        """A function of an observation and of what is remembered to the action and to what is remembered next.
+        """A function from an observation and the memory to the action and the next memory.
 
-        Both are plain lists, of d numbers and of m, the latter a row of `start` at first.
+        Both inputs are plain lists, of d and m numbers; the first memory is a row of `start`.
         """
         completed, act, recollect = self.reader.completed, self._act_on, self.reader.recollect_one
 
@@ -238,7 +238,7 @@ class Policy(ABC):
         return step
 
     def begin(self, episodes: int, /) -> Policy | Remembering:
-        """The policy as the one who decides so many episodes side by side: without memory it is the same for all."""
+        """Return the decider of n episodes played side by side; without memory that is the policy itself."""
         return Remembering(self, episodes) if self.remembers else self
 
     def decide(
@@ -247,12 +247,12 @@ class Policy(ABC):
         """Actions for observations of the episodes `rows`; see `policygen.episodes.trajectory.Decider`."""
         if isinstance(observations, np.ndarray):
             return self.act(observations)
-        # Rows that come apart come few at a time: one by one they cost less than a batch up to some tens of rows, and
-        # never depend on how many there are.
+        # Separate rows come in small numbers. Up to some tens of rows, single decisions cost less than a batch, and
+        # their results never depend on the number of rows.
         return list(map(self.act_one, observations))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Compiled functions are cached on the object and cannot be pickled; they are made again where they are needed.
+        # Compiled functions are cached on the object and cannot be pickled; they are compiled again when needed.
         made_of = (getattr(self, field.name) for field in fields(self) if not field.kw_only)
         return partial(type(self), written=self.written), tuple(made_of)
 
@@ -262,7 +262,7 @@ class Policy(ABC):
         return Reader(self.task, self.lets, self.names_read(), self._recalled())
 
     def _recalled(self) -> frozenset[str]:
-        """Names of the quantities whose values of the step before the decision reads directly."""
+        """Names of the quantities whose values at the previous step the decision reads directly."""
         return frozenset().union(*(remembered_in(node) for _, node in self.formulas()))
 
     @abstractmethod
@@ -270,12 +270,13 @@ class Policy(ABC):
         """Names of the quantities the decision reads directly."""
 
     def undefined(self, episodes: Sequence[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> tuple[tuple[str, float], ...]:
-        """Features and outputs whose value was no finite number, and in which share of the steps.
+        """Return the features and outputs that were not finite, each with its share of the steps.
+
+        Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values.
 
         Args:
-            episodes: of each the observations before its actions, shape (T, d), and the actions, (T,) or (T, m).
-
-        Such a value counts as 0 if it is not a number, and as -1,000,000 or 1,000,000 if it is infinite.
+            episodes: for each episode the observations before its actions, shape (T, d), and the actions, shape (T,)
+                or (T, m).
         """
         formulas = [*self.reader.needed, *self.formulas()]
         if not formulas or not sum(len(actions) for _, actions in episodes):
@@ -299,7 +300,7 @@ class Policy(ABC):
 
         Raises:
             LogbookError: the file cannot be written.
-            UsageError: its name is none (see `policygen.files.check_name`).
+            UsageError: the file name is invalid (see `policygen.files.check_name`).
         """
         from pathlib import Path  # start-up time, as above
 
@@ -308,7 +309,7 @@ class Policy(ABC):
         write_atomically(Path(check_name(path)), json.dumps(self.to_record(), indent=1))
 
     def to_record(self, *, task: bool = True) -> dict[str, Any]:
-        """The saved form: plain JSON values.
+        """Return the saved form, as JSON values.
 
         Args:
             task: include the task's interface.
@@ -328,12 +329,12 @@ class Policy(ABC):
         """Read a policy saved with `save`.
 
         Args:
-            path: the file, or the folder of a run, whose best policy it is.
+            path: the file, or the folder of a run, for its best policy.
 
         Raises:
             PolicyError: there is no such file, or it is not a policy.
         """
-        if os.path.isdir(path):  # what only acts is spared the import of pathlib
+        if os.path.isdir(path):  # start-up time: acting does not need pathlib
             path = os.path.join(path, BEST)
         try:
             with open(path, encoding="utf-8") as file:
@@ -352,10 +353,10 @@ class Policy(ABC):
 
 
 class Remembering:
-    """Decisions of a policy that remembers, in several episodes side by side, each with its own memory.
+    """The decider of a policy with memory, for several episodes side by side, each with its own memory.
 
-    It decides row by row, as a `Controller` does, so that an episode is the same to the last bit whichever engine plays
-    it: a batch of numpy's sines may differ in the last bit from the sine of one number.
+    It decides row by row, like a `Controller`, so that every engine plays the same episode to the last bit: numpy's
+    sine of a batch may differ in the last bit from the sine of one number.
     """
 
     def __init__(self, policy: Policy, episodes: int) -> None:
@@ -372,14 +373,14 @@ class Remembering:
 
 
 class Controller:
-    """Acts on one raw observation after another, such as `env.step` returns them.
+    """A function from an environment's own observations, as `env.step` returns them, to its actions.
 
         controller = policy.controller()
         observation, _ = env.reset()
         observation, *_ = env.step(controller(observation))
 
-    Needs neither the environment nor Gymnasium: the policy's task knows how observations nest. A policy that remembers
-    does so from call to call; `reset` it when an episode begins.
+    It needs neither the environment nor Gymnasium, because the policy's task describes the observation space. The
+    memory of a policy lasts from call to call; call `reset` when an episode begins.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -388,21 +389,21 @@ class Controller:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was remembered: a new episode begins."""
+        """Clear the memory for a new episode."""
         self.memory: list[float] = self.policy.start(1)[0].tolist()
 
     def __call__(self, observation: Any) -> Any:
-        """The action for one observation.
+        """Return the action for one observation.
 
         Args:
             observation: a number, an array, or a mapping or sequence of these, as the environment gives it.
 
         Returns:
-            What the environment's `step` takes: an int for Discrete, an array of shape (m,) for MultiDiscrete (int64)
-            and Box (float32), a tuple or dictionary of such for Tuple and Dict.
+            The action for the environment's `step`: an int for Discrete, an array of shape (m,) for MultiDiscrete
+            (int64) and Box (float32), a tuple or dictionary of these for Tuple and Dict.
 
         Raises:
-            PolicyError: the observation is not built like those of the policy's environment.
+            PolicyError: the observation has another structure than those of the policy's environment.
         """
         task = self.policy.task
         row = row_of(task, observation)
@@ -414,7 +415,7 @@ class Controller:
 
 
 def let_lines(lets: Lets) -> list[str]:
-    """The definitions of features, a line each."""
+    """Return the definitions of features, a line each."""
     return [f"let {name} = {to_text(node)}" for name, node in lets]
 
 
@@ -427,10 +428,10 @@ class _PolicyRecord:
 
 
 def check_head(record: Any) -> None:
-    """Refuse what is not the saved form of a policy of a kind that there is, without reading the policy.
+    """Refuse a record without the format and a known kind of a saved policy; the policy itself is not read.
 
     Raises:
-        PolicyError: it is not.
+        PolicyError: the format or the kind is missing or unknown.
     """
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         found = record.get("format") if isinstance(record, dict) else None
@@ -443,10 +444,10 @@ def check_head(record: Any) -> None:
 
 
 def from_record(record: Any, task: Task | None = None) -> Policy:
-    """The policy of a saved form, bound to the task in it unless one is given.
+    """Read a policy from its saved form; its task is the saved one unless `task` is given.
 
     Raises:
-        PolicyError: it is not one, or an inconsistent one.
+        PolicyError: the record is not a policy, or is inconsistent.
     """
     check_head(record)
     try:

@@ -1,4 +1,4 @@
-"""Observations and actions in an environment's own form <-> the flat rows that a policy reads and decides."""
+"""Conversion between an environment's own observations and actions, and the flat rows of a policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
     """Flatten one observation to shape (d,).
 
     Raises:
-        PolicyError: it is not built like those of the task's environment.
+        PolicyError: it has another structure than the observations of the task's environment.
     """
     try:
         return flatten(task.layout, observation)
@@ -39,7 +39,7 @@ def _described(layout: Layout | Words | None) -> str:
 
 
 def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
-    """Flatten one observation or a batch of n, as vectorised environments give it, to shape (n, d).
+    """Flatten one observation, or a batch of n from a vectorised environment, to shape (n, d).
 
     Args:
         batched: whether it is known to be a batch.
@@ -70,7 +70,7 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
 
 
 def _nested(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
-    """Flatten parts that are batched each: the n-th observation is made of the n-th of every part."""
+    """Flatten separately batched parts: observation n consists of entry n of every part."""
     row = flatten(task.layout, observation)
     if row.size == task.width and not batched:
         return row.reshape(1, -1), True
@@ -81,7 +81,7 @@ def _nested(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
 
 
 def own_form(task: Task, actions: Any, *, single: bool) -> Any:
-    """Return the first or all of some actions as the environment takes them; a batch of Dicts or Tuples is a list."""
+    """Convert the first or all actions to the environment's own form; a batch of Dicts or Tuples is a list."""
     if task.action_layout is None:
         return np.asarray(actions[0]) if single else actions
     made = [shaped(task.action_layout, action) for action in actions]

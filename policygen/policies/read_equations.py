@@ -52,7 +52,7 @@ def read_equations(parts: Parts, scope: Scope, problems: Problems) -> Reading:
 
 
 def _example(task: Task) -> str:
-    """An expression that the task's policies may have."""
+    """Return an example of an expression for the task."""
     if task.quantity_names:
         return f"2*{task.quantity_names[0]} + 0.5"
     return f'contains({task.text_names[0]}, "word")'
@@ -79,14 +79,14 @@ def _equations_from_params(parts: Parts, task: Task, outputs: Sequence[str], pro
 
 # --- beside a policy --------------------------------------------------------------------------------------------------
 
-_OF_THE_STATE = "a potential is of the state alone: write it over quantities, and the rest into an `objective`"
+_OF_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
 
 
 def read_shaping(parts: Parts, scope: Scope, problems: Problems, *, learner: bool) -> dict[str, Node]:
     """The expressions of a text's objective and potential, as far as they can be read; `problems` get the rest.
 
     Args:
-        learner: a step is judged by itself, so that an objective cannot remember.
+        learner: whether a learner uses them, which sees one step at a time: the objective may then not use memory.
     """
     task, features = scope.task, scope.features(parts.lets)
     quantities = list(dict.fromkeys([*task.quantity_names, *features]))
@@ -113,14 +113,14 @@ def _misplaced(
     if name == POTENTIAL and (others := sorted(names_in(node) - set(quantities))):
         return f"the potential reads `{others[0]}`", _OF_THE_STATE
     if REWARD in remembered_in(node) and REWARD not in quantities:
-        return f"`prev({REWARD})` is not remembered", f"use `{REWARD}`, what this step pays"
+        return f"`prev({REWARD})` is not remembered", f"use `{REWARD}`, the reward of this step"
     recalled = _remembered(node, features)
     if recalled and name == POTENTIAL:
         return f"the potential remembers `{recalled}`", _OF_THE_STATE
     if recalled and learner:
         return (
             f"the objective remembers `{recalled}`",
-            "what changes the entries of a table sees one step at a time: leave `prev(...)` out of it",
+            "a learner of table entries sees one step at a time: write it without `prev(...)`",
         )
     return "", ""
 

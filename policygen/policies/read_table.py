@@ -125,7 +125,7 @@ def _rules(parts: Parts, task: Task, grid: Grid, problems: Problems) -> tuple[li
         shown += [action_text(a, v) for a, v in zip(task.actuators, action, strict=True) if v is not None]
         form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
         if None not in action:
-            # The first row for the same bins counts; a model that repeats itself must not cost more than it says.
+            # Of rows with the same bins the first one counts; the others would only cost time and memory.
             rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(value for value in action if value is not None)))
     return list(rules.values()), form
 

@@ -1,4 +1,4 @@
-"""The rows of a table <-> one action per cell: spread out over the grid, or found again as few rows."""
+"""Conversion between the rows of a table and one action per cell of the grid, in both directions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rule:
 def dense_table(
     rules: Sequence[Rule], shape: tuple[int, ...], actuators: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Rules spread out over the cells: actions of shape (cells, actuators), and which cells are covered."""
+    """Return the action of each cell, shape (cells, actuators), and whether a rule covers it, shape (cells,)."""
     actions = np.zeros((*shape, actuators))
     covered = np.zeros(shape, np.bool_)
     for rule in reversed(rules):
@@ -41,7 +41,7 @@ def _block(rule: Rule) -> Any:
 
 
 def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:
-    """The rules without those that earlier ones cover completely."""
+    """Return the rules without those whose cells are all covered by earlier rules."""
     covered = np.zeros(shape, np.bool_)
     kept = []
     for rule in rules:
@@ -53,9 +53,9 @@ def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:
 
 
 def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[Rule]:
-    """Few rows that say the same as `dense` (cells, actuators): a greedy decision tree, its leaves merged.
+    """Return a few rows with the same action for every cell as `dense`, of shape (cells, actuators).
 
-    The action with most leaves becomes one last row of `*`.
+    They are the merged leaves of a greedy decision tree. The action with most leaves becomes one last row of `*`.
     """
     kinds, codes = np.unique(dense, axis=0, return_inverse=True)
     leaves: list[tuple[tuple[tuple[int, ...], ...], int]] = []
@@ -79,7 +79,7 @@ def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[R
 
 
 def _best_split(block: npt.NDArray[np.intp], kinds: int) -> tuple[int, int]:
-    """The axis and position that leave the purest two halves (least entropy)."""
+    """Return the axis and position of the split whose halves have the least entropy."""
     best = (math.inf, 0, 1)
     for axis in range(block.ndim):
         lines = np.moveaxis(block, axis, 0).reshape(block.shape[axis], -1)

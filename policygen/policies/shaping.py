@@ -29,12 +29,12 @@ class Shaping:
     """The lines `objective = EXPRESSION` and `potential = EXPRESSION` of a proposal, as text; either may be empty.
 
     Attributes:
-        lets: the features that they need, by name, in an order in which each needs those before it. They are kept as
-            they were proposed: tuning moves the policy's constants, and what it is measured by must not move with them.
-        objective: what tuning maximises the sum of, over the steps of an episode, in the place of the reward.
-        potential: how promising a state is to a learner, which is paid discount * potential(after) - potential(before)
-            beside the reward, with a potential of 0 where an episode has terminated. No policy gains or loses by it
-            against another (Ng, Harada and Russell 1999, "Policy invariance under reward transformations").
+        lets: the features that they need, by name, each after those that it needs. They keep the proposed constants,
+            because tuning the policy must not change its own measure.
+        objective: replaces the reward; tuning maximises its sum over the steps of an episode.
+        potential: the value of a state for a learner, whose reward increases by discount * potential(after) -
+            potential(before); the potential is 0 after termination. This does not change which policy is best (Ng,
+            Harada and Russell 1999, "Policy invariance under reward transformations").
     """
 
     lets: tuple[tuple[str, str], ...] = ()
@@ -54,7 +54,7 @@ class Shaping:
 
 @dataclass(frozen=True)
 class Measure:
-    """A `Shaping` that computes.
+    """A `Shaping` compiled for computation.
 
     Raises:
         PolicyError: it does not fit the task.
@@ -73,7 +73,7 @@ class Measure:
 
     @cached_property
     def _defined(self) -> tuple[Lets, list[str]]:
-        """The features, and the names of all quantities."""
+        """Return the features, and the names of all quantities."""
         return parse_lets(self.shaping.lets, self.task, "objective")
 
     @cached_property
@@ -114,7 +114,7 @@ class Measure:
 
     @cached_property
     def terms(self) -> tuple[str, ...]:
-        """The terms that the objective is the sum of."""
+        """The terms of the objective, which is their sum."""
         return tuple(to_text(term) for term in summands(self.objective)) if self.objective is not None else ()
 
     @cached_property
@@ -131,7 +131,7 @@ class Measure:
     def objectives(
         self, observations: npt.NDArray[Any], actions: npt.NDArray[Any], rewards: npt.NDArray[Any]
     ) -> Column:
-        """The objective of n steps of any episodes, where it remembers nothing.
+        """Return the objective of n steps of any episodes; it must not use memory.
 
         Args:
             observations: those before the steps, shape (n, d).
@@ -143,12 +143,12 @@ class Measure:
         return found
 
     def sums(self, episodes: Sequence[Any]) -> Column:
-        """The sum of the objective over each of some trajectories, shape (episodes,)."""
+        """Return the sum of the objective over each trajectory, shape (episodes,)."""
         found: Column = self._sums(self._functions[:1], episodes)[0]
         return found
 
     def sums_of_terms(self, episodes: Sequence[Any]) -> Column:
-        """The sum of each of the `terms` over each of some trajectories, shape (terms, episodes)."""
+        """Return the sum of each of the `terms` over each trajectory, shape (terms, episodes)."""
         return self._sums(self._functions[1:], episodes)
 
     def _sums(self, functions: Sequence[BatchFunction], episodes: Sequence[Any]) -> Column:
@@ -188,7 +188,7 @@ class Measure:
         return compile_batch(self.potential, self._of_state.names)
 
     def potentials(self, observations: npt.NDArray[Any]) -> Column:
-        """The potential of n states, given by their observations of shape (n, d); zeros without one."""
+        """Return the potential of n states from their observations, shape (n, d); zeros without a potential."""
         n = len(observations)
         if self.potential is None:
             return np.zeros(n)
@@ -198,7 +198,7 @@ class Measure:
 
 
 def summands(node: Node) -> list[Node]:
-    """The terms that an expression is the sum of: `a - 2*b + c` has `a`, `-2*b` and `c`."""
+    """Return the terms of a sum: `a - 2*b + c` has `a`, `-2*b` and `c`."""
     match node:
         case Call("+", (left, right)):
             return summands(left) + summands(right)

@@ -25,11 +25,11 @@ from policygen.tasks.task import Task
 
 @dataclass(frozen=True, repr=False)
 class TablePolicy(Policy):
-    """A table over a grid; of the rows that cover a cell the first one counts.
+    """A table over a grid; the first row that covers a cell decides it.
 
     Raises:
-        PolicyError: a cell has no row, a row does not fit the grid or the action space, or the grid bins a quantity
-            that there is not.
+        PolicyError: a cell has no row, a row does not fit the grid or the action space, or the grid bins an
+            unknown quantity.
     """
 
     grid: Grid
@@ -74,7 +74,7 @@ class TablePolicy(Policy):
         lets: Lets = (),
         written: tuple[str, ...] = (),
     ) -> TablePolicy:
-        """The table with `actions[cell]` in each cell, in as few rows as a greedy decision tree finds.
+        """Return the table with `actions[cell]` in each cell, in as few rows as a greedy decision tree finds.
 
         Args:
             actions: shape (cells,) or (cells, actuators).
@@ -89,7 +89,7 @@ class TablePolicy(Policy):
 
     @cached_property
     def dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """The action of every cell as numbers, shape (cells, actuators), and which have a row, shape (cells,)."""
+        """The action of every cell as numbers, shape (cells, actuators), and whether it has a row, shape (cells,)."""
         return dense_table(self.rules, self.grid.shape, len(self.task.actuators))
 
     @property
@@ -101,7 +101,7 @@ class TablePolicy(Policy):
     def actions(self) -> Actions:
         """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
         if self.task.has_numbers:
-            actions: Actions = self.task.limits.carried_out(np.array(self.dense[0]))
+            actions: Actions = self.task.limits.to_actions(np.array(self.dense[0]))
         else:
             whole = np.rint(self.dense[0]).astype(np.int64)
             actions = whole[:, 0] if self.task.action_space == "discrete" else whole
@@ -122,15 +122,15 @@ class TablePolicy(Policy):
         return frozenset(self.grid.names)
 
     def cells(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Cell indices of flattened observations of shape (n, d)."""
+        """Return the cell indices of flattened observations of shape (n, d)."""
         return self.reader.cells(observations)
 
     def act_columns(self, columns: Columns) -> Actions:
-        """`act` for observations given as d separate columns of shape (n,): the fastest form."""
+        """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
         return self.grid.look_up(self.reader.binned(columns), self.actions)
 
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
-        """The action for one flattened observation of length d: an int for Discrete, else an array of shape (m,)."""
+        """Return the action for a flattened observation of length d: an int for Discrete, else an array (m,)."""
         try:
             return self._decide(observation.tolist() if isinstance(observation, ndarray) else observation)
         except (TypeError, ValueError, LookupError):  # not a row of d numbers
@@ -138,7 +138,7 @@ class TablePolicy(Policy):
 
     @cached_property
     def _decide(self) -> Callable[[Sequence[float]], Any]:
-        """The action for one row of plain floats."""
+        """Return the action for one row of plain floats."""
         actions, cell = self._action_list, self.reader.cell
         return lambda row: actions[cell(row)]
 
@@ -146,7 +146,7 @@ class TablePolicy(Policy):
         return self._action_list[self.reader.cell_of(quantities)]
 
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
-        """Actions for n rows of what `reader.columns` gives."""
+        """Return the actions for the result of `reader.columns`."""
         return self.grid.look_up([quantities[i] for i in self.reader.positions], self.actions)
 
     def _to_text(self, *, whole: bool) -> str:

@@ -1,7 +1,7 @@
 """A policy's text in the form that its author gave it: the order of lines, comments, blank lines and parentheses.
 
-The form is kept beside the policy as lines of text and never decides anything: numbers and formulas come from the
-policy; spelling, order and comments come from the author, as long as both read alike.
+The form is stored beside the policy as lines of text and has no effect on actions. Numbers and formulas come from the
+policy; spelling, order and comments come from the author, as long as both have the same meaning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from policygen.quantities.text import respelled
 from policygen.tasks.spaces import Actuator
 
 MOST_COMMENT = 200  # characters of one comment
-MOST_COMMENTS = 10_000  # and of all comments of a policy
+MOST_COMMENTS = 10_000  # characters of all comments of a policy
 TABLE = "|"  # the key of all rows and their header: the order of rows is the policy's own
 Actuators = Sequence[Actuator]
 _LINE = re.compile(r"(?:(let|bins)\s+)?(\w+)\s*[:=]\s*(.*)")
@@ -42,7 +42,7 @@ class Form:
 
 
 def _form_of(lines: Iterable[str], actuators: Actuators) -> Form:
-    """The form of the lines of a policy, each without decoration; of two with one key the last counts."""
+    """Return the form of the lines of a policy, each without markup; of two lines with one key the last counts."""
     form, waiting, left = Form(), list[str](), MOST_COMMENTS
     for line in lines:
         text, comment = split_comment(line)
@@ -80,7 +80,7 @@ def _key(text: str, actuators: Actuators) -> str:
 
 
 def _merged(old: Form, new: Form) -> Form:
-    """The old form with what the new one has; an old comment stays where the new line has none."""
+    """Return the old form updated by the new one; an old comment stays if the new line has none."""
     above, comments = ({**getattr(old, part)} for part in ("above", "comments"))
     above |= {key: lines for key, lines in new.above.items() if any(lines) or key not in above}
     comments |= {key: comment for key, comment in new.comments.items() if comment or key not in comments}
@@ -90,7 +90,7 @@ def _merged(old: Form, new: Form) -> Form:
 
 
 def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
-    """An order with what only another one has, each behind what it follows there, or before what follows it."""
+    """Insert the items that only the other order has, each next to its neighbour there."""
     result, others = list(order), list(others)
     at = next((result.index(key) for key in others if key in result), len(result))
     for key in others:
@@ -103,8 +103,8 @@ def _with_others(order: Sequence[str], others: Iterable[str]) -> list[str]:
 def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str], actuators: Actuators) -> list[str]:
     """Return the lines of a policy in the form of its author's.
 
-    Where `written` leaves out some of the policy's lines, these and their order are those of `old`, and lines that only
-    `written` has stand behind the line that they follow in it.
+    If `written` leaves out some of the policy's lines, these come from `old`, in its order; each line that only
+    `written` has comes after the line that it follows there.
 
     Args:
         standard: the lines as `to_text(plain=True)` writes them.
@@ -119,7 +119,7 @@ def arranged(standard: Sequence[str], written: Iterable[str], old: Sequence[str]
         key = TABLE if line.startswith("|") else _key(line, actuators)
         blocks.setdefault(key, []).append(line)
     lines: list[str] = []
-    kept: list[str] = []  # above a line that is gone: what a blank line separates from it
+    kept: list[str] = []  # comments above a removed line that a blank line separates from it
     for key in _with_others(form.order, blocks):
         above = form.above.get(key, [])
         if key not in blocks:

@@ -10,15 +10,16 @@ import numpy as np
 from policygen.episodes.trajectory import Trajectory
 from policygen.prompts.signals import Column
 
-OUTSTANDING = 5.0  # times the highest other reward, that a last reward must be to mark a success
-PARTS = 5  # of an episode, for the reward over time
+OUTSTANDING = 5.0  # a last reward above this many times the highest other reward marks a success
+PARTS = 5  # equal parts of an episode, to show the reward over time
 
 
 def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
     """Whether the environment ended an episode for its success rather than for a failure.
 
-    It counts as one when steps cost and the last one is not dearer than the others, when the last one pays like no
-    other, or when the return is one that counts as solved, unless every step pays: then the end is a loss.
+    An end is a success in three cases: steps cost on average, and the last step costs no more than the cheapest other;
+    the last reward is far above all others (`OUTSTANDING`); or the return counts as solved. The last case is left out
+    if every step pays, because an earlier end then loses reward.
     """
     if not t.terminated:
         return False
@@ -38,10 +39,11 @@ class Account:
     Attributes:
         terms: mean sum of each of the reward's terms, where the environment names them.
         parts: mean reward of a step in each fifth of an episode, by the episode's own length.
-        reached, failed: episodes that the environment ended for a success, or before the time limit for a failure;
-            `reached_steps` and `failed_steps` are the shortest and the longest of them.
-        lost: what an episode loses on average by such failures, at the usual reward of a step (0 where a step pays
-            nothing or costs).
+        reached: number of episodes that the environment ended for a success.
+        failed: number of episodes that it ended for a failure, before the time limit.
+        reached_steps, failed_steps: lengths of the shortest and the longest of these episodes.
+        lost: mean return that an episode loses by ending early, if each missing step earned the mean reward; 0 if the
+            mean reward is not positive.
     """
 
     episodes: int
@@ -55,13 +57,13 @@ class Account:
 
 
 def _mean_by_part(t: Trajectory) -> Column:
-    """Mean reward in each fifth of an episode of at least five steps: shape (5,)."""
+    """Return the mean reward in each fifth of an episode of at least five steps: shape (5,)."""
     starts = np.arange(PARTS) * t.length // PARTS
     return np.asarray(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length), np.float64)
 
 
 def account(trajectories: Sequence[Trajectory], max_steps: int, solved: float | None = None) -> Account | None:
-    """The account of a policy's own episodes; None without any. `solved` is the return that counts as solved."""
+    """Return the account of a policy's own episodes; None without any. `solved` is the return that counts as solved."""
     if not trajectories:
         return None
     sums = [dict(t.terms) for t in trajectories]

@@ -1,8 +1,8 @@
 """Limits on the text and values that rendering a template may make: counted, measured, and estimated in advance.
 
-No value is larger than `LARGEST`, so that neither one expression nor one that builds on another fills the memory. All
-that a rendering makes, and every turn of a loop, counts towards `MOST`, which does not depend on the machine; `SECONDS`
-of the processor end what counting misses.
+No value may be larger than `LARGEST`, so that no expression fills the memory. All values that a rendering makes and all
+turns of its loops count towards `MOST`, which does not depend on the machine. A limit of `SECONDS` of processor time
+catches the work that is not counted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import jinja2
 
 LARGEST = 2_000_000  # characters or items of one value, items of items included
 MOST = 5_000_000  # characters, items and turns of loops of one rendering
-SECONDS = 3.0  # of the processor, for one rendering
-CALL = 50  # what a call or a filter counts, in turns of a loop
-TEMPLATE = 500  # what another template counts
-LONGEST_NUMBER = 330  # characters of a float that a format writes out, before its precision
-WIDEST = 10_000  # of a number or text that a format pads
-MOST_BITS = 65_536  # of a whole number
-_SINGLE = frozenset([float, bool, type(None)])  # these count 1
+SECONDS = 3.0  # processor time of one rendering
+CALL = 50  # a call or a filter counts as this many turns of a loop
+TEMPLATE = 500  # an included template counts as this many
+LONGEST_NUMBER = 330  # most characters of a formatted float, without its decimals
+WIDEST = 10_000  # most characters to which a format may pad
+MOST_BITS = 65_536  # most bits of a whole number
+_SINGLE = frozenset([float, bool, type(None)])  # values that count 1
 
 
 class TooMuch(jinja2.TemplateRuntimeError):
@@ -37,16 +37,16 @@ class _Allowance:
 
     def __init__(self) -> None:
         self.left = MOST
-        self.asked = 0
+        self.checks = 0
         self.until = time.thread_time() + SECONDS
 
     def spend(self, amount: int) -> None:
-        """Count something made, or a turn of a loop."""
+        """Count made characters or items, or a turn of a loop."""
         self.left -= amount
         if self.left < 0:
             raise TooMuch(f"the template makes more than {MOST:,} characters, items and turns of loops; let it do less")
-        self.asked += 1
-        if self.asked % 64 == 0 and time.thread_time() > self.until:
+        self.checks += 1
+        if self.checks % 64 == 0 and time.thread_time() > self.until:
             raise TooMuch(f"the template takes more than {SECONDS:g} seconds; let it do less")
 
 
@@ -59,10 +59,10 @@ def rendering() -> bool:
 
 
 def spend(amount: int) -> None:
-    """Count something made, or turns of a loop, in the present rendering.
+    """Count made characters or items, or turns of a loop, in the present rendering.
 
     Raises:
-        TooMuch: that was too much.
+        TooMuch: the allowance is used up.
         LookupError: nothing is being rendered.
     """
     _allowance.get().spend(amount)
@@ -70,7 +70,7 @@ def spend(amount: int) -> None:
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Within it, what templates do is limited; outside of it the environment renders nothing."""
+    """Limit the templates rendered in this context; outside of one the environment renders nothing."""
     token = _allowance.set(_Allowance())
     try:
         yield
@@ -79,7 +79,7 @@ def limited() -> Iterator[None]:
 
 
 def size(value: Any) -> int:
-    """Characters and items of a value, as often as it would be written out; views and floats count 1.
+    """Return the number of characters and items of a value, repeated ones included; views and floats count 1.
 
     Raises:
         TooMuch: there are more than LARGEST.
@@ -105,13 +105,13 @@ def size(value: Any) -> int:
 
 
 def no_larger(estimate: float) -> None:
-    """Refuse what would be larger than a value may be."""
+    """Refuse a value that would be larger than `LARGEST`."""
     if estimate > LARGEST:
         raise TooMuch(f"the template makes a value of more than {LARGEST:,} characters or items; let it make less")
 
 
 def made(value: Any) -> Any:
-    """A value that a template has just made, counted; what is lazy is made now."""
+    """Count and return a value that a template has just made; an iterator becomes a list."""
     kind = type(value)
     if kind in _SINGLE:
         spend(1)
@@ -133,7 +133,7 @@ def made(value: Any) -> Any:
 
 
 def concatenated(parts: Iterable[Any]) -> str:
-    """`"".join` that stops in time."""
+    """Join texts like `"".join`; stop as soon as the result is too large."""
     kept, total = [], 0
     for part in parts:
         text = str(part)
@@ -160,11 +160,13 @@ class Turns:
             yield item
 
 
-# --- what may be large, estimated before it is made ------------------------------------------------------------------
+# --- sizes estimated before a value is made --------------------------------------------------------------------------
 
-# Filters and methods whose result may be longer than their arguments together: as long as the product of two of them.
+# Filters and methods whose result may be as long as the product of the sizes of two arguments.
 _MULTIPLYING = frozenset(["indent", "join", "replace", "round"])
-_PADDING = frozenset(["batch", "center", "ljust", "rjust", "slice", "wordwrap", "zfill"])  # a number only adds to them
+_PADDING = frozenset(
+    ["batch", "center", "ljust", "rjust", "slice", "wordwrap", "zfill"]
+)  # a number argument only adds to the size
 
 
 def check_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The templates that there are: shipped ones, copies to edit, and how these differ."""
+"""The available templates: shipped ones, the user's copies, and their differences."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from policygen.prompts.templates import source_of, used_templates
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT = re.compile(r"\A\s*\{#-?\s*(.*?)\s*-?#\}", re.DOTALL)
 _HEADING = re.compile(r"^#+ ([^{\n]+)", re.MULTILINE)
-_FIRST = re.compile(r"\s*[^{\n]*")  # of the first line, what is plain text
-_LONGEST = 80  # characters of what is said of a template
-_ALIKE = 0.5  # share of lines that two templates have in common, from which one may be a copy of the other
+_FIRST = re.compile(r"\s*[^{\n]*")  # the plain text at the start of the first line
+_LONGEST = 80  # characters of a template's description
+_ALIKE = 0.5  # share of common lines from which a template may be a copy of another
 IN_CHECKOUT = (
     "in a checkout templates/ is the shipped folder: compare with version control, e.g. `git diff templates/`, "
     "or two templates with each other: policygen templates diff improve_table improve_linear"
@@ -29,10 +29,10 @@ class TemplateEntry:
     """A template as the list shows it.
 
     Attributes:
-        path: the file in force.
-        own: whether it is one of the working directory's, and not shipped.
-        origin: the shipped one of its name, or else the one that it has most lines of; empty where it is like none.
-        changed: lines removed from or added to that one; None where there is none.
+        path: the file in use.
+        own: whether it is in the working directory, not the shipped one.
+        origin: the shipped template of the same name, or else the most similar one; empty if none is similar.
+        changed: number of lines removed or added since the origin; None without one.
         about: the first line of its first comment, or else its first heading.
     """
 
@@ -45,7 +45,7 @@ class TemplateEntry:
 
 
 def catalogue() -> list[TemplateEntry]:
-    """All templates that can be used here, by name.
+    """Return all templates that can be used here, by name.
 
     Raises:
         TemplateError: one cannot be read.
@@ -63,20 +63,20 @@ def catalogue() -> list[TemplateEntry]:
 
 
 def in_checkout() -> bool:
-    """Whether ./templates is the shipped folder itself, so that what was shipped cannot be told from one's own."""
+    """Whether ./templates is the shipped folder itself, so that shipped and own templates are the same files."""
     own, *others = resource_folders("templates")
     return own.is_dir() and any(other.is_dir() and own.samefile(other) for other in others)
 
 
 def shipped(name: str) -> Path | None:
-    """The file of a template as it comes with the package; None for one that does not."""
+    """Return the shipped file of a template; None if it is not shipped."""
     stem = name.removesuffix(".j2")
     files = (folder / f"{stem}.j2" for folder in list(resource_folders("templates"))[1:])
     return next((file for file in files if _NAME.fullmatch(stem) and file.is_file()), None)
 
 
 def text_of(name: str, *, as_shipped: bool = False) -> str:
-    """The text of a template that is in force, or of the shipped one of its name.
+    """Return the text of the template in use, or of the shipped one of that name.
 
     Raises:
         TemplateError: there is none, or it cannot be read.
@@ -85,10 +85,10 @@ def text_of(name: str, *, as_shipped: bool = False) -> str:
 
 
 def copy_template(name: str, to: str = "") -> Path:
-    """A copy of a template in the `templates/` of the working directory, where it is found first.
+    """Copy a template to `templates/` in the working directory, where it is found first.
 
     Args:
-        to: the copy's own name; by default it takes the place of the one that it is of.
+        to: name of the copy; by default that of the template, which it then overrides.
 
     Raises:
         TemplateError: there is no such template, there is a file of that name already, or it cannot be written.
@@ -119,8 +119,8 @@ def copy_template(name: str, to: str = "") -> Path:
 def difference(names: Sequence[str]) -> str:
     """Return a unified diff of templates.
 
-    Two names: the first against the second. One name: this template against the shipped one of its name, or the one
-    that it is most like. No name: all of the user's own templates against the shipped ones. Lines of the first one
+    Two names: the first against the second. One name: this template against the shipped one of its name, or the most
+    similar one. No name: all of the user's own templates against the shipped ones. Lines of the first one
     named, or of the user's own, have a plus.
 
     Raises:
@@ -142,7 +142,7 @@ def difference(names: Sequence[str]) -> str:
 
 
 def parts_of(name: str) -> list[str]:
-    """The templates that one includes, imports or extends, and what these do, in the order of use.
+    """Return the templates that one includes, imports or extends, directly or not, in the order of use.
 
     Raises:
         TemplateError: it is malformed.
@@ -162,7 +162,7 @@ def _file(name: str, *, as_shipped: bool = False) -> Path:
 
 
 def _original(path: Path) -> Path | None:
-    """The shipped template of the same name, or else the one that it has most lines of; None where it is like none."""
+    """Return the shipped template of the same name, or else the most similar one; None if none is similar."""
     if (namesake := shipped(path.stem)) is not None:
         return namesake
     files = {file.stem: file for folder in list(resource_folders("templates"))[:0:-1] for file in folder.glob("*.j2")}

@@ -1,4 +1,4 @@
-"""The filters of the templates: plain data in, fewer or shorter plain data out."""
+"""The filters of the templates: each shortens or selects plain data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from policygen.quantities.text import format_number
 
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
-    """`rows` consecutive steps of an episode as records: its `end`, `start`, `middle`, or around what went wrong.
+    """Return `rows` consecutive steps of an episode as records: its `end`, `start`, `middle` or `fault`.
 
-    `fault` is the first anomaly, a third of the rows before it; without one the end of an episode that ended early, and
-    the stretch of least reward of one that did not.
+    `fault` is the first anomaly, with a third of the rows before it. Without an anomaly it is the end of an episode
+    that failed, and else the steps with the least total reward.
     """
     last = episode.length - rows
     first = {"start": 0, "middle": last // 2, "end": last, "fault": last}[where]
@@ -32,12 +32,12 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
 
 
 def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
-    """Like `window`, but steps that hardly differ make one row: its `steps` are `7` or `7-12`, `total` their reward.
+    """Return a window like `_window`, with one row for consecutive steps that hardly differ.
 
-    Those of a table do not differ while cell and action are the same, those of a linear policy while no
-    observation moves by more than `still` has for it. Values are those at the first of the steps. After the last step
-    of an episode that the environment ended comes a row `end`, in the place of the first one where not all are shown:
-    what it led to.
+    A row's `steps` are `7` or `7-12`, its `total` is their reward, and its values are those of the first step. Steps of
+    a table are joined while cell and action stay the same; steps of a linear policy while no observation moves by more
+    than its threshold in `still`. If the environment ended the episode, a last row `end` holds the final observation;
+    it takes the place of the first row if not all rows fit.
     """
     groups = _groups(episode)
     first = 0 if where == "start" else _window(episode, min(rows, episode.length), where)[0]["step"]
@@ -62,7 +62,7 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
 
 
 def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
-    """First and last step of each stretch in which nothing changes."""
+    """Return first and last step of each group of consecutive steps that hardly differ."""
     columns = episode.columns
     starts = [0]
     if "cell" in columns:
@@ -80,13 +80,13 @@ def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
 
 
 def _coarse(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
-    """`rows` steps evenly spaced over a whole episode, the first and last among them, as records."""
+    """Return `rows` steps evenly spaced over a whole episode as records, the first and last among them."""
     steps = _sample(range(episode.length), rows)
     return [{name: column[i] for name, column in episode.columns.items()} for i in steps]
 
 
 def _sample(items: Sequence[Any], n: int) -> list[Any]:
-    """`n` of the items, evenly spaced, the first and last among them."""
+    """Return `n` of the items, evenly spaced, the first and last among them."""
     if len(items) <= n:
         return list(items)
     if n <= 1:
@@ -95,7 +95,7 @@ def _sample(items: Sequence[Any], n: int) -> list[Any]:
 
 
 def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
-    """Up to `rows` steps at which the slowest swinging signal turns, evenly chosen, with its name as `turns`."""
+    """Return up to `rows` steps at which the slowest swinging signal turns, as records; `turns` is its name."""
     candidates = []
     for name in episode.traced:
         steps = turning_points(np.asarray(episode.columns[name]))
@@ -109,16 +109,16 @@ def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
 
 
 def _columns(episode: EpisodeView, most: int) -> list[str]:
-    """The columns of a trace: step, at most so many observations and features, texts, actions, reward.
+    """Return the columns of a trace: step, at most `most` observations and features, texts, actions, reward.
 
-    The quantity of the first anomaly is among them.
+    The quantity of the first anomaly is always among them.
     """
     kept = {*first_and_last(episode.traced, most), *([episode.anomaly.name] if episode.anomaly else [])}
     return ["step", *(name for name in episode.traced if name in kept), *episode.texts, *episode.outputs, "reward"]
 
 
 def _within(lines: Sequence[str], characters: int) -> list[str]:
-    """The first of the lines, at most so many characters of them together; the last may be cut short."""
+    """Return the first lines, of at most `characters` together; the last one may be cut short."""
     kept: list[str] = []
     for line in lines:
         if characters <= 0:
@@ -129,7 +129,7 @@ def _within(lines: Sequence[str], characters: int) -> list[str]:
 
 
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
-    """Consecutive records that agree in `names` become one: its `steps` are `7` or `7-12`, `count` says how many."""
+    """Join consecutive records that agree in `names`: `steps` are then `7` or `7-12`, and `count` is their number."""
     merged: list[dict[str, Any]] = []
     for row in rows:
         if merged and all(merged[-1][name] == row[name] for name in names):
@@ -143,16 +143,16 @@ def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]
 
 
 def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
-    """Records as a Markdown table of the named fields."""
+    """Write records as a Markdown table of the named fields."""
     lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     lines += ["| " + " | ".join(_brief(row[name], digits) for name in names) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
-    """Records as bare lines of the named fields, a space between columns: half the characters of a table.
+    """Write records as lines of the named fields with spaces between: half the characters of a table.
 
-    A column of numbers is rounded to one place, at which its largest number has `digits` significant digits.
+    All numbers of a column are rounded to the same decimal place; the largest keeps `digits` significant digits.
     """
     columns = []
     for name in names:
@@ -167,24 +167,24 @@ def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int 
 
 
 def _named(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
-    """Names with their values in brief: `lean 0.1, spin -2`."""
+    """Write names with their values: `lean 0.1, spin -2`."""
     pairs = values.items() if isinstance(values, Mapping) else values
     return ", ".join(f"{name} {_brief(value)}" for name, value in pairs)
 
 
 def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """The constants of each line before and after tuning: `left 1 to 2, 0.5 to 0.1; right 3 to 4`."""
+    """Write the constants of each line before and after tuning: `left 1 to 2, 0.5 to 0.1; right 3 to 4`."""
     lines = {name: ", ".join(f"{_brief(old)} to {_brief(new)}" for old, new in pairs) for name, pairs in tuned.items()}
     return "; ".join(f"{name} {moved}" for name, moved in lines.items())
 
 
 def _cut(text: str, characters: int, end: str = " ...") -> str:
-    """A text of at most so many characters; one that was longer finishes with `end`."""
+    """Shorten a text to at most `characters`; a shortened one finishes with `end`."""
     return text if len(text) <= characters else text[: characters - len(end)] + end
 
 
 def _brief(value: Any, digits: int = 3) -> str:
-    """A value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
+    """Write a value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
     if value is None:
         return "-"
     if type(value) is float and math.isfinite(value):

@@ -20,23 +20,29 @@ from policygen.prompts.refused import RefusedView, moved, refused_view
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 
-MOST_ATTEMPTS = 40  # that templates get, the last ones
-MOST_REFUSED = 3  # of them, the last refused ones, that are told in full
-DIFFERENCES = 3  # cells named per attempt
-REFUSED_DIFFERENCES = 12  # of those that are told in full
-TOLD_APART = 2.0  # ratio of the widest to the narrowest spread, from which they tell constants apart
+MOST_ATTEMPTS = 40  # last attempts that templates get
+MOST_REFUSED = 3  # last refused attempts with a detailed account
+DIFFERENCES = 3  # changed cells named per attempt
+REFUSED_DIFFERENCES = 12  # the same in a detailed account
+TOLD_APART = 2.0  # spreads are shown if the widest is at least this many times the narrowest
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One line of the history: number, score, how it was decided, the model's idea, and what it changed.
+    """An attempt in the history: number, score, verdict, the model's idea, and the changes.
 
-    `gain`, `paired` and `p` are those of the comparison with `parent`, the best at its time: the mean difference, on so
-    many episodes of the same seeds (0 when exact), and the one-sided p-value; None, 0 and None without one. `verdict`
-    says it in words. `idea` is the model's own sentence. A table is compared with the best policy; a linear policy, as
-    proposed, with the parent. `same_as` is an earlier attempt that proposed exactly this. `undefined` has its features
-    and outputs that were no finite number, with the share of the steps; `unstable` counts the episodes in which the
-    simulation diverged. `refused` has more of the last refused ones.
+    Attributes:
+        parent: number of the best attempt of its time.
+        gain, paired, p: the comparison with the parent: mean difference, number of paired episodes (0 if exact) and
+            one-sided p-value; None, 0 and None without a comparison.
+        verdict: the result of the comparison, in words.
+        idea: the model's own sentence.
+        changed: for a table the differences from the best policy, for a linear policy those of the proposal from the
+            parent.
+        same_as: an earlier attempt that proposed the same policy.
+        undefined: features and outputs that were not finite, each with its share of the steps.
+        unstable: number of episodes in which the simulation diverged.
+        refused: a detailed account, for the last refused attempts.
     """
 
     number: int
@@ -66,10 +72,12 @@ class AttemptView:
 class BestView:
     """The best policy so far: its text (also as `lines`), its score, and its episodes, equal ones counted together.
 
-    `fresh`: the score rests on other episodes than those by which attempts are compared (`compared_mean` on them).
-    Where it was tuned, `tuned` has for each line of a linear policy the constants that moved, before and after;
-    `proposed` is the text as it was, for a table. `spread` says how far the constants of each place could still move,
-    in per cent.
+    Attributes:
+        fresh: whether the score is on other episodes than those by which attempts are compared.
+        compared_mean: its mean on the latter.
+        tuned: the constants that tuning changed, before and after, by the name of their equation.
+        proposed: the text of a table before tuning.
+        spread: the final spread of the search for the constants of each place, in per cent.
     """
 
     number: int
@@ -89,9 +97,9 @@ class BestView:
 
 
 def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[AttemptView]:
-    """The last attempts, at most MOST_ATTEMPTS, oldest first, each with what it changed.
+    """Return the views of the last attempts, at most MOST_ATTEMPTS, oldest first.
 
-    What this costs does not grow with the number of attempts before them.
+    The time that this takes does not grow with the number of earlier attempts.
     """
     attempts, best = context.attempts, context.best
     same_as = context.tried.same_as
@@ -144,7 +152,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
 
 
 def _refused(attempt: Attempt, rival: Attempt, context: Context) -> RefusedView | None:
-    """`refused_view`, made once: the next prompts tell of the same attempts."""
+    """Return `refused_view`, cached because the next prompts show the same attempts."""
     key = ("refused", attempt.number, rival.number)
     return context.buffer.once(key, lambda: refused_view(attempt, rival, context.buffer, context.task))
 
@@ -183,14 +191,14 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
 
 
 def _other_definitions(policy: TablePolicy, best: TablePolicy) -> str:
-    """The features and bins of a table that the best one does not have, or has otherwise."""
+    """Return the features and bins of a table that the best one lacks or defines differently."""
     lets = [line for line in let_lines(policy.lets) if line not in let_lines(best.lets)]
     bins = [bins_line(dimension) for dimension in policy.grid.dimensions if dimension not in best.grid.dimensions]
     return "; ".join(f"`{line}`" for line in (*lets, *bins))
 
 
 def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
-    """The best policy as a template sees it; `score` may rest on more episodes than its own."""
+    """Return the view of the best policy; `score` may be on more episodes than the attempt's own."""
     if best is None or best.policy is None or score is None:
         return None
     alike = Counter((*row[:3], tuple(row[3].items())) for row in best.played.rows)
@@ -225,7 +233,7 @@ def best_view(best: Attempt | None, score: Score | None) -> BestView | None:
 
 
 def _squeezed(text: str) -> str:
-    """A table without the spaces that align its columns."""
+    """Return a table without the spaces that align its columns."""
     return "\n".join(
         re.sub(r" +", " ", re.sub(r" ?-{3,} ?", "---", line)) if line.startswith("|") else line
         for line in text.splitlines()
@@ -233,7 +241,7 @@ def _squeezed(text: str) -> str:
 
 
 def shortened(best: BestView, characters: int) -> BestView:
-    """The same with at most about so many characters of its policy: the first lines, what is left out, the last."""
+    """Return the view with about this many characters of the policy at most: its first and its last lines."""
     if len(best.text) <= characters:
         return best
     first, last = (_first_lines(lines, characters // 2) for lines in (best.lines, best.lines[::-1]))
@@ -246,7 +254,7 @@ def shortened(best: BestView, characters: int) -> BestView:
 
 
 def _first_lines(lines: Sequence[str], characters: int) -> list[str]:
-    """So many of the lines as fit, at least one, that one cut."""
+    """Return as many lines as fit; at least the first one, shortened."""
     kept = [_cut(lines[0], characters)]
     for line in lines[1:]:
         characters -= len(kept[-1]) + 1
@@ -257,7 +265,7 @@ def _first_lines(lines: Sequence[str], characters: int) -> list[str]:
 
 
 def _cut(line: str, characters: int) -> str:
-    """A line of at most about so many characters, which says how many more it has."""
+    """Shorten a line, and state the number of characters that are left out."""
     if len(line) <= characters:
         return line
     return f"{line[:characters]} ... ({len(line) - characters:,} more characters)"

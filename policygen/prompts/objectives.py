@@ -12,8 +12,8 @@ from policygen.policies.shaping import Measure
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 
-MOST_TOLD = 3  # objectives, the last ones; and that of the best policy
-EXTREME = 4  # the best and the worst of so many episodes are told apart
+MOST_TOLD = 3  # last objectives that are shown, beside that of the best policy
+EXTREME = 4  # least number of episodes to show the best and the worst one separately
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class ObjectiveView:
 
     Attributes:
         lines: its objective and potential, after the features that they need.
-        refinement: what tuning did, in words.
-        groups: whose episodes the terms were summed over, with how many there are and their mean return.
-        terms: each term of the objective with its mean sum over an episode, one for each of the groups; without an
-            objective there are none.
-        total: the same of the whole objective.
+        refinement: the result of tuning, in words.
+        groups: groups of episodes, each with its number of episodes and their mean return.
+        terms: each term of the objective with its mean sum per episode, one for each group; empty without an
+            objective.
+        total: the same for the whole objective.
     """
 
     number: int
@@ -39,7 +39,7 @@ class ObjectiveView:
 
 
 def objective_views(context: Context) -> list[ObjectiveView]:
-    """The last objectives, the oldest first, and the best policy's own wherever it is among the attempts."""
+    """Return the last objectives, oldest first, and that of the best policy."""
     shaped = [attempt for attempt in context.attempts if attempt.shaping is not None and attempt.saved is not None]
     told = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_TOLD:]]
     best = context.best.number if context.best is not None else 0
@@ -66,7 +66,7 @@ def _view(attempt: Attempt, context: Context) -> ObjectiveView:
 
 
 def _groups(attempt: Attempt, context: Context) -> list[tuple[str, Sequence[Trajectory]]]:
-    """The best and the worst of an attempt's episodes, all of them where they are alike, and the best policy's."""
+    """Return groups of episodes: an attempt's best and worst ones (or all, if alike), and the best policy's."""
     own = [episode.trajectory for episode in context.buffer.of_attempt(attempt.number)]
     own.sort(key=lambda t: -t.episode_return)
     groups: list[tuple[str, Sequence[Trajectory]]] = []

@@ -1,4 +1,4 @@
-"""The evidence about a refused proposal: its lines, the part of the episode where it lost, one row of its trace."""
+"""The evidence why a proposal was refused: its new lines, the part of the episode with the largest loss, and a step."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ from policygen.quantities.tree import signed_constants
 from policygen.runs.attempt import Attempt
 from policygen.tasks.task import Task
 
-STANDARD_ERRORS = 2.0  # that a loss must be from zero to be told
-MOST_LINES = 12  # of a proposal
-MOST_ROWS = 6  # of a table; beyond, the cells in which it differs say more in less
-MOST_NAMES = 10  # quantities of a row
+STANDARD_ERRORS = 2.0  # a loss is shown if it exceeds this many standard errors
+MOST_LINES = 12  # lines of a proposal that are shown
+MOST_ROWS = 6  # a table with more new rows shows the changed cells instead, which is shorter
+MOST_NAMES = 10  # quantities of the row that is shown
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The fifth of an episode in which a proposal lost most against the best: steps `first` to `last`.
+    """The fifth of an episode in which a proposal lost most reward against the best policy.
 
-    `mean` is what it lost there per episode, and `episodes` how many of its own that rests on. `paired` says whether
-    both played the same seeds. `row` is one step of it, by quantity: of the episode that lost most, the step of least
-    reward there, or the last one where the episode ended in it.
+    Attributes:
+        first, last: the first and last step of this fifth.
+        mean: mean reward lost there per episode.
+        episodes: number of the proposal's episodes behind the mean.
+        paired: whether both policies played the same seeds.
+        row: the values of one step by quantity, from the episode with the largest loss: the last step of an episode
+            that failed by then, else the step with the least reward.
     """
 
     first: int
@@ -46,10 +50,13 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class RefusedView:
-    """A refused proposal: the lines that are not in the policy it was judged against, what tuning moved, its loss.
+    """A refused proposal, compared with the best policy of its time.
 
-    A table that differs in many has no `lines`: see the cells in which it does (`AttemptView.changed`). `lost` is None
-    where no part of the episode stands out.
+    Attributes:
+        lines: its lines that the best policy lacks; empty for a table with many, see `AttemptView.changed`.
+        more_lines: number of such lines that are left out.
+        tuned: the constants that tuning changed, before and after, by the name of their line.
+        lost: the part of the episode with the largest loss; None if no part has a significant one.
     """
 
     lines: tuple[str, ...]
@@ -63,8 +70,8 @@ def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: T
     proposed, policy = attempt.proposed, attempt.policy
     if proposed is None or policy is None:
         return None
-    theirs = set(_lines_of(rival.policy)) if rival.policy is not None else set()
-    own = [line for line in _lines_of(proposed) if line not in theirs and "| --" not in line]
+    rival_lines = set(_lines_of(rival.policy)) if rival.policy is not None else set()
+    own = [line for line in _lines_of(proposed) if line not in rival_lines and "| --" not in line]
     if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
         own = []
     mine, best = ([e.trajectory for e in buffer.of_attempt(a.number)] for a in (attempt, rival))
@@ -77,7 +84,7 @@ def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: T
 
 
 def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
-    """For each line of a linear policy, its constants that tuning moved: before and after, with their signs."""
+    """Return the constants that tuning changed, before and after, with signs, by the name of their equation."""
     if not isinstance(proposed, LinearPolicy) or not isinstance(policy, LinearPolicy):
         return {}
     before = dict((*proposed.lets, *proposed.equations))
@@ -103,22 +110,22 @@ def _loss(attempt: Attempt, mine: Sequence[Trajectory], best: Sequence[Trajector
         return None
     longest = max(t.length for t in (*mine, *best))
     bounds = np.unique(np.arange(PARTS + 1) * longest // PARTS)
-    ours, others = (_in_parts(some, bounds) for some in (mine, best))
-    gained, error = _difference(ours, others, paired=paired)
+    own_rewards, best_rewards = (_in_parts(episodes, bounds) for episodes in (mine, best))
+    gained, error = _difference(own_rewards, best_rewards, paired=paired)
     sure = gained + STANDARD_ERRORS * error < 0
     if not sure.any():
         return None
     part = int(np.argmin(np.where(sure, gained, math.inf)))
     first, last = int(bounds[part]), int(bounds[part + 1]) - 1
-    there = (ours - others if paired else ours)[:, part]
-    row = _row(attempt, mine[int(np.argmin(there))], first, last, task)
+    in_part = (own_rewards - best_rewards if paired else own_rewards)[:, part]
+    row = _row(attempt, mine[int(np.argmin(in_part))], first, last, task)
     return Loss(first, last, -float(gained[part]), len(mine), paired, row)
 
 
-def _in_parts(some: Sequence[Trajectory], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """The sum of the rewards in each part of each episode, 0 after its end: shape (episodes, parts)."""
-    summed = np.zeros((len(some), int(bounds[-1]) + 1))
-    for row, t in zip(summed, some, strict=True):
+def _in_parts(episodes: Sequence[Trajectory], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the sum of rewards in each part of each episode, 0 after its end: shape (episodes, parts)."""
+    summed = np.zeros((len(episodes), int(bounds[-1]) + 1))
+    for row, t in zip(summed, episodes, strict=True):
         row[1 : t.length + 1] = t.rewards
     return np.diff(np.cumsum(summed, axis=1)[:, bounds])
 
@@ -126,7 +133,7 @@ def _in_parts(some: Sequence[Trajectory], bounds: npt.NDArray[np.int64]) -> npt.
 def _difference(
     mine: npt.NDArray[np.float64], theirs: npt.NDArray[np.float64], *, paired: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Mean difference of each column and its standard error."""
+    """Return the mean difference of each column, and its standard error."""
     if paired:
         differences = mine - theirs
         return differences.mean(axis=0), differences.std(axis=0, ddof=1) / math.sqrt(len(differences))
@@ -135,7 +142,7 @@ def _difference(
 
 
 def _row(attempt: Attempt, t: Trajectory, first: int, last: int, task: Task) -> dict[str, Any]:
-    """One step of the part, else the episode's last one."""
+    """Return the step to show: the last one of an episode that failed by then, else the one of least reward."""
     policy = attempt.policy
     end = t.length - 1
     if t.terminated and not reached_its_goal(t, task.solved) and end <= last:

@@ -1,4 +1,4 @@
-"""Prompts: what a model is shown, within a budget of tokens."""
+"""Rendering of prompts within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from policygen.runs.state import Context
 from policygen.tasks.feet import foot_heights
 from policygen.tasks.task import Task, output_names
 
-MOST_STARTS = 8  # of episodes, told beside their returns
-ALIKE_STARTS = 2  # of them with one and the same return
+MOST_STARTS = 8  # first observations that are shown with the return of their episode
+ALIKE_STARTS = 2  # of these, most with the same return
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Show:
 
 
 _FULL = Show()
-# Evidence shrinks first, all of it in turn; numbers are the least that is kept.
+# Evidence shrinks first, in turn; the numbers are minima.
 _SHRINK = (
     ("visits", 4),
     ("history", 4),
@@ -72,8 +72,8 @@ _SHRINK = (
     ("best", 1),
     ("worst", 1),
 )
-# Where no evidence is left to shrink, one after the other. What gives the numbers their meaning, such as lengths and
-# masses, goes later than columns of numbers; a policy may be very long.
+# When no evidence is left to shrink, these shrink one after the other. Facts that explain the numbers, such as lengths
+# and masses, shrink after columns of numbers; a policy may be very long.
 _SHRINK_LAST = (
     ("columns", 16),
     ("prose", 2_500),
@@ -89,14 +89,14 @@ _SHRINK_LAST = (
 
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
-    """Everything a template may use, by name; `notebooks/templates.ipynb` lists them."""
+    """Return all variables of templates, by name; `notebooks/templates.ipynb` lists them."""
     task, incumbent = context.task, context.incumbent
     grid = incumbent.grid if isinstance(incumbent, TablePolicy) else task.grid
     if context.kind == "linear":
         grid = None
     reader = reader_for(task, grid, incumbent)
     best, highest = context.best, _unlike(_best_episodes(context))[: _FULL.best]
-    # The worst of the best policy's own episodes say what to mend; before there is one, the worst of all.
+    # The worst episodes of the best policy show what to improve; before there is one, the worst of all.
     own = context.buffer.of_attempt(best.number) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
     worst = _unlike([e for e in own if e not in highest and not _as_good(e, task)])[: _FULL.worst]
@@ -161,24 +161,24 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
 
 
 def _best_episodes(context: Context) -> list[Episode]:
-    """The best episodes that were played or demonstrated, best first."""
+    """Return the best played or demonstrated episodes, best first."""
     played = context.buffer.best(KEPT_EXTREMES)
     return sorted([*context.demonstrations, *played], key=lambda e: -e.trajectory.episode_return)
 
 
 def _unlike(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes without those that end as one before them does: same return, same steps."""
+    """Return the episodes without repetitions: those with the same return and length as an earlier one."""
     return list({(e.trajectory.episode_return, e.trajectory.length): e for e in reversed(episodes)}.values())[::-1]
 
 
 def _as_good(episode: Episode, task: Task) -> bool:
-    """Whether an episode returned what can be had: nothing went wrong in it."""
+    """Whether an episode has the best possible return, so that nothing in it needs an explanation."""
     target = task.optimum.value if task.optimum is not None else task.solved
     return target is not None and episode.trajectory.episode_return >= target
 
 
 def _same_reward(episodes: Sequence[Episode]) -> float | None:
-    """The reward of every step of the episodes; None where they differ."""
+    """Return the reward that all steps of the episodes have; None if they differ."""
     rewards = {value for e in episodes for value in np.unique(e.trajectory.rewards).tolist()}
     return rewards.pop() if len(rewards) == 1 else None
 
@@ -207,7 +207,7 @@ def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, An
 
 
 def improve_template(config: RunConfig) -> str:
-    """The name of the template that asks for the next policy."""
+    """Return the name of the template that asks for the next policy."""
     return config.template or f"improve_{config.policy}"
 
 
@@ -222,7 +222,7 @@ def check_templates(config: RunConfig) -> None:
 
 
 def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message] = ()) -> Prompt:
-    """The prompt for the next attempt, within `config.prompt_tokens`.
+    """Render the prompt for the next attempt, within `config.prompt_tokens`.
 
     Args:
         earlier: turns of a continued conversation, oldest first; the oldest are left out first.
@@ -243,7 +243,7 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
 
 
 def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
-    """The prompt that shows most of those that fit: found by halving, as showing less hardly ever makes one longer.
+    """Return the fitting prompt that shows most, by bisection: showing less hardly ever makes a prompt longer.
 
     Raises:
         TemplateError: none fits.
@@ -260,7 +260,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
     def fits(show: Show) -> bool:
         return shown(show).estimated_tokens <= config.prompt_tokens
 
-    # No step is spent on what would not shorten this policy.
+    # Leave out steps that would not shorten this policy.
     full = replace(_FULL, policy=min(_FULL.policy, len(best.text))) if best is not None else _FULL
     if fits(full):
         return shown(full)
@@ -275,7 +275,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
 
 
 def _amounts(show: Show) -> Iterator[Show]:
-    """From `show` to the least, a step smaller each."""
+    """Return the amounts from `show` to the least, each one step smaller."""
     yield show
     while (smaller := _shrunk(show)) != show:
         yield smaller
@@ -283,7 +283,7 @@ def _amounts(show: Show) -> Iterator[Show]:
 
 
 def _shrunk(show: Show) -> Show:
-    """The next smaller amount: the first field that is furthest above its least loses three tenths of its excess."""
+    """Return the next smaller amounts: the field furthest above its minimum loses three tenths of the excess."""
     excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
     worst = max(excess)
     if worst <= 0:
@@ -298,7 +298,7 @@ def _shrunk(show: Show) -> Show:
 def render_repair(
     prompt: Prompt, reply: str, problems: Sequence[Problem], context: Context, config: RunConfig
 ) -> Prompt:
-    """The prompt that follows a malformed reply: the same conversation, the reply, and every problem in it."""
+    """Render the prompt after a malformed reply: the same conversation, the reply, and every problem in it."""
     variables = template_variables(context, config)
     variables |= {
         "show": _FULL,
@@ -311,7 +311,7 @@ def render_repair(
 
 
 def _defined(reply: str, columns: list[str], context: Context, config: RunConfig) -> dict[str, Any]:
-    """The columns that a malformed table may have, and the names of the features that it or the best policy defines."""
+    """Return the columns that a malformed table may have, and the features that it or the best policy defines."""
     inherited = dict(context.incumbent.lets) if context.incumbent is not None else {}
     parts = read_parts(reply, Scope(context.task, context.incumbent), Problems())
     if config.grid == "free" and parts.bins:

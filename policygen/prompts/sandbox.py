@@ -1,7 +1,7 @@
-"""The sandbox of the templates: they see plain data, change nothing, and end soon however they are written.
+"""The sandbox of the templates: they read plain data, change nothing, and end soon.
 
-Only attributes that are data, and the methods, filters and functions listed here, can be reached. Whatever makes a
-value, and every loop, passes through `allowance`: operators and calls by Jinja's own hooks, the rest as it is compiled.
+Templates reach only data attributes, and the methods, filters and functions listed here. All operations that make a
+value, and all loops, are limited by `allowance`: operators and calls through Jinja's hooks, the rest when compiled.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _METHODS: dict[type, frozenset[str]] = {
 }
 
 
-# What is surely no method; other values take the longer way.
+# Types that are surely not methods; other values take a slower check.
 _DATA = frozenset([str, int, float, bool, type(None), tuple, list, dict])
 _MISSING = object()
 
 
 # The variables of the present rendering, for the error that names them.
 variables_given: ContextVar[Mapping[str, Any] | None] = ContextVar("variables of the rendering", default=None)
-_MOST_NAMES = 100  # that an error lists
+_MOST_NAMES = 100  # names that an error lists
 
 
 class _Unknown(jinja2.StrictUndefined):
@@ -92,7 +92,7 @@ class _Unknown(jinja2.StrictUndefined):
 
 
 def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that is estimated before and measured afterwards."""
+    """Wrap a filter: its result is estimated before and counted afterwards."""
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @functools.wraps(function)
@@ -105,7 +105,7 @@ def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Guard(NodeTransformer):
-    """Puts the limits into a template: where it makes values without a filter or a call, and into its loops."""
+    """A compiler step that limits a template's loops, and the values that it makes without filter or call."""
 
     def _guarded(self, node: nodes.Node, guard: str) -> nodes.Filter:
         return nodes.Filter(node, guard, [], [], None, None, lineno=node.lineno)
@@ -145,7 +145,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             trim_blocks=True,
             lstrip_blocks=True,
             autoescape=False,
-            optimized=False,  # what is constant is computed within the limits too
+            optimized=False,  # constant expressions must be limited, too
         )
         offered = {**{name: JINJA_FILTERS[name] for name in _FILTERS}, **filters}
         self.filters = {name: _bounded(name, function) for name, function in offered.items()}
@@ -158,13 +158,13 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return super()._generate(guarded, *args, **kwargs)
 
     def _load_template(self, *args: Any) -> jinja2.Template:
-        """As Jinja's; each use in a rendering counts."""
+        """Load a template like Jinja; each use in a rendering counts."""
         if rendering():
             spend(TEMPLATE)
         return super()._load_template(*args)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """As Jinja's, and for data of our own views, by far the most that templates read, without its detours."""
+        """Get an attribute like Jinja; fields of our views, the most frequent case, take a shortcut."""
         if attribute[:1] != "_" and type(obj).__module__.startswith("policygen."):
             value = getattr(obj, attribute, _MISSING)
             if type(value) in _DATA:
@@ -172,7 +172,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Data, and the listed methods of plain data."""
+        """Whether an attribute is data, or a listed method of plain data."""
         if not super().is_safe_attribute(obj, attr, value):
             return False
         if type(obj).__module__.startswith("jinja2."):
@@ -182,7 +182,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return type(obj).__module__.startswith("policygen.") or isinstance(obj, jinja2.Undefined)
 
     def is_safe_callable(self, obj: Any) -> bool:
-        """The listed methods of plain data, the functions offered to templates, and what Jinja itself makes."""
+        """Whether a function is a listed method of plain data, offered to templates, or made by Jinja itself."""
         if isinstance(obj, BuiltinMethodType):
             return obj.__name__ in _METHODS.get(type(obj.__self__), ())
         if isinstance(obj, MethodType):
@@ -196,7 +196,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return any(obj is function for function in self.globals.values())
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """`"...".format` as Jinja guards it, its length estimated before."""
+        """Guard `"...".format` like Jinja, and estimate its length before."""
         guarded = super().wrap_str_format(value)
         if guarded is None:
             return None
@@ -210,13 +210,13 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return bounded
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """A call in a template, estimated before and counted afterwards."""
+        """Call a function of a template; estimate the size of the result before and count it afterwards."""
         spend(CALL)
         if isinstance(obj, BuiltinMethodType):
             check_call(obj.__name__, (obj.__self__, *args), kwargs)
         return made(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """An operator in a template, its result estimated before and counted afterwards."""
+        """Apply an operator of a template; estimate the size of the result before and count it afterwards."""
         check_operation(operator, left, right)
         return made(super().call_binop(context, operator, left, right))

@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 Column = npt.NDArray[np.float64]
 
-LONGEST_LOOK = 800  # steps of an episode that are searched for a rhythm
-LEAST_CORRELATION = 0.5  # of a signal with itself one period later, below which it has no rhythm
-NEARLY = 0.8  # of the highest peak, that an earlier one must reach to be the period
-SAME_PERIOD = 0.15  # difference of two periods, as a share, up to which they count as one rhythm
-LEAST_PERIODS = 2.5  # that must fit into the look
-LAST_MOMENTS = 60  # steps before an early end that do not count as usual, at most a third of the episode
-LEAST_USUAL = 50  # steps that make a usual range
+LONGEST_LOOK = 800  # last steps of an episode that are searched for a rhythm
+LEAST_CORRELATION = 0.5  # least autocorrelation at a lag of one period for a rhythm
+NEARLY = 0.8  # the first peak of the autocorrelation with this share of the highest is the period
+SAME_PERIOD = 0.15  # relative difference up to which two periods count as equal
+LEAST_PERIODS = 2.5  # periods that the searched steps must contain
+LAST_MOMENTS = 60  # steps before a failure that are left out of usual ranges, at most a third of the episode
+LEAST_USUAL = 50  # least number of steps for a usual range
 USUAL_QUANTILES = (0.005, 0.995)
-MARGIN = 0.25  # of the usual range, on either side
-PROMINENCE = 0.1  # of a signal's range, that makes a turning point
+MARGIN = 0.25  # added to the usual range on either side, as a share of it
+PROMINENCE = 0.1  # least swing between turning points, as a share of the signal's range
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Signal:
 
     Attributes:
         low, mean, high: over the episode.
-        saturated: share of the steps at a limit of the actuator; None for what has no limit.
-        period: steps from one swing to the next, None without a rhythm.
+        saturated: share of the steps at a limit of the actuator; None if the quantity has no limits.
+        period: steps from one swing to the next; None without a rhythm.
         lag: steps by which it trails the reference signal, None without a common rhythm.
     """
 
@@ -44,7 +44,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """The first quantity to leave its usual range for good: at which step, and what was usual."""
+    """The first quantity that leaves its usual range for good: the step, and the usual range `low` to `high`."""
 
     name: str
     step: int
@@ -53,17 +53,18 @@ class Anomaly:
 
 
 def ranges(columns: Mapping[str, Column]) -> tuple[Signal, ...]:
-    """The range of each column of shape (T,)."""
+    """Return the range of each column of shape (T,)."""
     return tuple(
         Signal(name, float(values.min()), float(values.mean()), float(values.max())) for name, values in columns.items()
     )
 
 
 def rhythms(columns: Mapping[str, Column], limits: Mapping[str, tuple[float, float]]) -> tuple[tuple[Signal, ...], str]:
-    """Range, saturation and rhythm of each column of shape (T,), and the name of the signal that lags refer to.
+    """Return range, saturation and rhythm of each column of shape (T,), and the name of the signal that lags refer to.
 
-    The period is the lag of the first peak of the autocorrelation; the lag behind the most rhythmic signal that of the
-    peak of the cross-correlation within half a period. The first fifth of the episode is left out as a start.
+    The period is the lag of the first high peak of the autocorrelation. Lags refer to the most rhythmic signal: each is
+    the lag of the highest cross-correlation within half a period. The first fifth of the episode, its start, is left
+    out.
     """
     periods = {name: _period(values) for name, values in columns.items()}
     reference = max(periods, key=lambda name: periods[name][1], default="")
@@ -82,7 +83,7 @@ def rhythms(columns: Mapping[str, Column], limits: Mapping[str, tuple[float, flo
 
 
 def _steady(values: Column) -> Column:
-    """The part of a signal that is searched for a rhythm, without its linear trend."""
+    """Return the part of a signal that is searched for a rhythm, without its linear trend."""
     part = values[len(values) // 5 :][-LONGEST_LOOK:]
     steps = np.arange(len(part))
     if len(part) < 4:
@@ -92,7 +93,7 @@ def _steady(values: Column) -> Column:
 
 
 def _period(values: Column) -> tuple[int | None, float]:
-    """Steps of the period and the autocorrelation there; (None, 0) without a rhythm."""
+    """Return the period in steps and the autocorrelation at it; (None, 0) without a rhythm."""
     part = _steady(values)
     n = len(part)
     power = float(part @ part)
@@ -115,7 +116,7 @@ def _period(values: Column) -> tuple[int | None, float]:
 
 
 def _lag(reference: Column, values: Column, period: int) -> int:
-    """Steps by which `values` trails `reference`, from minus to plus half a period."""
+    """Return the steps by which `values` trails `reference`, from minus to plus half a period."""
     a, b = _steady(reference), _steady(values)
     half = period // 2
     inner = a[half : len(a) - half]
@@ -124,7 +125,7 @@ def _lag(reference: Column, values: Column, period: int) -> int:
 
 
 def first_anomaly(columns: Mapping[str, Column], usual: Mapping[str, tuple[float, float]]) -> Anomaly | None:
-    """The first quantity that leaves its usual range and does not come back before the end of the episode."""
+    """Return the first quantity that leaves its usual range and does not come back before the end of the episode."""
     found: Anomaly | None = None
     for name, (low, high) in usual.items():
         inside = np.flatnonzero((columns[name] >= low) & (columns[name] <= high))
@@ -135,9 +136,9 @@ def first_anomaly(columns: Mapping[str, Column], usual: Mapping[str, tuple[float
 
 
 def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[str, tuple[float, float]]:
-    """The range of each quantity over episodes (columns, whether it failed), without the moments before a failure.
+    """Return the usual range of each quantity, by name, without the last steps before a failure.
 
-    Empty where too little is left to call anything usual.
+    `episodes` holds the columns of each episode and whether it failed. The result is empty if too few steps are left.
     """
     kept = [
         {
@@ -152,7 +153,7 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
         if len(values) < LEAST_USUAL:
             return {}
         if not np.isfinite(values).all():
-            continue  # no range is usual for what is not a number
+            continue  # quantiles of NaN or infinity say nothing
         low, high = np.quantile(values, USUAL_QUANTILES)
         margin = MARGIN * (high - low)
         usual[name] = (float(low - margin), float(high + margin))
@@ -160,7 +161,7 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
 
 
 def turning_points(values: Column) -> list[int]:
-    """Steps at which a signal turns, swings below a tenth of its range left out."""
+    """Return the steps at which a signal turns; swings below a tenth of its range are left out."""
     from scipy.signal import find_peaks  # start-up time
 
     prominence = PROMINENCE * float(np.ptp(values))

@@ -1,4 +1,4 @@
-"""Jinja templates: found, sandboxed, rendered, with sentences that name file and line for whatever goes wrong."""
+"""Finding and rendering Jinja templates in a sandbox; every error names file and line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policygen.prompts.allowance import limited
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.sandbox import LimitedEnvironment, variables_given
 
-MOST_CHARACTERS = 200_000  # of a template
+MOST_CHARACTERS = 200_000  # most characters of a template
 
 
 def _version(path: Path) -> tuple[int, int, int]:
@@ -28,7 +28,7 @@ def _version(path: Path) -> tuple[int, int, int]:
 
 
 def source_of(path: Path) -> str:
-    """The text of a template's file.
+    """Return the text of a template's file.
 
     Raises:
         TemplateError: it cannot be read, is too long, or is a link into another folder.
@@ -46,7 +46,7 @@ def source_of(path: Path) -> str:
 
 
 class _Loader(jinja2.BaseLoader):
-    """Finds templates as every other project file is found: a local file overrides a shipped one, at any time."""
+    """A loader that finds templates like other project files: a local file overrides a shipped one."""
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Any]:
         path = find_resource("templates", template, ".j2")
@@ -65,18 +65,18 @@ class _Loader(jinja2.BaseLoader):
 
 
 class _Environment(LimitedEnvironment):
-    """Jinja's environment, in which a template includes, imports and extends only files in a folder of templates."""
+    """A Jinja environment in which templates include, import and extend only files in a templates folder."""
 
     def join_path(self, template: str, parent: str) -> str:
-        """The name as it is, unless it leads elsewhere."""
+        """Return the name unchanged; refuse one outside the folders of templates."""
         return _inside(template)
 
 
 def _inside(name: str) -> str:
-    """The name of a template that another one names, unless it lies outside the folders of templates.
+    """Return the name that a template uses for another one.
 
     Raises:
-        jinja2.TemplateRuntimeError: it does.
+        jinja2.TemplateRuntimeError: it is outside the folders of templates.
     """
     path = find_resource("templates", name, ".j2")
     folders = [folder.resolve() for folder in resource_folders("templates")]
@@ -93,7 +93,7 @@ def _environment() -> LimitedEnvironment:
 
 
 def render_template(name: str, variables: Mapping[str, Any]) -> str:
-    """One template as text.
+    """Render a template.
 
     Raises:
         TemplateError: it does not exist, cannot be rendered, or would make too much or take too long; the message names
@@ -113,11 +113,11 @@ def load_template(name: str) -> None:
 
 
 def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The text of every template that prompts from the templates `names` are made of, by name, in the order of use.
+    """Return the texts of the templates `names` and of all that they use, by name, in the order of use.
 
-    Whatever they include, import or extend is among them, and what that includes. Where a name is put together while
-    rendering (`"_language_" ~ kind ~ ".j2"`), `constants` has the values of variables; without them every template
-    that fits counts as used. An included template that there is not is left out: rendering says so.
+    These are the templates that they include, import or extend, directly or not. If a name is computed while rendering
+    (`"_language_" ~ kind ~ ".j2"`), `constants` has the values of variables; without them every matching template
+    counts as used. A missing included template is left out, because rendering reports it.
 
     Raises:
         TemplateError: one of `names` is missing, or a template cannot be read or is malformed; the message names it.
@@ -137,7 +137,7 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
 
 
 def mentions(texts: Iterable[str], variable: str) -> bool:
-    """Whether any of these templates, which compile, asks for a variable that it is given."""
+    """Whether any of these templates, which must compile, reads this variable."""
     parse = _environment().parse
     return any(variable in meta.find_undeclared_variables(parse(text)) for text in texts)
 
@@ -147,7 +147,7 @@ def _stem(name: str) -> str:
 
 
 def _source(name: str) -> str:
-    """The text of one template that compiles."""
+    """Return the text of a template, which must compile."""
     environment = _environment()
     environment.get_template(name)
     return _Loader().get_source(environment, name)[0]
@@ -165,7 +165,7 @@ def _references(text: str) -> tuple[nodes.Expr, ...]:
 
 
 def _referenced(choices: Iterable[nodes.Expr], constants: Mapping[str, str]) -> Iterator[str]:
-    """The names of the templates that `_references` found, as far as they can be told."""
+    """Return the names of the templates that `_references` found, as far as they are known before rendering."""
     for choice in choices:
         pattern = _pattern(choice, constants)
         if "*" in pattern:
@@ -175,7 +175,7 @@ def _referenced(choices: Iterable[nodes.Expr], constants: Mapping[str, str]) -> 
 
 
 def _pattern(node: nodes.Node, constants: Mapping[str, str]) -> str:
-    """The text that an expression yields, with `*` for what only rendering tells."""
+    """Return the text of an expression, with `*` for parts that are known only while rendering."""
     match node:
         case nodes.Const(value=str(text)):
             return text
@@ -189,7 +189,7 @@ def _pattern(node: nodes.Node, constants: Mapping[str, str]) -> str:
 
 
 def _explained(name: str, work: Callable[[], str]) -> str:
-    """The result of `work`, with whatever goes wrong in template `name` as one sentence that names file and line."""
+    """Return the result of `work`; an error in template `name` becomes a sentence that names file and line."""
     try:
         return work()
     except jinja2.TemplateNotFound as error:
@@ -208,7 +208,7 @@ def _explained(name: str, work: Callable[[], str]) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The file and line of the innermost template in which the error arose; empty outside any template."""
+    """Return file and line of the innermost template in which the error arose; empty outside templates."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
     return f"{_short(frames[-1].filename)}, line {frames[-1].lineno}" if frames else ""
 

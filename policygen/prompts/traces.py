@@ -1,4 +1,4 @@
-"""One episode as a template sees it: a column per quantity, what is worth a look, rhythms, the first anomaly."""
+"""The view of an episode for templates: a column per quantity, rhythms, and the first anomaly."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
 
-OWN_COLUMNS = ("step", "cell", "action", "reward")  # of a trace; a feature of such a name is not traced
+# Names that a trace uses itself; a feature of such a name is not traced.
+OWN_COLUMNS = ("step", "cell", "action", "reward")
 MOST_TEXT = 300  # characters of an observed text in a trace
-MOST_READ = 40  # quantities of a trace, of those that the best policy reads: the first and the last of them
-MOST_COLUMNS = 18  # of a trace; beyond, observations that the best policy does not read are left out
-STILL = 0.02  # of an observation's range over the episode, within which it counts as unchanged
-STILL_OF_LIMITS = 0.01  # the same of what the task says is possible, where that is less than MOST_RANGE
+MOST_READ = 40  # quantities that the best policy reads in a trace; of more, the first and the last ones
+MOST_COLUMNS = 18  # with more columns, observations that the best policy does not read are left out
+STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
+STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
 MOST_RANGE = 1e3
-MOST_WATCHED = 6  # of these, that say how high and upright a body is and how fast it moves, and are always shown
+MOST_WATCHED = 6  # unobserved height, tilt and speed of a body that are always shown
 _WATCHED = re.compile(
     r"\bheight\b|\blean\b|\bspeed\b|\bvx\b|\bz[- ]coordinate of the (torso|front)|"
     r"(?<!r )\bangle of the (torso|front tip|hull)|\bvelocity of the (x[- ]coordinate|tip along the x)|"
@@ -46,15 +47,22 @@ _WATCHED = re.compile(
 class EpisodeView:
     """One episode: its outcome, and a list per quantity with one entry per step.
 
-    `columns` has `step`, every observation, text and feature (of the task and of the best policy), `cell` (bins, in the
-    order of the grid) for tables, `action` in the task's words, each continuous actuator by its name, and `reward`.
-    `traced` names the observations and features worth a look, and `unobserved` those of them that no policy can
-    read, `outputs` the columns of the actions. `signals` has the range of each quantity, and for linear policies
-    its rhythm; `reference` is the signal that lags refer to. `terms` splits the return, where the environment does.
-    `texts` names the columns of what was read. `final` is what the last action led to, a value for every column, None
-    for those that have none then; it is empty where the time limit cut the episode.
-    `failed`: ended early, and not at its goal. `still` says how far each observation may move and count as
-    unchanged.
+    Attributes:
+        columns: `step`, every observation, text and feature (of the task and of the best policy), for tables `cell`
+            (bins, in the order of the grid), `action` in the task's words, each continuous actuator by its name, and
+            `reward`.
+        traced: names of the observations and features to show.
+        unobserved: those of them that no policy can read.
+        outputs: names of the columns of actions.
+        texts: names of the columns of observed texts.
+        signals: the range of each quantity, and for linear policies its rhythm.
+        reference: the signal that lags refer to.
+        anomaly: the first quantity that left its usual range, if there is one.
+        terms: the sum of each reward term, if the environment reports them.
+        final: the values of the columns after the last action, None for those without one; empty if the time limit
+            ended the episode.
+        failed: whether it ended early without success.
+        still: the largest change of each observation that counts as none.
     """
 
     attempt: int
@@ -84,10 +92,11 @@ def episode_view(
     *,
     beside: Heights | None = None,
 ) -> EpisodeView:
-    """One episode as the quantities of `reader`; `usual` ranges, where given, ask for rhythms and the first anomaly.
+    """Return the view of an episode with the quantities of `reader`.
 
     Args:
-        beside: what is worth seeing and not observed, by the observations; see `policygen.tasks.feet`.
+        usual: usual ranges; if given, the view has rhythms and the first anomaly.
+        beside: computes unobserved quantities to show from the observations; see `policygen.tasks.feet`.
     """
     t = episode.trajectory
     arrays = _quantities(t, task, reader)
@@ -106,7 +115,7 @@ def episode_view(
     else:
         found, reference = rhythms(arrays | unobserved, limits)
         anomaly = first_anomaly(arrays, usual) if t.terminated and not reached_its_goal(t, task.solved) else None
-    traced = [*_worth_a_look(arrays, task, best), *unobserved]
+    traced = [*_names_to_show(arrays, task, best), *unobserved]
     reached = reached_its_goal(t, task.solved)
     return EpisodeView(
         attempt=episode.attempt,
@@ -133,7 +142,7 @@ def episode_view(
 
 
 def _final(t: Trajectory, task: Task, reader: Reader, beside: Heights | None) -> dict[str, Any]:
-    """Return the result of the last action: observations and, where nothing is remembered, features and the cell."""
+    """Return the result of the last action: observations and, for a policy without memory, features and the cell."""
     rows = np.repeat(t.observations[-1:], 2, axis=0)
     last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
     columns: dict[str, Sequence[Any]] = {n: v.tolist() for n, v in _quantities(last, task, reader).items()}
@@ -148,19 +157,19 @@ def _final(t: Trajectory, task: Task, reader: Reader, beside: Heights | None) ->
 
 
 def _cells(t: Trajectory, reader: Reader) -> dict[str, Sequence[Any]]:
-    """The column `cell`, where there are some."""
+    """Return the column `cell`, if the reader has cells."""
     if not isinstance(reader, CellReader):
         return {}
-    # An episode meets few different cells: one tuple for each of them, not one a step.
+    # An episode visits few different cells: make one tuple for each, not one per step.
     cells, which = np.unique(reader.cells_along((t.observations[:-1], t.actions)), return_inverse=True)
     bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
     return {"cell": list(map(bins.__getitem__, which.tolist()))}
 
 
 def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDArray[np.float64]]:
-    """Every observation, feature that `reader` computes, and continuous action, each of shape (T,)."""
+    """Return all observations, features that `reader` computes, and continuous actions, each of shape (T,)."""
     columns = reader.along(t.observations[:-1], t.actions)
-    # What is remembered is shown where it arises, and a text as a text.
+    # Remembered values are shown at their own step, and texts as texts.
     slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
     arrays = {
         name: np.asarray(column, np.float64)
@@ -178,20 +187,20 @@ def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
     """Return the observed texts of each step, each text in one line between quotes."""
     first, shown = len(task.observations), {}
     for text in task.texts:
-        said = [" ".join(decoded(row).split()) for row in t.observations[:-1, first : first + text.columns]]
-        shown[text.name] = [f'"{one if len(one) <= MOST_TEXT else one[: MOST_TEXT - 3] + "..."}"' for one in said]
+        lines = [" ".join(decoded(row).split()) for row in t.observations[:-1, first : first + text.columns]]
+        shown[text.name] = [f'"{one if len(one) <= MOST_TEXT else one[: MOST_TEXT - 3] + "..."}"' for one in lines]
         first += text.columns
     return shown
 
 
 def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Reader) -> dict[str, tuple[float, float]]:
-    """The usual range of every quantity, within what the task says is possible."""
+    """Return the usual range of every quantity, within the task's bounds."""
     episodes = [
         (_quantities(t, task, reader), t.terminated and not reached_its_goal(t, task.solved)) for t in trajectories
     ]
     usual = usual_ranges(episodes)
     for actuator in task.actuators:
-        usual.pop(actuator.name, None)  # what the policy does about it is no sign of it
+        usual.pop(actuator.name, None)  # actions are a reaction to an anomaly, not a sign of it
     for o in task.observations:
         if o.name in usual:
             low, high = usual[o.name]
@@ -199,11 +208,13 @@ def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Reader) -> 
     return usual
 
 
-def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
-    """Names of the observations and features that change; of many, only those that the best policy reads."""
+def _names_to_show(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
+    """Return the names of observations and features that change; of many, only those that the best policy reads."""
     actions = {a.name for a in task.actuators}
     copies = {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
-    names = _different({n: v for n, v in arrays.items() if n not in actions and n not in copies and np.ptp(v) > 0})
+    names = _without_duplicates(
+        {n: v for n, v in arrays.items() if n not in actions and n not in copies and np.ptp(v) > 0}
+    )
     if len(names) <= MOST_COLUMNS or not isinstance(best, LinearPolicy):
         return names[:MOST_COLUMNS]
     read = frozenset().union(*(names_in(node) for _, node in (*best.lets, *best.equations)))
@@ -213,7 +224,7 @@ def _worth_a_look(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, bes
 
 
 def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[str, float]:
-    """Return the largest change of each observation that still counts as none, by its range here and by its limits."""
+    """Return the largest change of each observation that counts as none, by its range in the episode and its bounds."""
     return {
         o.name: max(
             STILL * float(np.ptp(arrays[o.name])),
@@ -224,8 +235,8 @@ def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[st
     }
 
 
-def _different(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
-    """The names without those whose values are, step for step, another's before them."""
+def _without_duplicates(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
+    """Return the names without those whose values equal an earlier one's at every step."""
     seen: set[bytes] = set()
     kept = []
     for name, values in arrays.items():
@@ -236,7 +247,7 @@ def _different(arrays: Mapping[str, npt.NDArray[np.float64]]) -> list[str]:
 
 
 def first_and_last(names: Sequence[str], most: int) -> list[str]:
-    """At most so many of the names: what is observed comes first, what decides last."""
+    """Return at most `most` names, the first and the last ones: observations come first, the decisive features last."""
     kept = min(most, len(names))
     return [*names[: kept // 2], *names[len(names) - (kept - kept // 2) :]]
 

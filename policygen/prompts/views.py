@@ -1,4 +1,4 @@
-"""The task and a grid as a template sees them, and random actions: plain data, nothing that acts, plays or writes."""
+"""Views for templates of the task, a grid and random actions: plain data without methods that act or write."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class TaskView:
 
 
 def task_view(task: Task) -> TaskView:
-    """A task without its grid (`grid` has the one in use) and without what only running it needs."""
+    """Return the view of a task without its grid (`grid` is the one in use)."""
     shared = {field.name: getattr(task, field.name) for field in fields(TaskView) if field.name != "observed"}
     return TaskView(observed=_together(task.observations), **shared)
 
 
 def grid_view(grid: Grid | None) -> list[dict[str, Any]]:
-    """The dimensions of a grid as a template sees them; none without a grid."""
+    """Return the views of a grid's dimensions; none without a grid."""
     return [
         {
             "name": d.name,
@@ -64,14 +64,14 @@ def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RandomView:
-    """The score of random actions, in words and as a number; empty and None where none were played."""
+    """The score of random actions, in words and as a number; empty and None if none were played."""
 
     score: str
     mean: float | None
 
 
 def random_view(attempts: Sequence[Attempt]) -> RandomView | None:
-    """Attempt 0 as a template sees it; None before it."""
+    """Return the view of attempt 0; None before it."""
     first = next((attempt for attempt in attempts[:1] if attempt.number == 0), None)
     if first is None:
         return None

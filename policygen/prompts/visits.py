@@ -17,22 +17,23 @@ from policygen.policies.features import CellReader
 from policygen.prompts.account import reached_its_goal
 from policygen.tasks.task import Task
 
-MOST_ACTIONS = 1_000  # different actions that visits are counted for
-STANDARD_ERRORS = 2.0  # each way, within which returns to go are not told apart
-LEAST_EPISODES = 5  # from which a return to go is told, or compared with
-COUNTED = 5  # things that are counted of a cell and an action
+MOST_ACTIONS = 1_000  # most different actions whose visits are counted
+STANDARD_ERRORS = 2.0  # half width of the intervals of returns to go; overlapping ones count as equal
+LEAST_EPISODES = 5  # least number of episodes for a mean return to go
+COUNTED = 5  # number of quantities that `_tally` counts for a cell and an action
 
 
 @dataclass(frozen=True, slots=True)
 class VisitView:
-    """A cell and one of its actions, that differs from others by more than chance explains.
+    """A cell and one of its actions whose return differs significantly from that of others.
 
     Attributes:
-        visits: steps in which the action was taken there; `ends_soon`: those in the last 10 before a failure.
-        mean_return: the mean return to go from the first visit in each of `episodes` episodes; `error` is its standard
-            error.
-        other: another action that did better there in any episode, with `other_return`, or worse; empty without one, in
-            which case the row differs from the mean over all that was visited.
+        visits: number of steps in which the action was taken there.
+        ends_soon: number of those among the last 10 steps before a failure.
+        mean_return: the mean return to go from the first visit in each of `episodes` episodes.
+        error: its standard error.
+        other: another action in this cell with a better or worse return, `other_return`; empty if there is none, and
+            then the row differs from the mean over all cells.
     """
 
     bins: tuple[int, ...]
@@ -53,14 +54,15 @@ def visit_views(
     most: int,
     anywhere: npt.NDArray[np.float64] | None = None,
 ) -> list[VisitView]:
-    """At most `most` cells with an action, those before failures first, then those most visited.
+    """Return at most `most` cells with an action: those before failures first, then the most visited.
 
     Left out are those whose return to go overlaps that of another action in the cell, two standard errors each way.
-    Where no other was taken often enough, those are told that came before a failure and differ so from the mean over
-    all cells.
+    If no other action was taken often enough, a row before a failure is kept if it differs significantly from the mean
+    over all cells.
 
     Args:
-        counts: of the episodes to show, as `tally` counts them; `anywhere`: of all episodes, for the other actions.
+        counts: counts of the episodes to show, as from `tally`.
+        anywhere: counts of all episodes, for the other actions.
     """
     anywhere = counts if anywhere is None else anywhere
     visits, ends = counts[0].reshape(-1), counts[1].reshape(-1)
@@ -104,7 +106,7 @@ def visit_views(
 
 
 def _means(first: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Means and their standard errors of counts, sums and sums of squares, shape (3, ...); NaN for too few."""
+    """Return means and standard errors from counts, sums and sums of squares, shape (3, ...); NaN for too few."""
     n, total, squares = first
     with np.errstate(all="ignore"):
         mean = np.where(n >= LEAST_EPISODES, total / n, np.nan)
@@ -115,10 +117,10 @@ def _means(first: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt
 def count_visits(
     buffer: ReplayBuffer, reader: CellReader, attempt: int | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """The different actions, shape (kinds, m), and for each cell and kind what `_tally` counts in all episodes.
+    """Return the different actions, shape (kinds, m), and the counts of `_tally` for each cell and kind.
 
-    With `attempt` it is those of one attempt. The counts have shape (5, cells, kinds); there are no kinds where actions
-    are random numbers, hardly ever repeated.
+    `attempt` restricts them to its episodes. The counts have shape (5, cells, kinds). There are no kinds if actions are
+    continuous and so hardly ever repeated.
     """
     kinds = _kinds(buffer, reader.task)
     if reader.task.has_numbers and len(kinds) > MOST_ACTIONS:
@@ -139,12 +141,12 @@ def count_visits(
     return kinds, buffer.tallied(key, tally)
 
 
-# Of each buffer: how often it had been cleared, how many episodes were looked at, and the different actions in them.
+# For each buffer: its number of evictions, the number of episodes read, and the different actions in them.
 _SEEN: weakref.WeakKeyDictionary[ReplayBuffer, tuple[int, int, npt.NDArray[Any]]] = weakref.WeakKeyDictionary()
 
 
 def _kinds(buffer: ReplayBuffer, task: Task) -> npt.NDArray[Any]:
-    """The different actions, in order, shape (kinds, m); of numbers that are met, not many more than MOST_ACTIONS.
+    """Return the different actions, in order, shape (kinds, m); not many more than MOST_ACTIONS.
 
     Only the episodes added since the last call are looked at.
     """
@@ -168,8 +170,10 @@ def _action_rows(episode: Episode, m: int) -> npt.NDArray[np.float64]:
 def _tally(
     episodes: Sequence[Episode], reader: CellReader, codes: npt.NDArray[Any], kinds: int
 ) -> npt.NDArray[np.float64]:
-    """Visits, visits in the last 10 steps before a failure, and of the first visit in each episode how many there are,
-    the sum of the returns to go, and that of their squares: shape (5, cells, kinds)."""
+    """Count visits, visits in the last 10 steps before a failure, and first visits in an episode.
+
+    For first visits also the sum of returns to go, and the sum of their squares: shape (5, cells, kinds).
+    """
     trajectories = [episode.trajectory for episode in episodes]
     lengths = np.array([t.length for t in trajectories], np.int64)
     size = reader.grid.size * kinds
@@ -184,7 +188,7 @@ def _tally(
     steps_left = np.repeat(last, lengths) - np.arange(len(keys))
     failed = [t.terminated and not reached_its_goal(t, reader.task.solved) for t in trajectories]
     fallen = np.repeat(np.array(failed), lengths)
-    # Steps of one episode are not independent: each counts once a cell and action.
+    # Steps of one episode are not independent: an episode counts once for each cell and action.
     episode = np.repeat(np.arange(len(lengths)), lengths)
     first = np.unique(episode * size + keys, return_index=True)[1]
     counts = (

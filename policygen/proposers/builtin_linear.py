@@ -19,7 +19,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import PREFIX, definitions
 from policygen.policies.policy import Policy
 from policygen.proposers import memory
-from policygen.proposers.starts import goes_on_with, with_labels_exchanged
+from policygen.proposers.starts import policy_to_continue, with_labels_exchanged
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_text
 from policygen.quantities.tree import Name
 from policygen.runs.attempt import Attempt
@@ -95,7 +95,7 @@ def _to_tune_on(context: Context) -> Policy | None:
     best = context.best.policy if context.best is not None else None
     if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
         return best
-    return goes_on_with(_own(context))
+    return policy_to_continue(_own(context))
 
 
 def _first_proposed(context: Context) -> Policy | None:

@@ -1,12 +1,13 @@
-"""When a tuned search begins anew, and with which policy it goes on otherwise.
+"""Restarts of the numerical search: when a new search starts, and from which policy a search continues.
 
-A numerical search climbs the hill that it starts on. So two are begun, the better one goes on, and where it stalls
-another is begun (restarts, as in Auger and Hansen 2005, "A restart CMA evolution strategy with increasing population
-size", doi:10.1109/CEC.2005.1554902, here with the same population): the run keeps the best of all of them.
+A numerical search finds only the nearest local optimum. So `builtin` starts two searches and continues the better one.
+When that one stalls, it starts another. The run keeps the best policy of all searches. (Restarts as in Auger and Hansen
+2005, "A restart CMA evolution strategy with increasing population size", doi:10.1109/CEC.2005.1554902, but with the
+same population.)
 
-Far out in any direction the label wins whose score rises most. Which one that is, is settled early in a search, and no
-small step exchanges two of them. So where a search has stalled the best policy is tried with two labels exchanged
-before another search begins from nothing; where that makes a new best, the search goes on there.
+A search settles early which label (discrete action) wins for extreme observations, and no small step exchanges two
+labels. So before a new search starts from zero, the best policy is tried with two labels exchanged. If that is a new
+best policy, the search continues from it.
 """
 
 from __future__ import annotations
@@ -23,23 +24,26 @@ from policygen.runs.attempt import Attempt, text_digest
 
 Search = list[Attempt]
 
-FIRST = 2  # searches, before the better one goes on
-STALLED = 0.03  # of what a search has gained over random actions; less than that in the last `OVER` proposals
+FIRST = 2  # searches before the better one is continued
+STALLED = (
+    0.03  # a search stalls if its last `OVER` proposals gained less than this share of its gain over random actions
+)
 OVER = 3
-EXCHANGES = 3  # at most, one after the other, before another search begins from nothing
+EXCHANGES = 3  # failed exchanges in a row before a new search starts from zero
 
 
-def goes_on_with(attempts: Sequence[Attempt]) -> Policy | None:
-    """The best policy of the search that goes on; None where none does, and another begins.
+def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
+    """Return the best policy of the search to continue; None if a new search should start.
 
     Args:
-        attempts: of the run so far, random actions first. The first proposal is what a search from nothing begins with.
+        attempts: the attempts of the run so far. Number 0 is random actions; each search from zero starts with the same
+            policy as the first proposal.
     """
     tuned = _tuned(attempts)
     searches = _searches(tuned)
     if len(searches) < FIRST:
         return None
-    if len(searches) == len(tuned):  # none has gone on yet
+    if len(searches) == len(tuned):  # none has been continued yet
         present = max(searches, key=_best)
     else:
         exchanges = _exchanges_of_bests(tuned)
@@ -52,10 +56,10 @@ def goes_on_with(attempts: Sequence[Attempt]) -> Policy | None:
 
 
 def with_labels_exchanged(attempts: Sequence[Attempt], best: Policy | None, rng: np.random.Generator) -> Policy | None:
-    """Return the best policy with two labels of a choice exchanged, to try before a new search begins from nothing.
+    """Return the best policy with two labels of a choice exchanged, to try before a new search starts from zero.
 
     Returns:
-        None while fewer than `FIRST` searches have begun, after `EXCHANGES` failures in a row, and once all exchanges
+        None while fewer than `FIRST` searches have started, after `EXCHANGES` failures in a row, and once all exchanges
         have been tried. A choice between two labels has no exchange: it would only reverse the policy.
     """
     tuned = _tuned(attempts)
@@ -75,18 +79,21 @@ def _tuned(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _failed(search: Search, exchanges: Set[bytes]) -> bool:
-    """Whether a search began with labels exchanged and made no new best."""
+    """Whether a search started from exchanged labels and found no new best policy."""
     return search[0].digests[0] in exchanges and not any(attempt.accepted for attempt in search)
 
 
 def _exchanges_of_bests(attempts: Sequence[Attempt]) -> set[bytes]:
-    """Return the text digests of all policies that are a best of the run with two labels exchanged."""
+    """Return the text digests of all best policies so far with two labels exchanged."""
     bests = [one.policy for one in attempts if one.accepted and isinstance(one.policy, LinearPolicy)]
     return {text_digest(exchanged) for best in bests for exchanged in _exchanges(best)}
 
 
 def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
-    """The policy with the equations of two labels exchanged, for every two labels of a choice among three or more."""
+    """Yield the policy with the equations of two labels exchanged, for each pair of labels of a choice.
+
+    A choice between two labels is left out: an exchange would only reverse it.
+    """
     first = 0
     for actuator in policy.task.actuators:
         outputs = range(first, first + max(1, len(actuator.labels)))
@@ -99,26 +106,26 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
                 yield replace(policy, equations=tuple(equations))
 
 
-def begins(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
-    """Whether a search begins with a proposal: its proposer's first once more, or a best one with labels exchanged."""
+def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
+    """Whether a proposal starts a search: it repeats its model's first one, or exchanges labels of a best policy."""
     own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
     first = own[0] if own else attempt
     return attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
 
 
 def _searches(attempts: Sequence[Attempt]) -> list[Search]:
-    """The attempts of each search, in their order; an attempt belongs to the one whose policy it went on with."""
+    """Return the attempts of each search, in order; an attempt belongs to the search whose policy it continued."""
     searches: list[Search] = []
-    of: dict[bytes | None, Search] = {}
+    by_policy: dict[bytes | None, Search] = {}
     start = None
     for attempt in attempts:
         proposed, tuned = attempt.digests
         start = start or proposed
-        search = of.get(proposed) if proposed != start else None
+        search = by_policy.get(proposed) if proposed != start else None
         if search is None:
             searches.append(search := [])
         search.append(attempt)
-        of[tuned] = search
+        by_policy[tuned] = search
     return searches
 
 

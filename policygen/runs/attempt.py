@@ -1,4 +1,4 @@
-"""One attempt of a run: a proposal, its cost, its score, and whether it became the best."""
+"""An attempt of a run: a proposal, its cost, its score, and whether it became the best."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicy:
-    """A policy of an attempt in its saved form, compressed: a long run has tens of thousands.
+    """A policy in its compressed, saved form, because a long run has tens of thousands.
 
     Attributes:
-        content: the JSON of `Policy.to_record`, by zlib.
-        digest: of its plain text, which does not depend on how it was written (`text_digest`).
-        log: the file that it comes from, if any.
+        content: the JSON of `Policy.to_record`, compressed by zlib.
+        digest: digest of the plain text, which does not depend on the spelling (`text_digest`).
+        log: the file that it was read from, if any.
     """
 
     task: Task = field(repr=False, compare=False)
@@ -56,7 +56,7 @@ class SavedPolicy:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
-        """Take a policy's saved form; it is read, and may prove damaged, when `policy` is asked for."""
+        """Hold a policy's record without parsing it; a damaged one raises when `policy` is first used."""
         text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
         return cls(task, zlib.compress(to_json(record, inf_nan_mode="constants"), level=1), _digest(text), log)
 
@@ -116,13 +116,13 @@ def _digest(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
-    """The episodes behind a score, in short, one entry each.
+    """The episodes behind a score, each reduced to return, length and ending.
 
     Attributes:
         returns: undiscounted returns, shape (episodes,).
         lengths: steps, shape (episodes,).
-        terminated: shape (episodes,): whether the environment ended the episode; else the step limit cut it.
-        terms: sums of the terms of the reward by name, each of shape (episodes,); 0 where one was not reported.
+        terminated: whether the environment ended the episode, and not the step limit, shape (episodes,).
+        terms: sums of each reward term by name, shape (episodes,); 0 if an episode did not report it.
     """
 
     returns: Floats
@@ -141,7 +141,7 @@ class Played:
 
     @classmethod
     def of(cls, trajectories: Sequence[Trajectory]) -> Played:
-        """Shorten episodes."""
+        """Reduce trajectories to these values."""
         return cls.of_rows([(t.episode_return, t.length, _ENDINGS[t.terminated], dict(t.terms)) for t in trajectories])
 
     @classmethod
@@ -196,10 +196,12 @@ class Requests:
     """The requests of an attempt and their cost.
 
     Attributes:
-        model: who proposed, as `provider:model`; empty where nobody was asked.
-        calls: requests to the model, retries and repairs included; `repairs`: how many of them asked for a repair.
-        usd: None where the price is unknown. `price`: the same, with answers from a cache at what they cost when they
-            were asked for, so that a cache does not change which model is asked next.
+        model: the model that proposed, as `provider:model`; empty without a request.
+        calls: number of requests to the model, retries and repairs included.
+        repairs: number of requests for a repair.
+        usd: the cost; None if the price is unknown.
+        price: the cost if cached answers had their original price, so that a cache does not change which model of a
+            team is asked next.
         llm_seconds: time spent waiting for the model.
     """
 
@@ -214,20 +216,20 @@ class Requests:
 
     @property
     def llm_calls(self) -> int:
-        """The requests that went to a language model: none of those to `builtin`."""
+        """Number of requests to a language model; requests to `builtin` do not count."""
         entry = read_spec(self.model).entry
         return self.calls if entry is None or entry.is_language_model else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The numerical search around a proposal; empty where there was none.
+    """The numerical search that tuned a proposal; empty without tuning.
 
     Attributes:
         refinement: method, cost and result, in words.
         proposed, proposed_score: the policy before tuning, and its score; None if tuning did not improve it.
-        spread: how far each constant could still move (see `refine.Refined`).
-        tuning: the state from which another search could go on.
+        spread: relative standard deviation of each constant at the end of the search (see `refine.Refined`).
+        tuning: the state from which a later search can continue.
     """
 
     refinement: str = ""
@@ -243,7 +245,7 @@ class Comparison:
 
     Attributes:
         gain: mean difference of the returns; None without a comparison.
-        paired_episodes: how many episodes of the same seeds it rests on; 0 when exact.
+        paired_episodes: number of compared episodes with the same seeds; 0 if exact.
         p: one-sided p-value of the paired test; None without a comparison.
     """
 
@@ -257,10 +259,10 @@ class Standing:
     """The state of a run after an attempt.
 
     Attributes:
-        best_mean, best_episodes: the score by which the best policy was chosen, and the episodes that it rests on (0
-            when exact).
-        validated_mean, validated_episodes: the same policy on episodes that did not choose it; None and 0 where the
-            score is exact, or no episodes were left for it.
+        best_mean, best_episodes: the score by which the best policy was chosen, and its number of episodes (0 if
+            exact).
+        validated_mean, validated_episodes: the same policy's score on episodes that did not choose it; None and 0 if
+            the first score is exact, or no episodes were left.
         episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
         wall_seconds: the run's time up to the attempt's end.
     """
@@ -275,22 +277,22 @@ class Standing:
 
     @property
     def reported_best(self) -> float | None:
-        """The best policy's mean on validation episodes; without these, the mean that it was chosen by."""
+        """The best policy's mean on validation episodes; without these, the mean by which it was chosen."""
         return self.validated_mean if self.validated_mean is not None else self.best_mean
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One proposal and what became of it; a failed one has problems instead of a policy.
+    """One proposal and its results; a failed one has problems instead of a policy.
 
     Attributes:
         number: 1 for the first; 0 is random actions, before any proposal.
         saved: the policy as it was scored; `policy` reads it.
-        score: on the seeds that all attempts share. None for a failed attempt.
+        score: score on the seeds that all attempts share; None for a failed attempt.
         played: the episodes behind the score.
         kind: "resignation": the reply says that it cannot improve the best policy. "tuning": after the last reply, an
             earlier attempt's constants are tuned further; no model is asked.
-        accepted: whether it became the best so far, by a paired comparison with the one before (`verdict` says how).
+        accepted: whether it became the best so far, by a paired comparison with the previous best (see `verdict`).
         idea: the first sentence that the model wrote beside the policy, cut to a line.
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
         shaping: the objective and potential that guided its tuning; None for most attempts.
@@ -335,7 +337,7 @@ class Attempt:
     def digests(self) -> tuple[bytes | None, bytes | None]:
         """Digests of the policy's text, as proposed and as it is now; None without a policy.
 
-        The first also covers the objective that the policy is to be tuned on, if there is one.
+        The first also covers the objective that tuning is to maximise, if there is one.
         """
         if self.saved is None:
             return None, None
@@ -346,5 +348,5 @@ class Attempt:
 
     @property
     def failed(self) -> bool:
-        """Whether a policy was asked for and none came."""
+        """Whether a policy was requested and none was readable."""
         return self.number > 0 and self.saved is None and self.kind != "resignation"

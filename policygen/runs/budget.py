@@ -10,7 +10,7 @@ from policygen.errors import BudgetExhausted, PolicygenError
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.runs.config import RunConfig
 
-# How far a prompt may exceed its estimated tokens (non-English names, digits) before real counts are known.
+# Factor by which tokens may exceed their estimate (non-English names, digits) before real counts are known.
 ESTIMATE_MARGIN = 1.3
 SHORTEST_REPLY = 256
 
@@ -34,7 +34,7 @@ class Limits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The most that one request under way may cost; `tokens_out` is what its reply may have."""
+    """The maximum cost of a request under way; `tokens_out` is the maximum length of its reply."""
 
     tokens_in: int
     tokens_out: int
@@ -46,7 +46,7 @@ class Hold:
         return self.tokens_in + self.tokens_out
 
 
-def within(
+def affordable_hold(
     limits: Limits,
     spent: tuple[int, float | None],
     wanted: Hold,
@@ -55,11 +55,11 @@ def within(
     scope: str = "",
     refusal: type[PolicygenError] = BudgetExhausted,
 ) -> Hold:
-    """`wanted` with as short a reply as the limits demand, and with its cost where that is limited.
+    """Return `wanted` with the reply as short as the limits demand, and with its cost if that is limited.
 
     Args:
         spent: tokens and USD, those held for other requests included.
-        scope: whose limits they are, for the sentence of the refusal.
+        scope: the owner of the limits, for the message of the refusal.
 
     Raises:
         refusal: not even a short reply fits, or a price is unknown.
@@ -87,8 +87,8 @@ def within(
 class Ledger:
     """Running totals and their limits.
 
-    `usd` is None as soon as one reply's price is unknown. `cached` counts replies that were paid for before. `held` is
-    what requests under way may cost at most: they exceed no budget together.
+    `usd` is None as soon as one reply's price is unknown. `cached` counts replies that were paid for before. `held` has
+    the maximum cost of each request under way, so that together they exceed no budget.
     """
 
     config: RunConfig
@@ -115,10 +115,10 @@ class Ledger:
         self.calls += 1
 
     def hold(self, prompt: Prompt, price: Price) -> Hold:
-        """Hold what the request for `prompt` may cost at most, until `charge_reply` or `release`.
+        """Reserve the maximum cost of the request for `prompt`, until `charge_reply` or `release`.
 
         Raises:
-            BudgetExhausted: it cannot be afforded beside what is spent and held.
+            BudgetExhausted: the budget left does not cover it.
         """
         hold = self._within(Hold(self.expected_tokens(prompt), self.config.max_output_tokens), price)
         self.held.append(hold)
@@ -127,20 +127,20 @@ class Ledger:
     def _within(self, wanted: Hold, price: Price) -> Hold:
         tokens = self.tokens_in + self.tokens_out + sum(hold.tokens for hold in self.held)
         usd = None if self.usd is None else self.usd + sum(hold.usd for hold in self.held)
-        return within(self.config, (tokens, usd), wanted, price)
+        return affordable_hold(self.config, (tokens, usd), wanted, price)
 
     def release(self, hold: Hold) -> None:
-        """Give back what was held for a request that was not answered."""
+        """Release the reserved cost of a request that was not answered."""
         self.held.remove(hold)
 
     def expected_tokens(self, prompt: Prompt) -> int:
-        """A careful estimate of a prompt's tokens, corrected by what the server has reported so far."""
+        """Return a cautious estimate of a prompt's tokens, corrected by the server's counts so far."""
         return round(prompt.estimated_tokens * self._estimate_ratio)
 
     def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
-        """Add a reply's tokens, cost and time; what a server did not report, or cannot mean, is estimated.
+        """Add a reply's tokens, cost and time in place of the reserved cost; return the tokens, in and out.
 
-        Returns the tokens charged, in and out, in the place of what was held.
+        Missing or impossible counts of the server are replaced by estimates.
         """
         if hold is not None:
             self.held.remove(hold)
@@ -168,5 +168,5 @@ class Ledger:
         self.episodes += count
 
     def affords_episodes(self, count: int) -> bool:
-        """Whether so many further episodes are within the limit."""
+        """Whether `count` further episodes are within the limit."""
         return self.config.max_episodes is None or self.episodes + count <= self.config.max_episodes

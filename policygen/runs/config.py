@@ -32,15 +32,16 @@ from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
 from policygen.tasks.trial import refuse_unseeded
 
 RefineMethod = Literal["auto", "cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
-LEARNERS = ("q", "sarsa")  # methods that learn from one step after the other, and can be told a potential
+LEARNERS = ("q", "sarsa")  # methods that learn step by step, and can use a potential
 FOR_TABLES = ("coordinate", "q", "sarsa", "policy-iteration")  # methods that change the entries of a table
 
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """The tuning of every proposal, `METHOD[:EPISODES]` of `--refine`; with `method` None nothing is tuned.
+    """The tuning of every proposal, `METHOD[:EPISODES]` of `--refine`; nothing is tuned if `method` is None.
 
-    `episodes` None divides what `max_episodes` leaves over the proposals to come, and is 500 without such a limit.
+    If `episodes` is None, the remaining episodes of `max_episodes` are divided among the remaining proposals; without
+    that limit it is 500.
     """
 
     method: RefineMethod | None = None
@@ -53,7 +54,7 @@ class Refinement:
 
 
 def read_refinement(value: Any) -> Refinement:
-    """The setting `METHOD[:EPISODES]`; see `Refinement` for what no number means.
+    """Read the setting `METHOD[:EPISODES]`; see `Refinement` for the default number.
 
     Raises:
         UsageError: an unknown method or a budget that is not a number.
@@ -74,12 +75,12 @@ def read_refinement(value: Any) -> Refinement:
     return Refinement(name, int(budget) if budget else None)  # type: ignore[arg-type]
 
 
-# Beyond these a setting asks for more memory or processes than machines have, in an untrusted file or by a slip.
+# Larger settings, in an untrusted file or by mistake, would need more memory or processes than machines have.
 MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
 _LONGEST = 1e7  # seconds
 LARGEST_SEED = 2**63 - 1
-# Of requests, in lower case: which model answers, to what, how much; and what is a setting.
+# Fields of requests that `extra_body` may not set, in lower case: model, messages, length, and those with a setting.
 _OUR_FIELDS = frozenset(
     (
         *("model", "models", "route", "messages", "contents", "prompt", "system", "systeminstruction", "stream", "n"),
@@ -90,7 +91,7 @@ _OUR_FIELDS = frozenset(
 _OF_A_MODEL = {"model", "base_url"}
 
 
-# A key goes to no address and with no fields that a file chose, and nothing is written to a folder that a file names.
+# A key is never sent to an address, or with fields, from a file; nothing is written to a folder named in a file.
 OF_A_FILE = ("base_url", "llm", "extra_body")
 
 
@@ -99,7 +100,7 @@ class _Part(BaseModel):
 
 
 class SearchSettings(_Part):
-    """The settings of the search: what is searched for, by whom, and until when."""
+    """The settings of the search: task, model, kind of policy, and length."""
 
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
@@ -212,18 +213,18 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def origin(self, setting: str) -> str:
-        """Return the file that chose one of `OF_A_FILE`, or nothing where the user did."""
+        """Return the file that chose one of `OF_A_FILE`; empty if the user did."""
         return self._origins.get(setting, "") if getattr(self, setting) else ""
 
     def chosen_by(self, file: str, *settings: str) -> RunConfig:
-        """The same settings, with these (by default all of `OF_A_FILE`) chosen by `file`."""
+        """Return the settings with these names (by default all of `OF_A_FILE`) marked as chosen by `file`."""
         copy = self.model_copy()
         origins = self._origins | dict.fromkeys(settings or OF_A_FILE, file)
         copy._origins = {setting: origin for setting, origin in origins.items() if origin}
         return copy
 
     def trusted(self) -> RunConfig:
-        """The same settings as if the user had typed them."""
+        """Return the settings as if the user had typed them."""
         return self.chosen_by("")
 
     @field_validator("llm", mode="before")
@@ -276,10 +277,10 @@ def effective_config(
     assignments: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """The settings of a run, later sources over earlier ones: task file, suite, config file, `--set`, options.
+    """Return the settings of a run, in order of precedence: options, `--set`, config file, suite, task file.
 
-    Where knowledge is withheld (`ablate`), an example that only the task file names is withheld as well: an example is
-    knowledge too. One that the user names is shown whole, names and all.
+    If knowledge is withheld (`ablate`), so is an example that only the task file names. An example that the user names
+    is shown in full.
 
     Args:
         base: settings of an earlier run, to start from instead of the task file's.
@@ -315,7 +316,7 @@ def effective_config(
     for setting, origin in origins.items():
         config = config.chosen_by(origin, setting)
     refuse_unseeded(task, accepted=config.unseeded)
-    if not task.unseeded:  # of the tasks of a sweep only those that need it
+    if not task.unseeded:  # in a sweep only some tasks may need it
         config = config.model_copy(update={"unseeded": False})
     other = "linear" if config.policy == "table" else "table"
     if (template := config.template) and Path(template).stem == f"improve_{other}" and template != before:
@@ -337,7 +338,7 @@ def effective_config(
 
 
 def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> float:
-    """The setting of that name, for the time in which the task is not known yet; what is wrong with it is said later.
+    """Return the setting `step_timeout` before the task is known; a wrong value is reported later.
 
     Raises:
         UsageError: the file cannot be read.
@@ -349,16 +350,16 @@ def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapp
         return STEP_TIMEOUT
 
 
-# What a resumed run may change: no score made so far depends on it ...
+# Settings that a resumed run may change, because no earlier score depends on them.
 CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds", "step_timeout")
-# ... what must be the same, and is then the user's own word and no file's ...
+# Settings that must not change; repeating them confirms that they are the user's choice, not a file's.
 _SAID_AGAIN = ("llm", "extra_body")
-# ... and what it may have more of.
+# Settings that a resumed run may increase.
 BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes")
 
 
 def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:
-    """The settings of a run that goes on, with some of the `CHANGEABLE` ones changed, and larger `BUDGETS`.
+    """Return the settings of a resumed run, with changed `CHANGEABLE` ones and larger `BUDGETS`.
 
     Raises:
         UsageError: another setting, a value out of range, or a smaller budget.
@@ -367,24 +368,24 @@ def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) ->
     fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_SAID_AGAIN})
     if fixed:
         raise UsageError(
-            f"--set {fixed[0]}: a run that goes on can change {', '.join(CHANGEABLE)}, have more of "
+            f"--set {fixed[0]}: a resumed run can change {', '.join(CHANGEABLE)}, have more of "
             f"{', '.join(BUDGETS)}, and nothing else"
         )
     if redacted(str(assigned.get("llm", config.llm))) != redacted(config.llm):
-        raise UsageError(f"--llm {assigned['llm']}: the run asks {config.llm}, and goes on with it")
+        raise UsageError(f"--llm {assigned['llm']}: the run uses {config.llm}, which cannot change")
     if assigned.get("extra_body", config.extra_body) != config.extra_body:
-        raise UsageError("--set extra_body: the run has other fields, and goes on with them")
+        raise UsageError("--set extra_body: the run has other fields, which cannot change")
     changed = effective_config(task, config.task, base=config, assignments=assignments)
     for name in BUDGETS:
         before, now = getattr(config, name), getattr(changed, name)
         if now is not None and (before is None or now < before):
             limit = "has no such limit" if before is None else f"has {before:g}"
-            raise UsageError(f"--set {name}={now:g}: the run {limit}; a run that goes on can have more, not less")
+            raise UsageError(f"--set {name}={now:g}: the run {limit}; a resumed run can have more, not less")
     return changed
 
 
 def larger_budgets(before: RunConfig, now: RunConfig) -> tuple[str, ...]:
-    """The budgets of which a run that goes on has more than before."""
+    """Return the names of the budgets that are larger than before."""
     return tuple(name for name in BUDGETS if getattr(before, name) != getattr(now, name))
 
 

@@ -1,4 +1,4 @@
-"""A policy of another task as a worked example: what a prompt says of it, frozen when the run starts."""
+"""A policy of another task as a worked example for prompts, stored when the run starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExampleQuantity:
 class Worth:
     """The score of the policy on its own task.
 
-    `episodes` is 0 where the score is exact. `fresh` says that its search never saw these episodes; else the policy was
+    `episodes` is 0 if the score is exact. `fresh`: whether its search never saw these episodes; if not, the policy was
     chosen by them. `ci95` is the 95% interval of the mean.
     """
 
@@ -46,14 +46,14 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A policy of another task, and all that is needed to read it without that task.
+    """A policy of another task, with all information to read it without that task.
 
     Attributes:
         about: the first paragraph about the task, shortened.
-        quantities: what the policy reads, directly or through features; no others.
+        quantities: the quantities that the policy reads, directly or through features.
         lines: the policy in the policy language; a table's bins are always among them.
-        rows: how many of the last `lines` are rows of a table; 0 for a linear policy.
-        worth: None where only the policy itself was saved.
+        rows: number of the last `lines` that are rows of a table; 0 for a linear policy.
+        worth: its score; None if only the policy was saved.
     """
 
     task: str
@@ -91,16 +91,16 @@ def example_of(policy: Policy, worth: Worth | None = None) -> Example:
 
 
 def _read(policy: Policy) -> set[str]:
-    """Names of the quantities that occur in the text of a policy, or in a feature of the task that does."""
+    """Return the quantities in the text of a policy, and in the task's features that it uses."""
     reader = policy.reader
-    # The policy's own features are all in its text, whether anything reads them or not.
+    # The text has all of the policy's own features, also unused ones.
     shown = dict((*policy.lets, *reader.needed))
     read = (names_in(node) | remembered_in(node) for node in shown.values())
     return set(shown).union(reader.read or (), reader.recalled, *read)
 
 
 def example_to_record(example: Example) -> dict[str, Any]:
-    """The saved form: plain JSON values."""
+    """Return the saved form, as JSON values."""
     return asdict(example)
 
 

@@ -1,4 +1,4 @@
-"""The listeners of a run, which are told its events: the terminal, pictures, trackers."""
+"""The listeners of a run, called at its events: the terminal, pictures, trackers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class TuningProgress:
     """The progress of tuning the proposal of attempt `number`.
 
     Attributes:
-        played, episodes: episodes played so far, and the most that it may play; a settled search ends earlier.
+        played, episodes: episodes played so far, and their maximum; a converged search ends earlier.
         mean: mean return of the candidates played last; None before the first.
-        since: when it began, in seconds since the epoch.
+        since: time of its start, in seconds since the epoch.
     """
 
     number: int
@@ -66,42 +66,42 @@ class Watched(Protocol):
 
 
 class Listener:
-    """Is told what happens in a run; a subclass says what it does at the moments it cares for.
+    """A listener to the events of a run; a subclass overrides the methods of the events that it needs.
 
-    Nothing depends on a listener: one that fails hears no more, and the run goes on. What must not be lost, the files
-    of the run folder, is therefore written by the run itself, before the listeners are told.
+    A listener that raises is removed, and the run continues. So the files of the run folder are not written by
+    listeners, but by the run itself, before it calls them.
     """
 
     def started(self, run: Watched) -> None:
-        """The run begins, or goes on."""
+        """Called when the run starts or is resumed."""
 
     def doing(self, activity: Activity | None) -> None:
-        """The run now does what takes long, or how far it is with that; with None it has ended that."""
+        """Called at the start and at steps of a long-running activity; None: the activity has ended."""
 
     def exchanged(self, exchange: Exchange | FailedExchange) -> None:
-        """A request was answered, or failed, and recorded; its attempt is not scored yet."""
+        """Called when a request was answered or failed, and is recorded; its attempt is not scored yet."""
 
     def attempted(self, attempt: Attempt) -> None:
-        """An attempt was scored and recorded."""
+        """Called when an attempt was scored and recorded."""
 
     def finished(self, summary: Summary) -> None:
-        """The best policy has its final score, and all files are written."""
+        """Called when the best policy has its final score, and all files are written."""
 
     def ended(self) -> None:
-        """Nothing more will happen, whether the run is finished, was interrupted or failed."""
+        """Called last, whether the run finished, was interrupted or failed."""
 
 
 class Audience:
-    """Several listeners, told one after the other."""
+    """Several listeners, called one after the other."""
 
     def __init__(self, listeners: Iterable[Listener]) -> None:
         self._listening = list(listeners)
 
     def tell(self, event: Callable[[Listener], None]) -> None:
-        """Tell every listener.
+        """Call every listener.
 
         Warns:
-            UserWarning: one failed; it hears no more.
+            UserWarning: a listener failed and was removed.
         """
         for listener in tuple(self._listening):
             try:
@@ -109,4 +109,6 @@ class Audience:
             except Exception as error:
                 self._listening.remove(listener)
                 what = " ".join(str(error).split())[:300] or type(error).__name__
-                warnings.warn(f"{type(listener).__name__} failed, and the run goes on without it: {what}", stacklevel=2)
+                warnings.warn(
+                    f"{type(listener).__name__} failed, and the run continues without it: {what}", stacklevel=2
+                )

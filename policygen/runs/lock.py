@@ -1,4 +1,4 @@
-"""One process at a time in a run folder."""
+"""The lock of a run folder, which only one process at a time may hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class InUse(LogbookError):
 
 
 class RunLock:
-    """Holds a run folder until it is released or its process ends, however that ends.
+    """A lock on a run folder, held until it is released or its process ends in any way.
 
     The system's own lock on an open file (`flock`, on Windows `msvcrt.locking`): a crash leaves none behind.
 
@@ -40,7 +40,7 @@ class RunLock:
             ) from None
 
     def release(self) -> None:
-        """Let others in; what is released already stays so."""
+        """Unlock the folder; do nothing if it is unlocked."""
         self._lock.release(force=True)
 
 

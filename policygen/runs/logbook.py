@@ -1,4 +1,4 @@
-"""The folder of a run: all that was asked, answered and scored, append-only or atomic, and read back to resume."""
+"""The folder of a run: requests, replies, attempts and results; files are appended to or replaced atomically."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class Logbook:
         self._buffer_saved = 0.0
         self._lock: RunLock | None = None
         self._transcript = Transcript(folder / "transcript.jsonl")
-        self._records = 0  # of attempts, when they were last read
+        self._records = 0  # number of attempts when they were last read
 
-    def way_on(self, *options: str) -> str:
-        """The command that goes on with the run, with --trust where its files name what is the user's to say."""
+    def resume_command(self, *options: str) -> str:
+        """Return the command that resumes the run, with --trust if its files name what only the user may choose."""
         trust = ""
         with suppress(PolicygenError):
             task = self.task()
@@ -99,10 +99,10 @@ class Logbook:
         name: str = "",
         demonstrations: ReplayBuffer | None = None,
     ) -> Logbook:
-        """A new folder under `out`, with the settings, task and example in it.
+        """Create a folder under `out` with the settings, task and example.
 
         Args:
-            name: of the folder, which may be there with the rests of a run that never began; by default
+            name: name of the folder, which may exist with remains of a run that never began; by default
                 `<task>-<provider>-<time>-s<seed>`.
 
         Raises:
@@ -119,7 +119,7 @@ class Logbook:
                 logbook._write_json("example.json", "example", example_to_record(example))
             if demonstrations is not None:
                 demonstrations.save(logbook.folder / "demonstrations.npz")
-            # Last: what has settings is a run, and can be resumed.
+            # Last, because a folder with settings is a run that can be resumed.
             logbook.write_settings(config)
         except BaseException:
             logbook.release()
@@ -136,7 +136,7 @@ class Logbook:
         self._lock = RunLock(self.folder)
 
     def release(self) -> None:
-        """Let other processes in."""
+        """Unlock the folder for other processes."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -146,13 +146,13 @@ class Logbook:
         write_atomically(self.folder / name, content)
 
     def write_settings(self, config: RunConfig) -> None:
-        """Write the settings and the versions of what plays and scores."""
+        """Write the settings and the versions of the packages that play and score."""
         settings: dict[str, Any] = {**mark("run"), **config.model_dump(exclude_none=True)}
         settings["versions"] = {"python": platform.python_version(), **_installed_versions()}
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
 
     def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
-        """Write `templates.json`: the texts that prompts were rendered from, and each change of them."""
+        """Write `templates.json`: the texts of the templates in use, and each change of them."""
         self._write_json("templates.json", "templates", {"versions": texts_to_record(versions)})
 
     def record_sent(self, attempt: int, request: int) -> None:
@@ -160,12 +160,12 @@ class Logbook:
         self._transcript.record_sent(attempt, request)
 
     def record_exchange(self, exchange: Exchange | FailedExchange) -> None:
-        """Append one request and its reply, or why there was none, to the transcript."""
+        """Append a request with its reply or error to the transcript."""
         self._transcript.record(exchange)
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
-        """Append one attempt, and bring the best policy and, now and then, the replay buffer up to date."""
-        # What a power failure takes from here is assessed again, from the replies that the transcript holds.
+        """Append an attempt, save the best policy if it is new and, now and then, the replay buffer."""
+        # An attempt lost in a power failure is assessed again from its replies in the transcript.
         append_line(self.folder / "attempts.jsonl", _attempt_record(attempt), durable=False)
         if attempt.accepted:
             self.save_best(attempt)
@@ -173,7 +173,7 @@ class Logbook:
             self.save_buffer(buffer)
 
     def settle(self, attempts: Sequence[Attempt]) -> None:
-        """Write the last attempt anew, which has been counted more episodes since it was recorded."""
+        """Rewrite the last attempt, whose episode totals have grown since it was recorded."""
         log = self.folder / "attempts.jsonl"
         kept = _lines(_first_attempts(log, len(attempts) - 1))
         write_atomically(log, kept + json_line(_attempt_record(attempts[-1])))
@@ -189,8 +189,11 @@ class Logbook:
         self._buffer_saved = time.monotonic()
 
     def clear_up(self, attempts: Sequence[Attempt]) -> None:
-        """Rid the folder of what an interruption left: lines of an unfinished round (`attempts` are those that stay),
-        torn lines, parts of files, and the summary of the unfinished run."""
+        """Remove the remains of an interruption.
+
+        These are lines of an unfinished round (`attempts` are those that stay), incomplete lines, partial files, and
+        the summary of the unfinished run.
+        """
         remove_parts(self.folder)
         log = self.folder / "attempts.jsonl"
         if self._records != len(attempts) or not ends_whole(log):
@@ -202,7 +205,7 @@ class Logbook:
             (self.folder / "summary.json").unlink()
 
     def forget_exchanges(self, first: int) -> None:
-        """Rid the transcript of attempt `first` and those after it, whose replies cost nothing and are made again."""
+        """Remove attempt `first` and later ones from the transcript; their replies cost nothing and are made again."""
         transcript = self.folder / "transcript.jsonl"
         kept = (line for line in read_lines(transcript) if line.get("sent", line).get("attempt", 0) < first)
         if transcript.exists():
@@ -219,7 +222,7 @@ class Logbook:
     # --- reading
 
     def config(self) -> RunConfig:
-        """The settings the run was started with.
+        """Return the settings with which the run was started.
 
         Raises:
             LogbookError: this is not a run folder, or its settings are damaged.
@@ -241,7 +244,7 @@ class Logbook:
             raise damaged(path, error, _RESTORE) from None
 
     def task(self) -> Task:
-        """The task as it was when the run started.
+        """Return the task as it was when the run started.
 
         Raises:
             LogbookError: it is missing or damaged.
@@ -249,7 +252,7 @@ class Logbook:
         return self._required("task.json", "task", task_from_record)
 
     def example(self) -> Example | None:
-        """The worked example as it was when the run started, whatever has become of its source; None without one.
+        """Return the worked example as it was when the run started; None without one.
 
         Raises:
             LogbookError: the settings name one, and it is missing or damaged.
@@ -259,7 +262,7 @@ class Logbook:
         return self._required("example.json", "example", example_from_record)
 
     def demonstrations(self) -> tuple[Episode, ...]:
-        """The demonstrations as they were when the run started, whatever has become of their source.
+        """Return the demonstrations as they were when the run started.
 
         Raises:
             LogbookError: the settings name some, and they are missing, damaged or of another task.
@@ -275,7 +278,7 @@ class Logbook:
         return found
 
     def templates(self) -> tuple[TemplateTexts, ...]:
-        """The templates the run has used, each version with its first attempt; none where none were recorded.
+        """Return the templates that the run has used, each version with its first attempt; empty if none were recorded.
 
         Raises:
             LogbookError: they are damaged.
@@ -316,7 +319,7 @@ class Logbook:
         return found
 
     def attempts(self) -> list[Attempt]:
-        """All recorded attempts, in order.
+        """Return all recorded attempts, in order.
 
         Raises:
             LogbookError: a line is damaged.
@@ -337,7 +340,7 @@ class Logbook:
         return found
 
     def exchanges(self) -> Iterator[Exchange | FailedExchange]:
-        """The transcript, in order.
+        """Yield the exchanges of the transcript, in order.
 
         Raises:
             LogbookError: it is damaged.
@@ -345,7 +348,7 @@ class Logbook:
         return self._transcript.exchanges()
 
     def buffer(self, capacity: int) -> ReplayBuffer:
-        """The replay buffer as last saved; empty if it never was.
+        """Return the replay buffer as last saved; empty if it never was.
 
         Raises:
             LogbookError: it is damaged.
@@ -354,7 +357,7 @@ class Logbook:
         return ReplayBuffer.load(path, capacity) if path.exists() or path.is_symlink() else ReplayBuffer(capacity)
 
 
-# A task, a provider, whatever a file calls them, as a part of a file's name.
+# Names of tasks and providers, which files may choose, become part of a file name.
 def _file_name(name: str) -> str:
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:_LONGEST_NAME]
     return kept or "unnamed"
@@ -366,7 +369,7 @@ def _named_folder(folder: Path) -> Path:
     except OSError as error:
         raise PlaceError(f"cannot create {str(folder)!r}: {error.strerror}; choose another --out") from None
     if (folder / "config.toml").exists():
-        raise PlaceError(f"{folder} is a run already; go on with it: {Logbook(folder).way_on()}")
+        raise PlaceError(f"{folder} is a run already; continue it with: {Logbook(folder).resume_command()}")
     return folder
 
 
@@ -386,7 +389,7 @@ def _new_folder(out: Path, stem: str) -> Path:
 
 
 def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:
-    """The records of so many attempts, as `Logbook.attempts` reads them."""
+    """Read the records of the first attempts, as `Logbook.attempts` does."""
     number = 0
     for record in read_lines(log):
         if number < count and record.get("number") == number:

@@ -1,4 +1,4 @@
-"""Policies from anywhere: a run folder, a saved file, a text in the policy language."""
+"""Reading policies from a run folder, a saved file, or a text in the policy language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from policygen.tasks.load import load_task
 
 
 def best_policy(path: Path) -> Policy:
-    """The policy of a run folder or of a saved file.
+    """Return the policy of a run folder or of a saved file.
 
     Raises:
         PolicyError: there is none.
@@ -28,7 +28,7 @@ def best_policy(path: Path) -> Policy:
 
 
 def read_example(path: Path) -> Example:
-    """The policy of a run folder or of a saved file as a worked example, with its score where a run says it.
+    """Read the policy of a run folder or of a saved file as a worked example, with its score if a run has it.
 
     Raises:
         PolicyError: there is no such policy.
@@ -38,7 +38,7 @@ def read_example(path: Path) -> Example:
         policy = best_policy(path)
     except PolicyError as error:
         raise PolicyError(f"there is no example to show: {error}") from None
-    folder = path if path.is_dir() else path.parent  # a run's own best.json is worth what the run says
+    folder = path if path.is_dir() else path.parent  # the best.json of a run has the run's score
     known = path.is_dir() or (path.name == "best.json" and (folder / "config.toml").exists())
     return example_of(policy, _worth(folder) if known else None)
 
@@ -61,11 +61,11 @@ def _worth(folder: Path) -> Worth | None:
 
 
 def read_policy(path: Path, task_name: str | None = None, *, trust: bool = False) -> Policy:
-    """The policy of a run folder, of a saved file, or of a text file in the policy language.
+    """Read the policy of a run folder, of a saved file, or of a text file in the policy language.
 
     Args:
         task_name: the task of a text file; another task than its own for a saved policy.
-        trust: a task file may name modules to import and paths to read.
+        trust: whether task files may name modules to import and paths to read.
 
     Raises:
         PolicyError: there is none, or the text has problems; all are listed with their lines.

@@ -1,4 +1,4 @@
-"""Attempts, scores and the summary of a run as JSON values and as CSV rows, and back."""
+"""Conversion of attempts, scores and summaries to JSON values and CSV rows, and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from policygen.tasks.task import Task
 
 
 def _shallow(record: Any) -> dict[str, Any]:
-    """The fields of a record by name; unlike `asdict` without a copy of each of its thousand numbers."""
+    """Return the fields of a record by name, without the deep copies that `asdict` makes of thousands of numbers."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
@@ -33,12 +33,12 @@ _PlayedRow = tuple[float, _Count, Ending] | tuple[float, _Count, Ending, dict[st
 
 
 def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
-    """An attempt as a line of the log: flat, the fields of its parts beside its own."""
+    """Return an attempt as a line of the log: a flat record that includes the fields of its parts."""
     record = _shallow(attempt)
     for name in _PARTS:
         record |= _shallow(record.pop(name))
     for name, policy in (("policy", record.pop("saved")), ("proposed", record["proposed"])):
-        record[name] = policy.record if policy is not None else None  # the task lies beside the log
+        record[name] = policy.record if policy is not None else None  # the task has its own file
     for name in ("score", "proposed_score", "tuning", "shaping"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
     record["played"] = attempt.played.rows
@@ -47,7 +47,7 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
 
 
 def _types_of_record() -> dict[str, Any]:
-    """The types and defaults of a record's fields; `...` where a field must be there."""
+    """Return type and default of each field of a record; `...` marks a required field."""
     types: dict[str, Any] = {}
     for kind in (Attempt, *_PARTS.values()):
         hints = get_type_hints(kind)
@@ -68,7 +68,7 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
     """Read an attempt that `attempt_to_record` wrote; its policies are parsed on first access.
 
     Args:
-        task: what the policies are bound to.
+        task: the task of the policies.
         log: the file that the record comes from, for the message about a damaged policy.
 
     Raises:
@@ -85,7 +85,7 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
             check_head(policy)
         policies[name] = SavedPolicy.of_record(policy, task, log) if policy is not None else None
     if values["score"] is not None and len(values["score"].returns) != len(values["score"].seeds):
-        raise PolicyError("its score has not one seed for each return")
+        raise PolicyError("its score needs one seed for each return")
     if values["shaping"] is not None:
         Measure(task, values["shaping"])
     values |= {"proposed": policies["proposed"], "played": Played.of_rows(values["played"])}
@@ -93,13 +93,13 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
     return Attempt(**values, saved=policies["policy"], **parts)
 
 
-# JSON has no word for what is no number.
+# JSON has no NaN: it is stored as null.
 _Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
 @dataclass(frozen=True, slots=True)
 class FinalScore:
-    """A score without its single returns, as a summary says it: on `episodes` episodes with these `seeds`, or exact."""
+    """A score without the return of each episode, as stored in summaries: exact, or over `episodes` with `seeds`."""
 
     mean: _Number
     std: _Number = 0.0
@@ -116,7 +116,7 @@ def final_score(score: Score) -> FinalScore:
 
 
 def score_record(score: Score) -> dict[str, Any]:
-    """A score as JSON values, without its single returns."""
+    """Return a score as JSON values, without the return of each episode."""
     return {**asdict(final_score(score)), "ci95": list(score.ci95) if score.ci95 else None, "seeds": list(score.seeds)}
 
 
@@ -125,23 +125,25 @@ class Summary:
     """The report of a run when it ends; `summary.json` is its saved form.
 
     Attributes:
-        iterations: rounds of asking that were carried out, of those that its settings ask for; `attempts` are what they
-            brought, several a round with `candidates`, and tuning alone.
-        llm_calls: requests to a language model; `requests` also counts those to a search without one, and `cached` the
-            answers that came from a cache and cost nothing.
-        shares: what each of several models contributed; empty for one.
-        usd: None where a price is unknown.
-        episodes, env_steps: all that the run played before its final score: random actions, scores, tuning, validation
-            and what confirmed that a cap is reached. Attempts, curves, tables and pages count the same.
-        best_attempt: None where no reply was a policy; then there is no `final` score either.
-        best_score: of the best policy, exact or on episodes that did not choose it.
-        search_score: what it was chosen by.
-        solved: whether the final score reaches the task's threshold; None where the task has none.
-        optimum: the best known score, and `optimum_reached`, whether the final score reaches it: exactly, in all of its
-            episodes, or by the one-sided 95% bound of their mean.
-        stopped: why the search ended, as a sentence.
-        assumed: what was assumed about a task without a task file.
-        finished: False for what an interrupted run had found and spent; it has no final score yet.
+        iterations: number of rounds of requests that were carried out.
+        attempts: number of attempts: several per round with `candidates`, and one for each later tuning.
+        llm_calls: number of requests to a language model.
+        requests: number of all requests, those to `builtin` included.
+        cached: number of answers that came from a cache and cost nothing.
+        shares: the contribution of each model, if there are several.
+        usd: None if a price is unknown.
+        episodes, env_steps: numbers of episodes and steps played before the final score: random actions, scores, tuning
+            and validation. Attempts, curves, tables and pages count the same.
+        best_attempt: number of the best attempt; None if no reply was a policy, and then `final` is None, too.
+        best_score: score of the best policy, exact or on episodes that did not choose it.
+        search_score: the score by which the best policy was chosen.
+        solved: whether the final score reaches the task's threshold; None if the task has none.
+        optimum: the best known score of the task.
+        optimum_reached: whether the final score reaches it: exactly, in all episodes, or by the one-sided 95% bound of
+            the mean.
+        stopped: the reason why the search ended, as a sentence.
+        assumed: assumptions about a task without a task file, as sentences.
+        finished: False for an interrupted run, which has results and costs so far but no final score.
     """
 
     task: str = ""
@@ -177,11 +179,11 @@ class Summary:
     finished: bool = True
 
 
-_SUMMARY = TypeAdapter(Summary)  # its JSON has null for what is no number
+_SUMMARY = TypeAdapter(Summary)  # writes NaN as null
 
 
 def summary_to_record(summary: Summary) -> dict[str, Any]:
-    """The saved form: plain JSON values."""
+    """Return the saved form of a summary, as JSON values."""
     record: dict[str, Any] = json.loads(_SUMMARY.dump_json(summary))
     return record
 
@@ -218,10 +220,10 @@ CURVE_COLUMNS = (
 
 
 def curve_csv(attempts: Sequence[Attempt]) -> str:
-    """One row per attempt: its own score, the best so far, and what had been spent by then (running totals).
+    """Write one CSV row per attempt: its score, the best score so far, and running totals of the costs.
 
-    `calls` are requests to a language model, as `llm_calls` of the summary; `episodes` are defined there, too.
-    `proposed` is the score before tuning, empty where nothing was tuned. `best` is the score of the best policy on
+    `calls` counts like `llm_calls` of the summary, `episodes` and `env_steps` like theirs.
+    `proposed` is the score before tuning, empty if nothing was tuned. `best` is the score of the best policy on
     episodes that did not choose it (or its exact score), `best_search` the one that it was chosen by.
     """
     text = io.StringIO()

@@ -20,8 +20,8 @@ from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, tell_nobody
 from policygen.runs.steering import Steering
 
-MOST_IDEA = 160  # characters of the sentence that an attempt is remembered by
-MOST_READ = 20_000  # characters of a reply that are searched for it
+MOST_IDEA = 160  # characters of the sentence that describes an attempt
+MOST_READ = 20_000  # characters of a reply that are searched for that sentence
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _END = re.compile(r"(?<=[.!?])\s")
 
@@ -45,19 +45,19 @@ class _Request:
 class RequestLog:
     """The one way to ask a model: answers on record first, then those in a cache, then a request within the budget.
 
-    Every request is charged and recorded before it is sent, and what came of it when it is over. Several threads may
+    Every request is charged and recorded before it is sent, and its result is recorded afterwards. Several threads may
     ask. The maximum cost of each unfinished request is reserved, so that together they exceed no budget. If the budget
     left does not cover another reply of full length, requests are sent one at a time. While a request waits before a
     retry, no other request is sent.
 
     Args:
         recorded: exchanges that an interrupted run had paid for but not yet used.
-        tell: told what is waited for, and everything else that takes long in the run.
-        steering: what the user says to the run meanwhile.
-        cache: where answers of language models are looked up before they are asked, and kept.
+        tell: called with waiting and other long-running activities.
+        steering: the user's messages to the run.
+        cache: stores answers of language models; looked up before a request.
         by_attempt: whether the cache key and the model's seed include the attempt's number; if not, equal requests of
             two attempts count as the same.
-        on_exchange: called with every new exchange at once, before anything else can fail. Failed exchanges are
+        on_exchange: called immediately with every new exchange, before anything else can fail. Failed exchanges are
             reported only for language models: another provider costs nothing and is asked again.
         on_sent: called with the attempt and the number of its request before every single request to a model is sent.
     """
@@ -82,21 +82,21 @@ class RequestLog:
 
     @property
     def repeats(self) -> bool:
-        """Whether the next reply is one that an interrupted run was left with."""
+        """Whether the next reply is on record from before an interruption."""
         return bool(self._recorded)
 
     @property
     def answered(self) -> bool:
-        """Whether an interrupted run was left with a reply to what is asked next."""
+        """Whether the next question has a reply on record from before an interruption."""
         return any(isinstance(earlier, Exchange) for some in self._recorded.values() for earlier in some)
 
     def ask(
         self, provider: Provider, number: int, request: int, prompt: Prompt, options: LLMOptions | None = None
     ) -> Exchange:
-        """The reply to request `request` (0, or the number of the repair) of attempt or question `number`.
+        """Return the reply to request `request` (0, or the number of the repair) of attempt or question `number`.
 
         Args:
-            options: how the provider is reached; by default as the run's settings say.
+            options: the options of the request; by default those of the run's settings.
 
         Raises:
             BudgetExhausted: it cannot be afforded.
@@ -215,7 +215,7 @@ class RequestLog:
         If others are unfinished and the budget covers no reply of full length, wait for them.
 
         Raises:
-            BudgetExhausted: it cannot be afforded, and nothing under way could give back what it holds.
+            BudgetExhausted: the budget left does not cover it, even when all requests under way have ended.
         """
         with self._free:
             while True:
@@ -243,7 +243,7 @@ def turns(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
 
 
 def first_sentence(reply: str) -> str:
-    """The first sentence of a reply outside its code blocks, on one line of at most MOST_IDEA characters."""
+    """Return the first sentence of a reply outside its code blocks, on one line of at most MOST_IDEA characters."""
     text = _THOUGHT.sub("", reply[:MOST_READ])
     lines: list[str] = []
     fenced = False
@@ -262,10 +262,10 @@ def first_sentence(reply: str) -> str:
 
 
 def seeded(prompt: Prompt, config: RunConfig, attempt: int, request: int) -> Prompt:
-    """`prompt` with the seed of its sampling, another one for each attempt and repair of a run.
+    """Return `prompt` with a sampling seed, a different one for each attempt and repair of a run.
 
-    The first 31 bits of a SHA-256 (some servers take no more) of `request_seed`, else the run's seed, the attempt and
-    the request. None is sent where neither `request_seed` nor a temperature is set: the model's own sampling varies.
+    The seed is the first 31 bits (some servers take no more) of a SHA-256 of `request_seed`, else the run's seed, with
+    the attempt and the request. Without `request_seed` and temperature no seed is sent.
     """
     if config.request_seed is None and config.temperature is None:
         return prompt

@@ -20,8 +20,8 @@ from policygen.runs.tuning import Tuning, tuning_of
 from policygen.tasks.task import PolicyKind, Task
 
 
-class Tried:
-    """Digests of all policies that a run has tried, proposed and tuned, each with the first attempt that had it.
+class TriedPolicies:
+    """Digests of all policies that a run has tried (proposed or tuned), each with the first attempt that had it.
 
     `same_as` maps an attempt that proposed an earlier policy again to the number of that earlier attempt.
     """
@@ -34,7 +34,7 @@ class Tried:
         return digest in self._first
 
     def add(self, attempt: Attempt) -> None:
-        """Take in the next attempt."""
+        """Add the policies of the next attempt."""
         proposed, tuned = attempt.digests
         if proposed is not None:
             first = self._first.setdefault(proposed, attempt.number)
@@ -46,7 +46,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """An attempt before it is kept: with the episodes it was scored on, and the best scores after it."""
+    """An assessed attempt, the episodes that it was scored on, and the best policy's scores after it."""
 
     attempt: Attempt
     trajectories: Sequence[Trajectory] = ()
@@ -58,12 +58,15 @@ class Assessment:
 class Search:
     """The state of the search loop, which changes with every attempt.
 
-    `best_score` is the score that the best policy was chosen by. It may rest on more episodes than the best attempt's
-    own score, because close comparisons are prolonged. `validation` is the best policy's score on
-    episodes that did not choose it; None where the score is exact, or no episodes were left.
-    `example` is a policy of another task to show. `turns` are the requests and last replies of a continued
-    conversation. `stopped` says why the loop ended. `demonstrations` are episodes from outside the run; prompts show
-    them with its best episodes.
+    Attributes:
+        example: a policy of another task, shown in prompts.
+        best_score: the score by which the best policy was chosen. It may use more episodes than the best attempt's own
+            score, because close comparisons play more.
+        validation: the best policy's score on episodes that did not choose it; None if `best_score` is exact, or no
+            episodes were left.
+        turns: the requests and last replies of a continued conversation.
+        stopped: the reason why the loop ended.
+        demonstrations: episodes from outside the run; prompts show them with its best episodes.
     """
 
     task: Task
@@ -71,7 +74,7 @@ class Search:
     mdp: FiniteMDP | None = None
     example: Example | None = None
     attempts: list[Attempt] = field(default_factory=list)
-    tried: Tried = field(default_factory=Tried)
+    tried: TriedPolicies = field(default_factory=TriedPolicies)
     best: Attempt | None = None
     best_score: Score | None = None
     validation: Score | None = None
@@ -105,7 +108,7 @@ class Search:
         return self.add(replace(assessment.attempt, standing=standing))
 
     def add(self, attempt: Attempt) -> Attempt:
-        """Take in the next attempt, whether it was just made or read from a record."""
+        """Add the next attempt, just made or read from a record."""
         self.attempts.append(attempt)
         self.tried.add(attempt)
         if attempt.accepted:
@@ -127,7 +130,7 @@ class Search:
         """Return the contexts of the next round's prompts, one for each candidate; none after the last round.
 
         Raises:
-            BudgetExhausted: an attempt used up a budget. The attempts know, so that a resumed run ends there too.
+            BudgetExhausted: an attempt used up a budget; its record says so, and a resumed run ends there too.
         """
         if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
             raise BudgetExhausted(stopped)
@@ -167,13 +170,14 @@ class Search:
 class Context:
     """The input that a prompt is rendered from, and that the `builtin` provider searches with.
 
-    `best_score` is the one to be shown: exact, or on episodes that did not choose the best policy. `tried` and the
-    buffer are the run's own: read them at once, do not keep them. `tuning` is the budget and method of the numerical
-    search that tunes the proposal.
-    `definitions` define the standardised features `n_NAME` from the observations in the buffer; empty unless the run
-    normalises. They depend on nothing else, so that a resumed run reads recorded replies in the same way. `memory`
-    asks `builtin` for
-    policies that remember. `comments` are what the user wants the model to heed.
+    Attributes:
+        best_score: the score to show: exact, or on episodes that did not choose the best policy if there are any.
+        tried, buffer: the run's own objects, which change with the next attempt; do not keep them.
+        tuning: budget and method of the numerical search that tunes the proposal.
+        definitions: the standardised features `n_NAME`, computed only from the observations in the buffer, so that a
+            resumed run reads recorded replies in the same way; empty unless the run normalises.
+        memory: whether `builtin` proposes policies with memory.
+        comments: the user's comments for the model.
     """
 
     task: Task
@@ -183,7 +187,7 @@ class Context:
     best: Attempt | None
     best_score: Score | None
     attempts: tuple[Attempt, ...]
-    tried: Tried
+    tried: TriedPolicies
     buffer: ReplayBuffer
     tuning: Tuning | None = None
     definitions: tuple[Definition, ...] = ()

@@ -22,9 +22,9 @@ from policygen.outgoing import plain
 FILE = "comments.jsonl"
 KIND = "comments"
 MOST_CHARACTERS = 2_000  # of a comment
-MOST_TOGETHER = 8_000  # characters of those that one prompt carries
-SECONDS_BETWEEN_LOOKS = 0.25  # of a paused run
-_REMEDY = "delete it; what was said to the run is then forgotten"
+MOST_TOGETHER = 8_000  # characters of all comments that one prompt carries
+SECONDS_BETWEEN_LOOKS = 0.25  # while a run is paused
+_REMEDY = "delete it; the comments in it are then lost"
 
 _Number = Annotated[int, Field(ge=0, le=2**53)]
 
@@ -46,13 +46,13 @@ class Comment:
     carried: tuple[int, ...] = ()
 
     @property
-    def standing(self) -> bool:
+    def active(self) -> bool:
         """Whether the next prompt carries it."""
         return not self.withdrawn and not (self.once and self.carried)
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _NewComment:
     text: str
     once: bool = False
 
@@ -65,9 +65,9 @@ class _Carried:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the file, which says one of these."""
+    """A line of the file; exactly one field is set."""
 
-    comment: _Said | None = None
+    comment: _NewComment | None = None
     withdraw: tuple[_Number, ...] = ()
     pause: bool | None = None
     carried: _Carried | None = None
@@ -77,8 +77,12 @@ _LINE = TypeAdapter(_Line)
 
 
 @dataclass(frozen=True, slots=True)
-class UserComment:
-    """All that was said to a run so far; `carried` has, for each attempt, the comments that its prompt carried."""
+class UserMessages:
+    """The user's messages to a run so far.
+
+    Attributes:
+        carried: numbers of the comments that each attempt's prompt carried, by attempt.
+    """
 
     comments: tuple[Comment, ...]
     carried: dict[int, tuple[int, ...]]
@@ -86,7 +90,7 @@ class UserComment:
 
 
 def _fitting(numbers: Sequence[int], comments: Sequence[Comment]) -> tuple[int, ...]:
-    """Those of the numbered comments that exist and that one prompt has room for: a file may list many, many times."""
+    """Return the numbers of existing comments, each once, as many as fit into a prompt; a file may list more."""
     known = [number for number in dict.fromkeys(numbers) if 0 < number <= len(comments)]
     lengths = itertools.accumulate(len(comments[number - 1].text) for number in known)
     return tuple(number for number, length in zip(known, lengths, strict=True) if length <= MOST_TOGETHER)
@@ -101,48 +105,48 @@ class Steering:
     # --- the user's side
 
     def say(self, text: str, *, once: bool = False) -> Comment:
-        """Add a comment: from the next prompt on the model is told, once or until it is withdrawn.
+        """Add a comment to the next prompt only (`once`), or to all further prompts until it is withdrawn.
 
         Raises:
-            UsageError: it is empty or too long, or with those that stand it is too much for a prompt.
+            UsageError: it is empty or too long, or all active comments together are too long for a prompt.
             LogbookError: it cannot be written.
         """
         words = plain(text).strip()
         if not words:
-            raise UsageError("the comment is empty; write what the model should be told")
+            raise UsageError("the comment is empty; write a message to the model")
         if len(words) > MOST_CHARACTERS:
             raise UsageError(f"the comment has {len(words):,} characters, and may have {MOST_CHARACTERS:,}; shorten it")
         comments = self.read().comments
-        together = len(words) + sum(len(comment.text) for comment in comments if comment.standing)
+        together = len(words) + sum(len(comment.text) for comment in comments if comment.active)
         if together > MOST_TOGETHER:
             raise UsageError(
-                f"with those that stand the model would be told {together:,} characters, and {MOST_TOGETHER:,} are the "
-                "most; withdraw some first"
+                f"the active comments would have {together:,} characters together, and may have {MOST_TOGETHER:,}; "
+                "withdraw some first"
             )
         self._append({"comment": {"text": words, "once": once}})
         return Comment(len(comments) + 1, words, once)
 
     def withdraw(self, number: int | None = None) -> tuple[Comment, ...]:
-        """Tell the model no more of a comment, or of all; returns those that were withdrawn.
+        """Remove a comment, or all, from further prompts; return the withdrawn ones.
 
         Raises:
-            UsageError: no comment of that number stands, or none at all.
+            UsageError: there is no such active comment.
             LogbookError: it cannot be written.
         """
-        standing = [comment for comment in self.read().comments if comment.standing]
-        chosen = tuple(comment for comment in standing if number in (None, comment.number))
+        active = [comment for comment in self.read().comments if comment.active]
+        chosen = tuple(comment for comment in active if number in (None, comment.number))
         if not chosen:
-            known = ", ".join(str(comment.number) for comment in standing)
+            known = ", ".join(str(comment.number) for comment in active)
             raise UsageError(
-                f"no comment of number {number} stands; there {'are' if len(standing) > 1 else 'is'} {known}"
-                if standing and number is not None
-                else "no comment stands: there is nothing to withdraw"
+                f"comment {number} is not active; active: {known}"
+                if active and number is not None
+                else "no comment is active: there is nothing to withdraw"
             )
         self._append({"withdraw": [comment.number for comment in chosen]})
         return chosen
 
     def pause(self, paused: bool = True) -> bool:
-        """Let the run wait before its next prompt, or go on; returns whether that changes anything.
+        """Pause the run before its next prompt, or let it continue; return whether that changed its state.
 
         Raises:
             LogbookError: it cannot be written.
@@ -157,8 +161,8 @@ class Steering:
 
     # --- both sides
 
-    def read(self) -> UserComment:
-        """All that was said so far.
+    def read(self) -> UserMessages:
+        """Read all messages.
 
         Raises:
             LogbookError: the file is damaged.
@@ -183,14 +187,14 @@ class Steering:
             if line.carried is not None:
                 carried[line.carried.attempt] = line.carried.comments
         carried = {attempt: _fitting(numbers, comments) for attempt, numbers in sorted(carried.items())}
-        told: list[list[int]] = [[] for _ in comments]
+        attempts: list[list[int]] = [[] for _ in comments]
         for attempt, numbers in carried.items():
             for number in numbers:
-                told[number - 1].append(attempt)
-        found = tuple(replace(comment, carried=tuple(n)) for comment, n in zip(comments, told, strict=True))
-        return UserComment(found, carried, paused)
+                attempts[number - 1].append(attempt)
+        found = tuple(replace(comment, carried=tuple(n)) for comment, n in zip(comments, attempts, strict=True))
+        return UserMessages(found, carried, paused)
 
-    def standing(self, number: int) -> tuple[Comment, ...]:
+    def comments_for(self, number: int) -> tuple[Comment, ...]:
         """Return the comments for the prompt of attempt `number`, if rendered now: the newest that fit, in order.
 
         Raises:
@@ -200,7 +204,7 @@ class Steering:
         room = MOST_TOGETHER
         for comment in reversed(self.read().comments):
             # A prompt that was rendered and never sent may carry it again.
-            if not replace(comment, carried=tuple(n for n in comment.carried if n != number)).standing:
+            if not replace(comment, carried=tuple(n for n in comment.carried if n != number)).active:
                 continue
             room -= len(comment.text)
             if room >= 0:
@@ -210,26 +214,26 @@ class Steering:
     # --- the run's side
 
     def for_prompt(self, number: int, *, answered: bool) -> tuple[str, ...]:
-        """The comments that the prompt of attempt `number` carries, written down before it is sent.
+        """Return the comments for the prompt of attempt `number`, and record them before it is sent.
 
         Args:
-            answered: an interrupted run was left with the reply: the prompt is what it was, whatever was said since.
+            answered: whether a reply is on record from before an interruption; the comments are then the recorded ones.
 
         Raises:
             LogbookError: the file is damaged, or cannot be written.
         """
-        said = self.read()
-        known = said.carried.get(number, ())
+        messages = self.read()
+        known = messages.carried.get(number, ())
         if answered:
-            return tuple(comment.text for comment in said.comments if comment.number in known)
-        standing = self.standing(number)
-        numbers = tuple(comment.number for comment in standing)
+            return tuple(comment.text for comment in messages.comments if comment.number in known)
+        active = self.comments_for(number)
+        numbers = tuple(comment.number for comment in active)
         if numbers != known:
             self._append({"carried": {"attempt": number, "comments": list(numbers)}})
-        return tuple(comment.text for comment in standing)
+        return tuple(comment.text for comment in active)
 
     def wait(self, tell: Callable[[bool], None]) -> None:
-        """Return when the run is not paused; `tell` hears when it begins to wait and when it goes on.
+        """Wait while the run is paused; call `tell` with True when waiting begins and with False when it ends.
 
         Raises:
             LogbookError: the file is damaged.

@@ -13,7 +13,7 @@ DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class TemplateTexts:
-    """The templates by name that prompts were rendered from, attempt number `since` being the first of them."""
+    """The texts of the templates in use, by name, from attempt number `since` on."""
 
     since: int
     texts: Mapping[str, str]
@@ -27,8 +27,8 @@ class TemplateTexts:
 def templates_identity(versions: Sequence[TemplateTexts]) -> str:
     """Return a text that identifies the templates of a run, to compare runs by.
 
-    It is a digest of the templates. For a run whose templates changed half way it lists all
-    digests, each with the first attempt that it holds for. It is empty for a run that recorded none.
+    It is a digest of the templates. If templates changed during the run, it lists all digests, each with its first
+    attempt. It is empty for a run that recorded none.
     """
     if not versions:
         return ""
@@ -38,17 +38,17 @@ def templates_identity(versions: Sequence[TemplateTexts]) -> str:
 
 
 def mixed(versions: Sequence[TemplateTexts]) -> bool:
-    """Whether the run's templates changed half way, so that its score is owed to no one version of them."""
+    """Whether templates changed during the run, so that its score belongs to no single version."""
     return len(versions) > 1 or (len(versions) == 1 and versions[0].since > 1)
 
 
 def changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """The templates that are other, new or gone."""
+    """Return the names of changed, new and removed templates."""
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
 def texts_to_record(versions: Sequence[TemplateTexts]) -> list[dict[str, Any]]:
-    """The saved form, as JSON values."""
+    """Return the saved form, as JSON values."""
     return [{"since": v.since, "digest": v.digest, "texts": dict(v.texts)} for v in versions]
 
 

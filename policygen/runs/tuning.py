@@ -1,6 +1,6 @@
-"""The limits of tuning a proposal: its method, its episodes, and about how many constants these suffice for.
+"""The limits of tuning a proposal: method, number of episodes, and the number of constants for which these suffice.
 
-The search for the numbers keeps to them, and prompts state them.
+The numerical search keeps to them, and prompts state them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ Method = Literal["cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
 
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 POPULATION = 12  # candidates of a generation, all on the same seeds
-SEEDS_PER_GENERATION = 4  # at most: fewer where these tell the candidates apart as well
-# The search drifts along what its few seeds reward, towards cliffs they do not show: of its own history the policy is
-# chosen on episodes it has not seen, by successive halving, for this share of the budget.
+SEEDS_PER_GENERATION = 4  # maximum; fewer if they rank the candidates as well
+# The search overfits to its few seeds. So the policy is chosen among its generations on new episodes, by successive
+# halving, with this share of the budget.
 VALIDATION_SHARE = 0.2
-MOST_FOR_CMA = 100  # constants; `auto` takes another method for more
+MOST_FOR_CMA = 100  # constants; for more, `auto` chooses another method
 # Near the optimum of a bowl an evolution strategy over n constants takes at least 4 n candidates, each judged without
 # noise, to come closer by a factor of e (Arnold, "Weighted multirecombination evolution strategies", Theoretical
 # Computer Science 361, 2006: a progress of at most 0.25/n a candidate).
 CANDIDATES_PER_CONSTANT = 4
 
-EPISODES_OF_TUNING = 500  # a proposal, where nothing says how many
+EPISODES_OF_TUNING = 500  # per proposal, by default
 LEAST_SHARE = 200  # with fewer episodes, tuning does more harm than good
-SCORES_OF_PROPOSAL = 4  # before and after tuning, a close comparison, and what validates a new best
+SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Tuning:
     """The limits of the search for a proposal's numbers.
 
     Attributes:
-        method: `cma`, `ars`, or for the entries of a table one of `FOR_TABLES`; `cma` may turn out as `ars` for
-            more than `most_for_cma` constants.
-        episodes: that it may play; too few for it where 0.
-        left, limit: episodes left to the whole run, and those it has in all; None without a limit.
+        method: `cma`, `ars`, or one of `FOR_TABLES` for the entries of a table; `cma` becomes `ars` for more than
+            `most_for_cma` constants.
+        episodes: maximum number of episodes; 0 if too few are left for tuning.
+        left, limit: episodes left to the run, and its limit; None without a limit.
         first_step: first changes of a constant, as a share of its size.
-        generation, seeds: candidates of a generation, and the most episodes of each.
-        constants: about how many of them the episodes carry.
+        generation, seeds: candidates of a generation, and maximum episodes of each.
+        constants: approximate number of constants for which the episodes suffice.
     """
 
     method: Method
@@ -57,10 +57,10 @@ class Tuning:
 def tuning_of(
     number: int, task: Task, kind: PolicyKind, config: RunConfig, played: int, *, exact: bool = False
 ) -> Tuning | None:
-    """Return the limits of tuning attempt `number`, after `played` episodes of the run; None where nothing is tuned.
+    """Return the limits of tuning attempt `number`, after `played` episodes of the run; None if nothing is tuned.
 
     Args:
-        exact: the MDP of the task is known.
+        exact: whether the MDP of the task is known.
     """
     if config.refine.method is None:
         return None
@@ -89,9 +89,9 @@ def method_for(method: RefineMethod, *, choices: bool, exact: bool = False, cons
     """Return `method`, or the method that `auto` stands for.
 
     Args:
-        choices: the entries of a table are to be tuned, and are choices.
-        exact: the MDP is known.
-        constants: how many are to be tuned otherwise: by CMA-ES while that can be done.
+        choices: whether entries of a table are tuned that are choices.
+        exact: whether the MDP is known.
+        constants: number of constants to tune otherwise; CMA-ES is used up to its limit.
     """
     if method != "auto":
         return method
@@ -101,10 +101,10 @@ def method_for(method: RefineMethod, *, choices: bool, exact: bool = False, cons
 
 
 def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
-    """The episodes for tuning the scored proposal of attempt `number`, of those left to the run (None: no limit).
+    """Return the number of episodes for tuning attempt `number`, from those left to the run (None: no limit).
 
-    Where the setting does not say how many, what is left is divided over the proposals to come. One more share is for
-    the best policy in the end, which also gets what no proposal could use.
+    Without a number in the settings, the remaining episodes are divided among the remaining proposals. One more share
+    is for the best policies at the end, with all episodes that no proposal could use.
     """
     episodes = config.refine.episodes
     if left is None:
@@ -123,6 +123,6 @@ def rest_of_round(number: int, config: RunConfig) -> int:
 
 
 def constants_for(episodes: int) -> int:
-    """About how many constants so many episodes of tuning carry: those that they bring closer by a factor of e."""
+    """Return the number of constants for which `episodes` suffice: to come closer to the optimum by a factor of e."""
     candidates = episodes * (1 - VALIDATION_SHARE) / SEEDS_PER_GENERATION
     return round(candidates / CANDIDATES_PER_CONSTANT)

@@ -16,10 +16,11 @@ class Share:
     """The contribution of one of several models.
 
     Attributes:
-        proposals: how many attempts it was asked for; `accepted`: how many of them became the best.
-        gain: sum of their improvements on the best before them. The first policy of a run improves on none, and
-            counts for no model.
-        usd: charged for them; None where the price is unknown.
+        proposals: number of attempts that it proposed.
+        accepted: number of them that became the best.
+        gain: sum of their improvements on the previous best. The first policy of a run improves on none and does not
+            count.
+        usd: their cost; None if a price is unknown.
     """
 
     model: str
@@ -44,7 +45,7 @@ def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], 
     """Return the model that proposes attempt `number`.
 
     Args:
-        attempts: those before it; those of its own round are ignored.
+        attempts: the earlier attempts; those of its own round are ignored.
     """
     if config.choose == "round":
         return models[(number - 1) % len(models)]
@@ -59,10 +60,9 @@ def whose_turn(number: int, attempts: Sequence[Attempt], models: Sequence[str], 
 def _best_bet(attempts: Sequence[Attempt], models: Sequence[str], waiting: Sequence[str]) -> str:
     """UCB1 (Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", 2002) over gains.
 
-    A model's value is what its proposals gained for what they cost, as a share of the best model's, as in ShinkaEvolve
-    (arXiv 2509.19349), which rewards what improves on the best, and weighs it against cost. The cost is in dollars
-    where all models have a price, else in replies. `waiting` are models asked in this round whose proposals have not
-    been scored: they count as asked, and as no gain or cost.
+    A model's value is the gain of its proposals divided by their cost, relative to the best model's (as in
+    ShinkaEvolve, arXiv 2509.19349). The cost is in dollars if all models have a price, else in replies. `waiting` are
+    models already chosen in this round, whose proposals are not scored yet: they count as choices without gain or cost.
     """
     asked = _asked(attempts)
     counted = [attempt for attempt in asked if not _is_first_policy(attempt)]
@@ -77,7 +77,7 @@ def _best_bet(attempts: Sequence[Attempt], models: Sequence[str], waiting: Seque
 
 
 def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, float]:
-    """Gain by cost of each model, from 0 to 1."""
+    """Return gain by cost of each model, from 0 to 1."""
     gains, dollars, replies = dict.fromkeys(models, 0.0), dict.fromkeys(models, 0.0), dict.fromkeys(models, 0)
     priced = True
     for attempt in attempts:

@@ -12,18 +12,27 @@ from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
-from policygen.proposers.starts import begins
+from policygen.proposers.starts import starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES, LEARNERS
 from policygen.runs.standard import PROLONGATIONS, most_compared
 from policygen.runs.state import Assessment, Search
-from policygen.search.judge import FIRST, Verdict, decided, flattered, judge, reaches, stop_score, undecided
+from policygen.search.judge import (
+    FIRST_POLICY,
+    Verdict,
+    decided,
+    is_overestimated,
+    judge,
+    reaches,
+    stop_score,
+    undecided,
+)
 from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.runner import EpisodeRunner, Performance
 
-# Least size of a constant that weighs standardised observations: its first changes are relative to this size.
+# Tuning changes a constant in proportion to its size; weights of standardised observations count as at least this.
 STANDARDISED_STEP = 2.5
 
 
@@ -124,12 +133,14 @@ def _assessed(
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
-    """Score a policy on more common episodes if the usual ones cannot distinguish it from the best."""
+    """Score a policy on additional shared episodes if the usual ones cannot distinguish it from the best."""
     score, best, usual = performance.score, search.best, runner.config.episodes
     best_score, unbiased = search.best_score, search.validation
     if score is None or best is None or best.policy is None or best_score is None or unbiased is None:
         return performance
-    if not flattered(best_score, unbiased, stop_score(search.task, runner.config), usual) or decided(score, best_score):
+    if not is_overestimated(best_score, unbiased, stop_score(search.task, runner.config), usual) or decided(
+        score, best_score
+    ):
         return performance
     wanted = max(PROLONGATIONS[-1] * usual, unbiased.episodes)
     if best_score.episodes >= wanted and text_digest(policy) == text_digest(best.policy):
@@ -153,7 +164,7 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
 
 
 def _proposed(proposal: Proposal) -> Attempt:
-    """Return the attempt with the results of the requests only."""
+    """Return an attempt that records the proposal and its requests; scores follow later."""
     replies = [exchange.reply for exchange in proposal.exchanges]
     costs = [0.0 if reply.cached else reply.usd for reply in replies]
     prices = [reply.usd for reply in replies]
@@ -209,7 +220,9 @@ def _tuned(
             runner.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
-            state=None if floor and begins(attempt, search.attempts) else _left_off(policy, attempt.shaping, search),
+            state=None
+            if floor and starts_new_search(attempt, search.attempts)
+            else _tuning_state(policy, attempt.shaping, search),
         )
         if refined is None:
             return policy, Tuned(), performance
@@ -236,7 +249,7 @@ def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
     return first_episodes(one, common), first_episodes(other, common)
 
 
-def _left_off(policy: Policy, shaping: Shaping | None, search: Search) -> TuningState | None:
+def _tuning_state(policy: Policy, shaping: Shaping | None, search: Search) -> TuningState | None:
     """Return the state of this policy's last tuning, else the best policy's state for their shared constants.
 
     None if there is no such state, or if this tuning has a new objective: other constants may matter now.
@@ -282,10 +295,10 @@ class _Contest:
 
 
 def _contest(policy: Policy, score: Score, search: Search, runner: EpisodeRunner) -> _Contest:
-    """Play the challenger and the best policy on more common episodes until one is better or the budget ends."""
+    """Play both policies on the same additional episodes until one is significantly better or the budget ends."""
     best, best_score = search.best, search.best_score
     if best is None or best.policy is None or best_score is None:
-        return _Contest(FIRST, score)
+        return _Contest(FIRST_POLICY, score)
     best_score = runner.prolong(best.policy, best_score, score.episodes)
     score, _ = _on_common_episodes(score, best_score)
     verdict = judge(score, best_score)

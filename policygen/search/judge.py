@@ -14,8 +14,8 @@ from policygen.runs.config import RunConfig
 from policygen.runs.standard import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
 from policygen.tasks.task import Task
 
-CONFIDENCE = 0.95  # one-sided, that a target is reached, for a run to stop
-NEGLIGIBLE = 1e-4  # share of a known optimum that an exact score may miss and still reach it
+CONFIDENCE = 0.95  # of the one-sided bound that must reach the target before a run stops
+NEGLIGIBLE = 1e-4  # an exact score this close to the known optimum, as a share of it, counts as reaching it
 ROUNDING = 1e-9  # rounding error of exact scores
 RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
 
@@ -37,7 +37,7 @@ class Verdict:
     episodes: int = 0
 
 
-FIRST = Verdict(True, "the first policy")
+FIRST_POLICY = Verdict(True, "the first policy")
 
 
 def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
@@ -96,12 +96,12 @@ def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bo
     return score.mean - half >= target - ROUNDING
 
 
-def flattered(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
+def is_overestimated(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
     """Whether the best policy does worse on new episodes than on the `episodes` that chose it.
 
     If so, the latter no longer distinguish policies. If their mean reaches the target at which a run stops, any
-    shortfall on new episodes counts; else Welch's one-sided t-test decides, at a level that one failure in twenty
-    episodes reaches.
+    shortfall on new episodes counts. Else Welch's one-sided t-test decides; its level is such that one failure in
+    twenty episodes is significant.
     """
     if best is None or unbiased is None or best.exact or unbiased.exact or min(episodes, unbiased.episodes) < 2:
         return False
@@ -118,7 +118,7 @@ def flattered(best: Score | None, unbiased: Score | None, target: float | None, 
     return bool(worse.pvalue <= LAST_SIGNIFICANCE)
 
 
-def nothing_left_to_gain(unbiased: Score | None, task: Task, config: RunConfig) -> str:
+def reason_to_stop(unbiased: Score | None, task: Task, config: RunConfig) -> str:
     """Return why a run with this score may stop, as a sentence; empty if it may still improve."""
     target = stop_score(task, config)
     if not reaches(unbiased, target, NEGLIGIBLE if config.stop_at is None else 0.0):
@@ -126,7 +126,7 @@ def nothing_left_to_gain(unbiased: Score | None, task: Task, config: RunConfig) 
     return f"the {'best known score' if config.stop_at is None else 'score to stop at'}, {target:.6g}, was reached"
 
 
-def given_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
+def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
     """Return why a run stops after these attempts, as a sentence; empty if it continues.
 
     Depends only on the attempts, so that a resumed run stops at the same place.
@@ -146,24 +146,24 @@ def given_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
     return ""
 
 
-def still_rising(attempts: Sequence[Attempt]) -> Attempt | None:
+def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the best rejected policy whose tuning was still improving; None if there is none.
 
     Policies that differ from the best only in their numbers do not count: tuning continues from the best.
     """
-    asked = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
-    best = next((attempt for attempt in reversed(asked) if attempt.accepted), None)
+    proposals = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
+    best = next((attempt for attempt in reversed(proposals) if attempt.accepted), None)
     if best is None:
         return None
-    waiting = [
+    candidates = [
         (attempt.score.mean, -attempt.number, attempt)
-        for attempt in asked
+        for attempt in proposals
         if attempt.score is not None
         and attempt.tuned.tuning is not None
         and attempt.tuned.tuning.climbing
         and _structure(attempt) != _structure(best)
     ]
-    return max(waiting)[-1] if waiting else None
+    return max(candidates)[-1] if candidates else None
 
 
 def _structure(attempt: Attempt) -> str:

@@ -16,7 +16,7 @@ from policygen.runs.example import Example
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
-from policygen.search.judge import given_up, nothing_left_to_gain, still_rising
+from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to_stop
 from policygen.search.refine.tunable import Trials
 from policygen.search.rehearsal import rehearse
 from policygen.search.runner import EpisodeRunner
@@ -51,7 +51,9 @@ def optimize(search: Search, config: RunConfig, proposer: Proposer, request_log:
             while contexts := search.next_round(config):
                 search.validation = confirm_best(search, runner)
                 unbiased = search.unbiased_score
-                if reason := nothing_left_to_gain(unbiased, search.task, config) or given_up(search.attempts, config):
+                if reason := reason_to_stop(unbiased, search.task, config) or reason_to_give_up(
+                    search.attempts, config
+                ):
                     raise BudgetExhausted(reason)
                 runner.be_careful(request_log.repeats)
                 scorable = steered(contexts[: runner.scorable(len(contexts))], request_log)
@@ -90,9 +92,9 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
     best, number = search.best, len(search.attempts)
     if best is None or runner.config.refine.method is None or search.best_score is None or search.best_score.exact:
         return None
-    if nothing_left_to_gain(search.unbiased_score, search.task, runner.config):
+    if reason_to_stop(search.unbiased_score, search.task, runner.config):
         return None
-    rising = still_rising(search.attempts)
+    rising = best_unfinished(search.attempts)
     turns = 1 + (rising is not None) - [attempt.kind for attempt in search.attempts].count("tuning")
     if turns == 2 and rising is not None and (trials := runner.last_trials(number, turns)) is not None:
         return rising, trials

@@ -81,7 +81,7 @@ def preview(
             search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)
     if (folder / "config.toml").is_file():
-        comments = Steering(folder).standing(context.number)
+        comments = Steering(folder).comments_for(context.number)
         context = replace(context, comments=tuple(comment.text for comment in comments))
     prompt = render_prompt(context, config, search.earlier_turns(config))
     models = specs_of(config.llm)

@@ -74,7 +74,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     if logbook.summary() is not None and not more:
         raise PlaceError(
             f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or give it more, as in: "
-            f"{logbook.way_on('--iterations', str(2 * before.iterations))}"
+            f"{logbook.resume_command('--iterations', str(2 * before.iterations))}"
         )
     _check_extension(before, config)
     # Before anything is played or written.

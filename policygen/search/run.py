@@ -47,7 +47,7 @@ class Run:
     logbook: Logbook
     search: Search
     ledger: Ledger
-    answers: tuple[Exchange | FailedExchange, ...] = ()  # on record, and used by no attempt on record
+    answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded answers that no recorded attempt has used
     final: Score | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = tell_nobody
@@ -145,18 +145,18 @@ def start(
         source = find_run(config.example)
         example = read_example(source)
         config = config.model_copy(update={"example": str(source)})
-    shown = None
+    demonstrations = None
     if config.demonstrations:
-        shown = read_demonstrations(config.demonstrations, task, seed=config.seed, trust=trust)
-    search = new_search(task, config, example, shown or ())
-    logbook = Logbook.create(out, task, config, example, name=name, demonstrations=shown)
+        demonstrations = read_demonstrations(config.demonstrations, task, seed=config.seed, trust=trust)
+    search = new_search(task, config, example, demonstrations or ())
+    logbook = Logbook.create(out, task, config, example, name=name, demonstrations=demonstrations)
     return Run(config, proposer, logbook, search, Ledger(config))
 
 
 def summarise(run: Run, seconds: float) -> Summary:
     """Return the summary of a finished run; `seconds` is the time of its final score."""
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
-    asked = [attempt for attempt in search.attempts if attempt.number > 0]
+    after_warm_up = [attempt for attempt in search.attempts if attempt.number > 0]
     solved, optimum = search.task.solved, search.task.optimum
     several = run.provider if isinstance(run.provider, Several) else None
     return Summary(
@@ -166,14 +166,14 @@ def summarise(run: Run, seconds: float) -> Summary:
         llm=redacted(config.llm),
         is_language_model=run.proposer.is_language_model,
         seed=config.seed,
-        iterations=-(-sum(attempt.kind != "tuning" for attempt in asked) // config.candidates),
-        attempts=len(asked),
+        iterations=-(-sum(attempt.kind != "tuning" for attempt in after_warm_up) // config.candidates),
+        attempts=len(after_warm_up),
         llm_calls=run.proposer.model_calls(ledger),
         requests=ledger.calls,
         shares=shares(search.attempts, [one.spec for one in several.providers]) if several is not None else (),
         cached=ledger.cached,
-        repairs=sum(attempt.requests.repairs for attempt in asked),
-        failed_attempts=sum(attempt.failed for attempt in asked),
+        repairs=sum(attempt.requests.repairs for attempt in after_warm_up),
+        failed_attempts=sum(attempt.failed for attempt in after_warm_up),
         tokens_in=ledger.tokens_in,
         tokens_out=ledger.tokens_out,
         usd=ledger.usd,

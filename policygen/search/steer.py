@@ -34,10 +34,10 @@ def steered(contexts: Sequence[Context], request_log: RequestLog) -> list[Contex
     steering = request_log.steering
     if steering is None or not contexts:
         return list(contexts)
-    way_on = f"policygen continue {shlex.quote(str(steering.path.parent))}"
+    command = f"policygen continue {shlex.quote(str(steering.path.parent))}"
 
     def tell(paused: bool) -> None:
-        request_log.tell(Steered(f"paused; go on with: {way_on}") if paused else Steered("going on"))
+        request_log.tell(Steered(f"paused; continue with: {command}") if paused else Steered("continuing"))
 
     steering.wait(tell)
     request_log.tell(None)
@@ -69,17 +69,17 @@ def pause(folder: Path, paused: bool = True) -> bool:
     if logbook.summary() is not None:
         what = "pause" if paused else "continue"
         raise UsageError(
-            f"{folder} is finished: there is nothing to {what}; extend it with: {_way_on(logbook, config)}"
+            f"{folder} is finished: there is nothing to {what}; extend it with: {_resume_command(logbook, config)}"
         )
     if paused and _all_asked(folder, config):
         raise UsageError(
             f"{_all_sent(config)}: there is no prompt left to wait for; after the run, extend it with: "
-            f"{_way_on(logbook, config)}"
+            f"{_resume_command(logbook, config)}"
         )
     return Steering(folder).pause(paused)
 
 
-def why_untold(folder: Path) -> str:
+def why_comment_has_no_effect(folder: Path) -> str:
     """Return why no prompt of a run will carry a comment, as a sentence; empty if one will.
 
     Raises:
@@ -90,11 +90,13 @@ def why_untold(folder: Path) -> str:
     if not reads_prompts(config.llm):
         return f"{config.llm.partition(':')[0]} reads no prompts: a comment has no effect on this run"
     if logbook.summary() is not None:
-        return f"the run is finished: no prompt will carry a comment; extend it first: {_way_on(logbook, config)}"
+        return (
+            f"the run is finished: no prompt will carry a comment; extend it first: {_resume_command(logbook, config)}"
+        )
     if _all_asked(folder, config):
         return (
             f"{_all_sent(config)}: none will carry a comment; after the run, extend it and comment then: "
-            f"{_way_on(logbook, config)}"
+            f"{_resume_command(logbook, config)}"
         )
     name = improve_template(config)
     try:
@@ -106,8 +108,8 @@ def why_untold(folder: Path) -> str:
     )
 
 
-def _way_on(logbook: Logbook, config: RunConfig) -> str:
-    return logbook.way_on("--iterations", str(2 * config.iterations))
+def _resume_command(logbook: Logbook, config: RunConfig) -> str:
+    return logbook.resume_command("--iterations", str(2 * config.iterations))
 
 
 def _all_sent(config: RunConfig) -> str:
@@ -115,10 +117,10 @@ def _all_sent(config: RunConfig) -> str:
 
 
 def _all_asked(folder: Path, config: RunConfig) -> bool:
-    """Whether the prompts of the last iteration, which are made together, are sent.
+    """Whether the prompts of the last iteration are sent; they are all made before the first of them is sent.
 
-    A prompt without a reply of an interrupted run does not count: it will be sent again.
+    In an interrupted run a prompt without a reply does not count, because it will be sent again.
     """
     before_the_last = (config.iterations - 1) * config.candidates
-    sent, answered = Transcript(folder / "transcript.jsonl").last_asked()
+    sent, answered = Transcript(folder / "transcript.jsonl").last_sent_and_answered()
     return answered > before_the_last or (sent > before_the_last and is_held(folder))

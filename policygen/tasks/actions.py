@@ -22,7 +22,7 @@ _RESERVED = ("step", "cell", "reward")  # column names of every trace
 
 @dataclass(frozen=True, slots=True)
 class ActionLayout:
-    """The construction of an environment's action from a row of actuators, if the two differ.
+    """The form of an environment's action, where it differs from a row of actuators.
 
     Attributes:
         kind: one choice, an array (of choices or of numbers), or the parts of a `Tuple` or `Dict`.
@@ -65,21 +65,21 @@ class Limits:
     """The bounds of actuators: decisions are clipped to them, and rounded where the environment takes integers.
 
     Attributes:
-        each: low, high and whether only integers are allowed, per actuator; a choice is the index of its label.
+        bounds: low, high and whether only integers are allowed, per actuator; a choice is the index of its label.
     """
 
-    each: tuple[tuple[float, float, bool], ...]
+    bounds: tuple[tuple[float, float, bool], ...]
 
     @cached_property
     def _columns(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        low, high, whole = zip(*self.each, strict=True)
+        low, high, whole = zip(*self.bounds, strict=True)
         return np.array(low, np.float64), np.array(high, np.float64), np.array(whole)
 
     @cached_property
     def _any_whole(self) -> bool:
-        return any(whole for _, _, whole in self.each)
+        return any(whole for _, _, whole in self.bounds)
 
-    def carried_out(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    def to_actions(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Clip and round finite numbers of shape (n, actuators) to actions; overwrites `numbers`."""
         low, high, whole = self._columns
         np.clip(numbers, each_row(low, numbers), each_row(high, numbers), out=numbers)
@@ -88,20 +88,20 @@ class Limits:
             numbers += 0.0  # there is no -0
         return numbers.astype(np.float32, copy=False)
 
-    def carried_out_one(self, numbers: Sequence[float]) -> npt.NDArray[np.float32]:
-        """Apply `carried_out` to one action, without the overhead of a batch."""
-        inside = [min(max(v, low), high) for v, (low, high, _) in zip(numbers, self.each, strict=True)]
+    def to_action(self, numbers: Sequence[float]) -> npt.NDArray[np.float32]:
+        """Apply `to_actions` to one action, without the overhead of a batch."""
+        inside = [min(max(v, low), high) for v, (low, high, _) in zip(numbers, self.bounds, strict=True)]
         if self._any_whole:  # `round` rounds halves to even, like `rint`
-            inside = [float(round(v)) if whole else v for v, (_, _, whole) in zip(inside, self.each, strict=True)]
+            inside = [float(round(v)) if whole else v for v, (_, _, whole) in zip(inside, self.bounds, strict=True)]
         return np.array(inside, np.float32)
 
 
-# Broadcasting one row of three numbers over n rows is ten times slower than combining equal shapes.
+# Numpy broadcasts one row of three numbers over n rows ten times slower than it combines arrays of equal shape.
 _MANY_ROWS = 4_096
 
 
 def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Repeat one number per actuator for combining with an array of shape (n, actuators)."""
+    """Return one number per actuator in a shape that combines fast with the array `like` of shape (n, actuators)."""
     one = values.astype(like.dtype)
     if (one == one[0]).all():
         return one[0]  # type: ignore[no-any-return]
@@ -141,7 +141,7 @@ def _leaves(layout: ActionLayout) -> list[ActionLayout]:
     if layout.kind != "parts":
         return [layout]
     if layout.keys is not None and len(layout.keys) != len(layout.parts):
-        raise PolicyError("damaged task: `action_layout` has not one key for each part")
+        raise PolicyError("damaged task: `action_layout` needs one key for each part")
     return [leaf for part in layout.parts for leaf in _leaves(part)]
 
 
@@ -180,7 +180,7 @@ def actuators_of(
             return "box", tuple(_numbers(space, "")), None
     layout, found = _parts(space, "")
     if not found:
-        raise TaskError("an action has no parts; wrap the environment")
+        raise TaskError("the action space has no parts; wrap the environment with an ActionWrapper")
     names: list[str] = []
     for actuator in found:
         name = actuator.name if actuator.name not in (*taken, *_RESERVED) else f"{actuator.name}_action"
@@ -235,7 +235,7 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
             )
     made = [_parts(part, name) for name, part in named]
     parts = tuple(layout for layout, _ in made)
-    return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, some in made for actuator in some]
+    return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, actuators in made for actuator in actuators]
 
 
 _MOST_LABELS = 20  # more integers than this are a number, not a choice

@@ -48,7 +48,7 @@ def sections_of(documentation: str) -> list[Section]:
 
 
 def section_of(sections: Sequence[Section], start: str) -> Section | None:
-    """Return the first section whose title begins so, in any case; None if there is none."""
+    """Return the first section whose title begins with `start`, in any case; None if there is none."""
     return next((section for section in sections if section.title.lower().startswith(start)), None)
 
 
@@ -91,15 +91,15 @@ def choices(section: Section, count: int) -> list[str] | None:
     rows = [row.get("action", "") for row in numbered(section, count)]
     listed = dict(reversed(re.findall(r"^\s*[-*]\s*(\d+):\s*(.+?)\s*$", section.text, flags=re.MULTILINE)))
     found = rows if len(rows) == count else [listed.get(str(i), "") for i in range(count)]
-    return [plain(text) for text in found] if all(found) else None
+    return [without_markup(text) for text in found] if all(found) else None
 
 
-def prose(sections: Sequence[Section], arguments: Mapping[str, Any], told: Sequence[str]) -> str:
+def prose(sections: Sequence[Section], arguments: Mapping[str, Any], listed: Sequence[str]) -> str:
     """Return the text of the sections that a controller designer needs, without markup.
 
     Args:
         arguments: arguments of the environment; sentences about other values are left out.
-        told: beginnings of section titles whose tables the task already holds; only notes in them are kept.
+        listed: beginnings of titles of sections whose tables the task already holds; only further notes are kept.
     """
     opening = next((section.text for section in sections if not section.title), "")
     kept = [text] if (text := _readable(opening, arguments)) else []
@@ -108,7 +108,7 @@ def prose(sections: Sequence[Section], arguments: Mapping[str, Any], told: Seque
             if not section.title.lower().startswith(wanted):
                 continue
             text = _readable(section.text, arguments)
-            if wanted in told:  # what a list of actions adds to their names is nothing
+            if wanted in listed:  # the text about actions says nothing that their names do not say
                 text = _notes(text) if wanted == "observation" else ""
             if text:
                 kept.append(f"{section.title}: {text}" if "\n" not in text else f"{section.title}:\n{text}")
@@ -142,14 +142,16 @@ def _readable(text: str, arguments: Mapping[str, Any]) -> str:
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", _without_links(text)):
         lines = [line for line in paragraph.split("\n") if not _NOT_WORTH_READING.search(line)]
-        kept = [plain(_in_force(line, arguments)) for line in lines if not _of_another_argument(line, arguments)]
+        kept = [
+            without_markup(_in_force(line, arguments)) for line in lines if not _of_another_argument(line, arguments)
+        ]
         if any(line.strip() for line in kept):
             paragraphs.append("\n".join(kept).strip("\n"))
     return re.sub(r"\n{3,}", "\n\n", textwrap.dedent("\n\n".join(paragraphs))).strip("\n")
 
 
 def _of_another_argument(line: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether a line is about a boolean value that an argument does not have."""
+    """Whether a line is about another value of a boolean argument than the one in use."""
     stated = re.findall(r"\bif\b[^.]*?`?(\w+)`?\s*(?:=+|is)\s*`?(True|False)\b", line, flags=re.IGNORECASE)
     return any(isinstance(arguments.get(name), bool) and str(arguments[name]) != value for name, value in stated)
 
@@ -159,13 +161,15 @@ def _in_force(line: str, arguments: Mapping[str, Any]) -> str:
 
     def value(match: re.Match[str]) -> str:
         known = isinstance(arguments.get(match[1]), int | float | tuple | list)
-        return f"{match[1]} = {written(arguments[match[1]])}" if known and written(arguments[match[1]]) else match[0]
+        return (
+            f"{match[1]} = {value_text(arguments[match[1]])}" if known and value_text(arguments[match[1]]) else match[0]
+        )
 
     line = re.sub(r"`(\w+)`(?: argument)? \(defaults? (?:is|to) [^()]*\)", value, line)
     return re.sub(r"If `?(\w+) is True`? \((?:which is )?the default\), the", "The", line)
 
 
-def written(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Write a number, boolean, word, or a few of them; empty for anything else."""
     if isinstance(value, bool | str):
         return str(value)
@@ -176,7 +180,7 @@ def written(value: Any) -> str:
         exact = float(share) == float(value) and share.denominator in (3, 6, 7, 9, 11, 12)
         return str(share) if exact else f"{value:.6g}"
     if isinstance(value, list | tuple) and 0 < len(value) <= 6:
-        parts = [written(item) for item in value]
+        parts = [value_text(item) for item in value]
         return f"({', '.join(parts)})" if all(parts) else ""
     return ""
 
@@ -212,8 +216,8 @@ _MARKUP: tuple[tuple[str, str], ...] = (
 )
 
 
-def plain(text: str) -> str:
+def without_markup(text: str) -> str:
     """Remove LaTeX and emphasis from a line."""
-    for pattern, said in _MARKUP:
-        text = re.sub(pattern, said, text)
+    for pattern, replacement in _MARKUP:
+        text = re.sub(pattern, replacement, text)
     return text.rstrip()

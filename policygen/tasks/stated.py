@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from policygen.tasks.documentation import Section, written
+from policygen.tasks.documentation import Section, value_text
 from policygen.tasks.spaces import Observation
 
 # Irrelevant arguments: pictures and files, and those that the time step implies.
@@ -51,7 +51,7 @@ def said_of_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], abou
         f"{name} = {text}"
         for name, value in arguments.items()
         # The probability of rain is irrelevant if it never rains.
-        if (text := written(value))
+        if (text := value_text(value))
         and f"{name} = {text}" not in about
         and (isinstance(value, bool) or not off & set(name.split("_")))
     ]

@@ -203,7 +203,7 @@ def _named_actuators(
     if len(stated) != len(actuators):
         raise TaskError(f"{where}: `actions` has {len(stated)} entries, the environment takes {len(actuators)}")
     named = []
-    for entry, given, (*_, whole) in zip(stated, actuators, limits.each, strict=True):
+    for entry, given, (*_, whole) in zip(stated, actuators, limits.bounds, strict=True):
         actuator = _within(entry, given, where, whole=whole)
         if actuator.is_choice and entry.labels and len(entry.labels) != len(actuator.labels):
             raise TaskError(

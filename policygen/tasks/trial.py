@@ -19,11 +19,11 @@ from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of
 from policygen.tasks.spaces import Observation, flatten, layout_of
 from policygen.tasks.task import Task
 
-UNSEEDED = "episodes with the same seed differ: no two policies are compared on the same episodes"
-MANY_STEPS = 100  # of an environment that nobody has described
+UNSEEDED = "episodes with the same seed differ, so policies cannot be compared on the same episodes"
+MANY_STEPS = 100  # steps that check an environment without a task file
 _FEW_STEPS = 2
-_SECONDS = 0.5  # of one episode
-_ALIKE = 1e-5  # relative: a reused simulator may differ in the last bits (Box2D)
+_SECONDS = 0.5  # limit of one episode
+_ALIKE = 1e-5  # relative tolerance: a reused simulator may differ in the last bits (Box2D)
 _FAR = 0.1  # beyond the declared box, as a share of its width
 
 
@@ -41,8 +41,8 @@ def ignores_seed(
 
     Args:
         width: number of columns of a flattened observation.
-        steps: most steps of each episode. Two show most environments that draw from elsewhere. A described environment
-            that fails later is left to the search, which records the failure and goes on.
+        steps: maximum steps of each episode. Two steps expose most environments that draw from another generator. For
+            an environment with a task file this is enough: the search records later failures and continues.
 
     Raises:
         EnvironmentFault: it fails, does not answer, or an observation or reward is not a number.
@@ -97,7 +97,8 @@ def random_episode(
 
     Args:
         width: number of columns of a flattened observation.
-        steps: most steps; `until`: the moment (`time.monotonic`) at which to stop, but not before the second step.
+        steps: maximum number of steps.
+        until: the time (`time.monotonic`) at which to stop, but not before the second step.
 
     Raises:
         EnvironmentFault: it fails, does not answer, or an observation or reward is not a number.

@@ -71,8 +71,8 @@ class UserEnv:
             env = TimeLimit(OrderEnforcing(env), max_steps)
         return env
 
-    def drawing(self, max_steps: int, mode: str) -> gym.Env[Any, Any]:
-        """Return an environment in a render mode.
+    def rendering(self, max_steps: int, mode: str) -> gym.Env[Any, Any]:
+        """Return an environment that renders in a mode.
 
         Raises:
             TaskError: it cannot be made in this mode.

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from policygen.tasks.documentation import Section, choices, numbered, plain
+from policygen.tasks.documentation import Section, choices, numbered, without_markup
 from policygen.tasks.spaces import Actuator, Observation, slug
 
 _LONGEST = 26  # of a name made from a description; beyond, the model's own name is used
@@ -93,7 +93,7 @@ def named_observations(
 
 def _meaning(text: str, row: Mapping[str, str]) -> str:
     """Return a row's description with the model's name, which the simulator's facts use."""
-    said, model = plain(text), _model_name(row)
+    said, model = without_markup(text), _model_name(row)
     said += ", part of a unit quaternion" * ("-orientation" in said)
     return f"{said} ({model})" if model and model not in said else said
 
@@ -124,7 +124,7 @@ def _observation_name(row: Mapping[str, str]) -> str:
 
 def _words(text: str) -> str:
     """Convert a description to a name: "angular velocity of the thigh hinge" is `thigh_rate`."""
-    text = re.sub(r"\s=\s.*", "", re.sub(r"\(.*?\)", "", plain(text).replace("`", "")).lower())
+    text = re.sub(r"\s=\s.*", "", re.sub(r"\(.*?\)", "", without_markup(text).replace("`", "")).lower())
     text = re.sub(r"\b([wxyz])-(?:coordinate|value)\b", r"\1", text)
     text = re.sub(r"\balong the .*| on the cart$", "", text)
     outer, _, inner = text.partition(" of ")
@@ -235,7 +235,7 @@ def _says_more(text: str, label: str) -> bool:
 
 def _effort(row: Mapping[str, str]) -> str:
     """Return the name of a torque or force: `thigh_torque`."""
-    text = plain(row.get("action", "")).lower()
+    text = without_markup(row.get("action", "")).lower()
     kind = "force" if "force" in text or "(N)" in "".join(row.values()) else "torque"
     part = re.sub(r"\(.*?\)|\b(torque|force) applied (on|at)\b", "", text)
     words = [word for word in part.split() if word not in _DROPPED | {"torque", "force"}]

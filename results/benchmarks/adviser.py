@@ -24,7 +24,7 @@ from policygen.files import write_atomically
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
-from policygen.search.refine.lessons import CellView, board_of, with_entries
+from policygen.search.refine.lessons import CellView, cell_view, with_entries
 from policygen.search.refine.q import LearningBudget, discount_of, learnt
 from policygen.tasks.load import load_task
 
@@ -70,7 +70,7 @@ class Field:
         assert self.task.grid is not None
         self.enough = self.task.optimum.value - WITHIN * abs(self.task.optimum.value)
         self.blank = TablePolicy.from_actions(self.task, np.zeros(self.task.grid.size))
-        self.board: CellView = board_of(self.blank, len(self.mdp.start) if self.mdp is not None else None)
+        self.view: CellView = cell_view(self.blank, len(self.mdp.start) if self.mdp is not None else None)
         self._sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
         self._simulator = Simulator(self.task)
 
@@ -85,7 +85,7 @@ class Field:
         """The expected return, exact where the MDP is known, else on episodes of the seed's own."""
         if self.mdp is not None:
             states = np.arange(len(self.mdp.start)).reshape(-1, 1)
-            return expected_return(self.mdp, table[self.board.read(states)], self.task.max_steps)
+            return expected_return(self.mdp, table[self.view.read(states)], self.task.max_steps)
         played = self._simulator.play(with_entries(self.blank, table), episode_seeds(seed, "check", SCORED_ON))
         return float(np.mean([trajectory.episode_return for trajectory in played]))
 
@@ -96,8 +96,8 @@ class Field:
         if self.mdp is None:
             return np.asarray(policy.act(middles(self.blank.grid)), np.int64)
         states = np.arange(len(self.mdp.start)).reshape(-1, 1)
-        table = np.zeros(self.board.cells, np.int64)
-        table[self.board.read(states)] = policy.act(states)
+        table = np.zeros(self.view.cells, np.int64)
+        table[self.view.read(states)] = policy.act(states)
         return table
 
     def learn(self, advice: Table | None, seed: int) -> Lesson:
@@ -105,7 +105,7 @@ class Field:
         course = LearningBudget(self.practice, partial(_seeds, seed), self.case.episodes, discount_of(self.task))
         checks: list[tuple[int, float]] = []
         rng = np.random.default_rng([seed, 1])
-        for number, (played, table) in enumerate(learnt(self.board, course, rng, advice=advice)):
+        for number, (played, table) in enumerate(learnt(self.view, course, rng, advice=advice)):
             if self.mdp is None and number % 2 and played < self.case.episodes:
                 continue
             checks.append((played, self.value(table, seed)))
@@ -142,8 +142,8 @@ def measured(case: Case, folder: Path, seeds: Sequence[int] = SEEDS) -> Iterator
     kinds: dict[str, Callable[[int], Table | None]] = {
         "none": lambda seed: None,
         "a chat model's": lambda seed: good,
-        "random": lambda seed: bad("random", good, field.board.actions, np.random.default_rng([seed, 2])),
-        "inverted": lambda seed: bad("inverted", good, field.board.actions, np.random.default_rng([seed, 3])),
+        "random": lambda seed: bad("random", good, field.view.actions, np.random.default_rng([seed, 2])),
+        "inverted": lambda seed: bad("inverted", good, field.view.actions, np.random.default_rng([seed, 3])),
     }
     alone: list[Lesson] = []
     for name, table_of in kinds.items():

@@ -48,12 +48,12 @@ MEASURED = {
 
 COLUMN = " published code: the same four |"
 NOTE = (
-    "The last column was measured with the published code on its own seeds 0 to 99, a script in the place of its "
-    "language model; in the row of `learned` it is that of a rule: ask where a thing is new or the plan is over. "
-    "The paper's own results were not at hand. `random` tosses a coin in every step and asks where a plan is over; "
-    "`never` asks once. Options behave as published: exploring pushes against keys and boxes for ever, and "
-    "`always` interrupts the exchange of two keys (ColoredDoorKey) over and over; but a plan may go to what "
-    "was not seen yet, which is then explored for, and the published ones may not."
+    "The last column was measured with the published code on its own seeds 0 to 99, with a script in place of its "
+    "language model; there `learned` is a rule that asks when a thing is new or the plan is over. We did not have the "
+    "paper's own results. `random` tosses a coin in every step and asks when a plan is over; `never` asks once. "
+    "Options behave as published: exploring pushes against keys and boxes for ever, and `always` keeps interrupting "
+    "the exchange of two keys (ColoredDoorKey). One thing differs: a plan may go to a thing that was not seen yet, and "
+    "the robot then explores until it sees it."
 )
 
 

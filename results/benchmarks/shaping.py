@@ -107,7 +107,7 @@ def _checked(place: Field, case: Taught, measure: Measure | None, seed: int) -> 
 
     course = LearningBudget(place.practice, seeds, case.episodes, discount_of(place.task), measure)
     values: list[float] = []
-    for played, table in learnt(place.board, course, np.random.default_rng([seed, 1])):
+    for played, table in learnt(place.view, course, np.random.default_rng([seed, 1])):
         while len(values) < len(case.checks) and played >= case.checks[len(values)]:
             values.append(place.value(table, seed))
     return values

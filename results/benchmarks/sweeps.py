@@ -45,7 +45,7 @@ def measured(cells: int, on: str, size: int, **more: Any) -> tuple[float, float]
     executor: Executor = RayExecutor(folder, None, size, **more) if on == "ray" else ProcessExecutor(folder, size)
     conduct(sweep, SweepTerminal(sweep, live=False), executor)
     sweep.release()
-    assert sweep.whole
+    assert sweep.complete
     return time.perf_counter() - wall, time.process_time() - cpu
 
 

@@ -86,7 +86,7 @@ def test_a_rule_over_quantities_of_its_own_becomes_what_it_does_in_the_middle_of
     )
     field = Field(Case("cartpole", "cartpole.txt", 40))
     rows = middles(field.blank.grid)
-    assert (field.board.read(rows) == np.arange(field.board.cells)).all()
+    assert (field.view.read(rows) == np.arange(field.view.cells)).all()
     assert (field.advice(tmp_path) == (rows[:, 2] + 0.1 * rows[:, 3] >= 0)).all()
 
 

@@ -68,7 +68,7 @@ def test_a_full_disk_loses_nothing(disk: Path, tmp_path: Path, tally: Callable[[
             if size < 12:
                 assert not folders  # not even its settings: there is no run
                 continue
-            assert said[1].startswith("Nothing is lost; go on with: policygen resume disk/out/"), said
+            assert said[1].startswith("Nothing is lost; continue with: policygen resume disk/out/"), said
             resumed = in_a_process("resume", folders[0], cwd=tmp_path)
             assert resumed.returncode == 0, f"{size} KB: {resumed.stderr}"
             assert outcome(folders[0]) == outcome(the_run(tmp_path / "whole"))

@@ -87,7 +87,7 @@ def test_what_cannot_be_interrupted_ends_the_command_and_the_run_goes_on(
         folder = the_run(tmp_path / "results")
         said, hint = sentences(begun.stderr)[-2:]
         assert "cannot be interrupted (Zoo-blocks-v0, faulty.py, line" in said
-        assert hint.startswith("Nothing is lost; go on with: policygen resume ")
+        assert hint.startswith("Nothing is lost; continue with: policygen resume ")
         assert hint.endswith(" --trust")
         resumed = in_a_process("resume", folder, "--trust", cwd=tmp_path, PYTHONPATH=path)
         assert resumed.returncode == 0, resumed.stderr

@@ -326,7 +326,7 @@ NOT_OURS = {
     "holds values that are not numbers": {"rewards": ["a"]},
     "episode 1: its observations hold a value that is not a finite number": {"observations": "nan"},
     "episode 1: its actions do not fit CartPole-v1: choices are 0 to 1": {"actions": "shifted"},
-    "cannot be read (actions.npy has another size than its header says)": {"actions": np.array([{}], object)},
+    "cannot be read (the size of actions.npy differs from its header)": {"actions": np.array([{}], object)},
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from played import assert_equal, hopping, needs_envpool, policy_for
 
 from policygen.episodes import envpool as module
-from policygen.episodes.envpool import BY_LAW, STEP_BY_STEP, pool_for
+from policygen.episodes.envpool import BY_DISTRIBUTION, STEP_BY_STEP, pool_for
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
@@ -76,7 +76,7 @@ needs_box2d = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reas
 def test_box2d_agrees_with_gymnasium_statistically(name: str, text: str) -> None:
     policy = policy_for(name, text)
     policy = replace(policy, task=replace(policy.task, max_steps=150))
-    assert policy.task.gym_id in BY_LAW
+    assert policy.task.gym_id in BY_DISTRIBUTION
     pool = pool_for(policy.task, 2)
     assert pool is not None
     with Simulator(policy.task) as simulator:

@@ -120,7 +120,7 @@ def test_transitions_are_those_that_the_environment_publishes():
     outcomes = env.unwrapped.P[14][2]
     env.close()
     found = zip(
-        mdp.probabilities[14, 2], mdp.next_states[14, 2], mdp.rewards[14, 2], 1 - mdp.going_on[14, 2], strict=True
+        mdp.probabilities[14, 2], mdp.next_states[14, 2], mdp.rewards[14, 2], 1 - mdp.continues[14, 2], strict=True
     )
     assert [tuple(map(float, outcome)) for outcome in outcomes] == [tuple(map(float, outcome)) for outcome in found]
 
@@ -188,7 +188,7 @@ def value_of(mdp: FiniteMDP, actions: tuple[int, ...], steps: int) -> float:
     value = np.zeros(len(mdp.start))
     rows = np.arange(len(mdp.start))
     for _ in range(steps):
-        gains = (mdp.probabilities * (mdp.rewards + mdp.going_on * value[mdp.next_states])).sum(axis=2)
+        gains = (mdp.probabilities * (mdp.rewards + mdp.continues * value[mdp.next_states])).sum(axis=2)
         value = gains[rows, list(actions)]
     return float(mdp.start @ value)
 

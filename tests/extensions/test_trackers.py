@@ -18,7 +18,7 @@ from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with
 import policygen
 from policygen.errors import UsageError
 from policygen.extensions.sweeps.conduct import open_sweep
-from policygen.extensions.sweeps.progress import way_on
+from policygen.extensions.sweeps.progress import resume_command
 from policygen.extensions.trackers import TRACKERS, trackers
 from policygen.runs.listeners import Listener
 from policygen.search.resume import resume
@@ -165,7 +165,7 @@ def test_a_tracker_that_fails_is_one_sentence_and_the_run_is_whole(name: str, mo
         def started(self, run: Any) -> None:
             (run.folder / name).symlink_to(Path.cwd())
 
-    with pytest.warns(UserWarning, match="failed, and the run goes on without it") as said:
+    with pytest.warns(UserWarning, match="failed, and the run continues without it") as said:
         result = policygen.run(
             "frozenlake", llm=Written(REPLIES), iterations=3, listeners=[InTheWay(), *trackers([name])], **QUICK
         )
@@ -209,7 +209,7 @@ def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     done = line("run", "frozenlake", "--llm", "manual", "--episodes", 4, "--track", "tensorboard")
     assert done.code == 1
-    assert done.err.endswith(f"go on with: policygen resume {the_run(Path('results'))} --track tensorboard\n")
+    assert done.err.endswith(f"continue with: policygen resume {the_run(Path('results'))} --track tensorboard\n")
 
 
 def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
@@ -221,6 +221,6 @@ def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
     assert [sorted(tensorboard(folder)) for folder in runs] == [[0, 1]] * 2
     sweep = open_sweep(Path("swept"))
     sweep.track = ("tensorboard",)
-    assert way_on(sweep) == "policygen resume swept --track tensorboard"
+    assert resume_command(sweep) == "policygen resume swept --track tensorboard"
     sweep.release()
     assert line("resume", "swept", *tracked).code == 0

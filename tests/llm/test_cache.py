@@ -269,7 +269,7 @@ def test_a_strangers_journal_deletes_no_file() -> None:
     journal.write_bytes(head + end)
     with pytest.raises(UsageError, match=r"names a file outside the cache.*--clear"):
         Cache(cache.folder)
-    with pytest.warns(UserWarning, match="the run goes on without it"):
+    with pytest.warns(UserWarning, match="the run continues without it"):
         assert cache.get(ASKED) is None
     clear(cache.folder)
     assert victim.read_text() == "precious"
@@ -302,7 +302,7 @@ def test_a_cache_that_is_lost_on_the_way_is_one_warning_and_the_run_is_whole(har
         )
     sentences = [str(one.message) for one in said if "answers" in str(one.message)]
     assert len(sentences) == 1
-    assert "the run goes on without it" in sentences[0]
+    assert "the run continues without it" in sentences[0]
     assert result.summary.llm_calls == 3
 
 

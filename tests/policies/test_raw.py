@@ -161,7 +161,7 @@ def test_a_policy_that_remembers_keeps_its_memory_in_the_state_and_forgets_at_a_
         said.append(actions.tolist())
     assert [one for one, _ in said] == [0, 0, 1, 0, 0, 0]
     assert [other for _, other in said] == [0, 0, 0, 0, 1, 0]  # began anew at step 2
-    with pytest.raises(PolicyError, match=r"`state` has shape \(3,\) and not \(2, 1\): hand on the one"):
+    with pytest.raises(PolicyError, match=r"`state` has shape \(3,\) and not \(2, 1\): pass the state"):
         policy.predict(batch, np.zeros(3))
 
 

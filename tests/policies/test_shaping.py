@@ -44,9 +44,9 @@ def test_they_are_read_from_beside_a_policy_and_are_no_part_of_it() -> None:
         ("objective = 2*lane", "line 4: unknown name `lane`; known are lean, "),
         ("objective = reward +", "line 4: cannot read `reward +` as arithmetic"),
         ("objective = prev(reward)", "line 4: `prev(reward)` is not remembered; use `reward`"),
-        ("potential = 1 - reward", "line 4: the potential reads `reward`; a potential is of the state alone"),
-        ("potential = angle*left", "line 4: the potential reads `left`; a potential is of the state alone"),
-        ("potential = prev(angle)", "line 4: the potential remembers `angle`; a potential is of the state alone"),
+        ("potential = 1 - reward", "line 4: the potential reads `reward`; a potential depends only on the state"),
+        ("potential = angle*left", "line 4: the potential reads `left`; a potential depends only on the state"),
+        ("potential = prev(angle)", "line 4: the potential remembers `angle`; a potential depends only on the state"),
         ("let old = prev(spin)\npotential = old", "line 5: the potential remembers `spin`"),
         ("let a = b\nlet b = a\nobjective = a", "a value would need itself (a -> b -> a)"),
     ],
@@ -59,7 +59,7 @@ def test_what_they_cannot_say_is_refused_with_its_line(line: str, problem: str) 
 
 def test_where_a_step_is_judged_by_itself_an_objective_cannot_remember() -> None:
     (problem,) = read("objective = reward - abs(prev(angle))", learner=True).problems
-    assert str(problem).startswith("line 4: the objective remembers `angle`; what changes the entries of a table")
+    assert str(problem).startswith("line 4: the objective remembers `angle`; a learner of table entries sees one step")
     assert read("objective = reward - abs(angle)", learner=True).policy is not None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import policygen
 from policygen.episodes.score import Score
-from policygen.proposers.starts import EXCHANGES, begins, goes_on_with, with_labels_exchanged
+from policygen.proposers.starts import EXCHANGES, policy_to_continue, starts_new_search, with_labels_exchanged
 from policygen.runs.attempt import Attempt, Tuned, saved
 
 RANDOM = -10.0
@@ -32,7 +32,7 @@ def tuned(*steps: tuple[float, float | None, float]) -> list[Attempt]:
 
 
 def push(attempts: Sequence[Attempt]) -> str | None:
-    policy = goes_on_with(attempts)
+    policy = policy_to_continue(attempts)
     return None if policy is None else policy.to_text()
 
 
@@ -69,9 +69,9 @@ def test_where_tuning_moves_nothing_it_begins_again_and_again() -> None:
 
 def test_what_a_search_begins_with_is_known_though_tuning_left_it_as_it_was() -> None:
     _, first, again, tuned_on = tuned((0.0, None, RANDOM), (0.0, 1.0, 5.0), (1.0, 2.0, 6.0))
-    assert begins(first, ())
-    assert begins(again, (first,))
-    assert not begins(tuned_on, (first, again))
+    assert starts_new_search(first, ())
+    assert starts_new_search(again, (first,))
+    assert not starts_new_search(tuned_on, (first, again))
 
 
 STEEPEST = "left = {0}*velocity\nnone = 0\nright = {1}*velocity"
@@ -113,7 +113,7 @@ def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> Non
     tried = []
     for _ in range(EXCHANGES):
         attempts = chosen(*steps)
-        assert goes_on_with(attempts) is None
+        assert policy_to_continue(attempts) is None
         exchanged = exchanged_in(attempts)
         assert exchanged is not None
         tried.append(exchanged)
@@ -121,7 +121,7 @@ def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> Non
     assert len({*tried, policygen.parse(of_right(3), "mountaincar").to_text()}) == EXCHANGES + 1
     assert sorted(policygen.parse(text, "mountaincar").act(np.array([-0.5, 0.05])) for text in tried) == [0, 1, 2]
     # Then another search begins from nothing.
-    assert goes_on_with(chosen(*steps)) is None
+    assert policy_to_continue(chosen(*steps)) is None
     assert exchanged_in(chosen(*steps)) is None
 
 
@@ -129,10 +129,10 @@ def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
     exchanged = exchanged_in(chosen(*STALLED))
     assert exchanged is not None
     after = exchanged.replace("3", "6")
-    assert goes_on_with(chosen(*STALLED, (exchanged, after, -149.0))) is None
+    assert policy_to_continue(chosen(*STALLED, (exchanged, after, -149.0))) is None
     # What was proposed beside it does not matter.
     for beside in ((), ((of_right(-3), of_right(-6), -190.0),)):
-        on = goes_on_with(chosen(*STALLED, (exchanged, after, -148.0), *beside))
+        on = policy_to_continue(chosen(*STALLED, (exchanged, after, -148.0), *beside))
         assert on is not None
         assert on.to_text() == policygen.parse(after, "mountaincar").to_text()
 
@@ -140,7 +140,7 @@ def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
 def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_before_it() -> None:
     exchanged = exchanged_in(chosen(*STALLED))
     assert exchanged is not None
-    on = goes_on_with(
+    on = policy_to_continue(
         chosen(*STALLED, (exchanged, exchanged.replace("3", "6"), -190.0), (NOTHING, of_right(7), -170.0))
     )
     assert on is not None

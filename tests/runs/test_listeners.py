@@ -63,7 +63,9 @@ def test_a_listener_that_fails_is_said_once_and_the_run_is_whole(moment: str) ->
 
     setattr(Broken, moment, fail)
     diary = Diary()
-    with pytest.warns(UserWarning, match="Broken failed, and the run goes on without it: the tracker is away") as said:
+    with pytest.warns(
+        UserWarning, match="Broken failed, and the run continues without it: the tracker is away"
+    ) as said:
         result = policygen.run(
             "cartpole", llm=Written([LEANING, LEANING]), iterations=2, listeners=[Broken(), diary], **QUICK
         )

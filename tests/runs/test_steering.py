@@ -116,10 +116,10 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 def test_nothing_to_withdraw_is_said(tmp_path: Path) -> None:
     steering = Steering(tmp_path)
-    with pytest.raises(UsageError, match="no comment stands"):
+    with pytest.raises(UsageError, match="no comment is active"):
         steering.withdraw()
     steering.say("a")
-    with pytest.raises(UsageError, match="no comment of number 7 stands; there is 1"):
+    with pytest.raises(UsageError, match="comment 7 is not active; active: 1"):
         steering.withdraw(7)
 
 

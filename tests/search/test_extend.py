@@ -130,13 +130,13 @@ def test_a_model_is_asked_nothing_again(calls: int, conversation: str) -> None:
 @pytest.mark.parametrize(
     ("assignment", "sentence"),
     [
-        ("iterations=2", "--set iterations=2: the run has 3; a run that goes on can have more, not less"),
-        ("max_calls=9", "--set max_calls=9: the run has no such limit; a run that goes on can have more"),
+        ("iterations=2", "--set iterations=2: the run has 3; a resumed run can have more, not less"),
+        ("max_calls=9", "--set max_calls=9: the run has no such limit; a resumed run can have more"),
         (
             "episodes=9",
-            "--set episodes: a run that goes on can change prompt_tokens, .* have more of iterations, .* else",
+            "--set episodes: a resumed run can change prompt_tokens, .* have more of iterations, .* else",
         ),
-        ("refine=cma", "--set refine: a run that goes on can change"),
+        ("refine=cma", "--set refine: a resumed run can change"),
         ("iterations=many", "iterations"),
     ],
 )
@@ -164,14 +164,14 @@ def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(line: L
     copy = Path(shutil.copytree(folder, "copy"))
     done = line("resume", folder, "--iterations", 3)
     assert done.code == 0, done.err
-    assert done.out.startswith("going on after attempt 1\n")
+    assert done.out.startswith("continuing after attempt 1\n")
     assert "stopped: all 3 iterations are done" in done.out
     assert summary_of(folder)["iterations"] == 3
     assert outcome(finished(copy, "iterations=3")) == outcome(folder)
     refused = line("resume", folder, "--max-usd", 1)
     assert refused.code == 2
     assert sentences(refused.err) == [
-        "Error: --set max_usd=1: the run has no such limit; a run that goes on can have more, not less"
+        "Error: --set max_usd=1: the run has no such limit; a resumed run can have more, not less"
     ]
     with pytest.raises(PolicygenError, match=r"is finished; see it .* or give it more, as in: .* --iterations 6"):
         resume(folder)

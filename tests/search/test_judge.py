@@ -10,7 +10,14 @@ import pytest
 from policygen.episodes.score import Score, score_of_returns
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
-from policygen.search.judge import flattered, given_up, judge, nothing_left_to_gain, stop_score, undecided
+from policygen.search.judge import (
+    is_overestimated,
+    judge,
+    reason_to_give_up,
+    reason_to_stop,
+    stop_score,
+    undecided,
+)
 from policygen.tasks.load import load_task
 
 LAKE = load_task("frozenlake")
@@ -79,7 +86,7 @@ def test_exact_scores_are_never_close() -> None:
     ],
 )
 def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(best: Any, settings: Any, expected: str) -> None:
-    assert nothing_left_to_gain(best, POLE, RunConfig(task="cartpole", **settings)) == expected
+    assert reason_to_stop(best, POLE, RunConfig(task="cartpole", **settings)) == expected
 
 
 def test_the_known_optimum_is_where_a_run_stops_unless_the_user_says_otherwise() -> None:
@@ -110,7 +117,7 @@ def test_a_run_ends_where_nothing_more_is_to_be_hoped_for(kinds: str, patience: 
         attempts.append(
             Attempt(number, None, None, accepted=kind == "b", kind="resignation" if kind == "r" else "proposal")
         )
-    assert given_up(attempts, RunConfig(task="cartpole", patience=patience)) == expected
+    assert reason_to_give_up(attempts, RunConfig(task="cartpole", patience=patience)) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,4 +137,4 @@ def test_a_run_ends_where_nothing_more_is_to_be_hoped_for(kinds: str, patience: 
 def test_the_best_is_flattered_where_it_does_worse_on_episodes_that_did_not_choose_it(
     best: Any, unbiased: Any, target: float | None, expected: bool
 ) -> None:
-    assert flattered(best, unbiased, target, 4) is expected
+    assert is_overestimated(best, unbiased, target, 4) is expected

@@ -16,7 +16,7 @@ from policygen.episodes.score import score_of_returns
 from policygen.policies.parse import parse
 from policygen.runs.attempt import Attempt, Tuned, TuningState, saved
 from policygen.runs.config import RunConfig
-from policygen.search.judge import given_up, still_rising
+from policygen.search.judge import best_unfinished, reason_to_give_up
 from policygen.search.refine.carry import carried
 from policygen.search.refine.methods import refine
 from policygen.search.resume import load_run, resume
@@ -78,7 +78,7 @@ def test_the_rest_is_spent_after_patience_ended_too() -> None:
     assert [a.kind for a in result.attempts[1:4]] == ["proposal", "resignation", "resignation"]
     assert result.attempts[4].kind == "tuning"
     assert result.summary.stopped == "the model saw no improvement, 2 replies in a row"
-    assert given_up(result.attempts, RunConfig(task="cartpole")) == result.summary.stopped
+    assert reason_to_give_up(result.attempts, RunConfig(task="cartpole")) == result.summary.stopped
 
 
 @pytest.mark.parametrize("kept", [3, 4])
@@ -106,9 +106,9 @@ def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:
     alike = attempt(2, "left = 0\nright = -3.5e-3*angle", 80)
     settled = attempt(3, "left = 0\nright = spin", 70, climbing=False)
     rising, lower = (attempt(n, "left = 0\nright = 0.5*spin", mean) for n, mean in ((4, 60), (5, 50)))
-    assert still_rising([Attempt(0, None, None), best, alike, settled, lower, rising]) is rising
-    assert still_rising([Attempt(0, None, None), best, alike, settled]) is None
-    assert still_rising([Attempt(0, None, None)]) is None
+    assert best_unfinished([Attempt(0, None, None), best, alike, settled, lower, rising]) is rising
+    assert best_unfinished([Attempt(0, None, None), best, alike, settled]) is None
+    assert best_unfinished([Attempt(0, None, None)]) is None
 
 
 def test_a_revision_of_the_best_is_tuned_with_the_steps_that_tuning_left_it(monkeypatch: pytest.MonkeyPatch) -> None:

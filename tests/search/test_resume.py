@@ -436,12 +436,12 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(line: Line, tmp
     folder = the_run(tmp_path / "runs")
     assert started.code == 2
     assert "raise --set prompt_tokens=N" in started.err
-    assert f"go on with: policygen resume runs/{folder.name} --trust" in started.err
+    assert f"continue with: policygen resume runs/{folder.name} --trust" in started.err
 
     refused = line("resume", folder, "--set", "seed=3")
     assert refused.code == 2
     (sentence,) = sentences(refused.err)
-    assert "--set seed: a run that goes on can change prompt_tokens, jobs, base_url, timeout_seconds" in sentence
+    assert "--set seed: a resumed run can change prompt_tokens, jobs, base_url, timeout_seconds" in sentence
     done = line("resume", folder, "--trust", "--set", "prompt_tokens=9000")
     assert done.code == 0, done.err
     assert [attempt["number"] for attempt in attempts_of(folder)] == [0, 1, 2]

@@ -19,7 +19,7 @@ from policygen.runs.listeners import Activity, Listener, Steered, Watched
 from policygen.runs.steering import Steering
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
-from policygen.search.steer import pause, why_untold
+from policygen.search.steer import pause, why_comment_has_no_effect
 
 WORDS = "Keep away from row 3: the ice is thin there."
 REPLIES = (ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, ALWAYS_DOWN)
@@ -120,7 +120,7 @@ def test_a_paused_run_waits_before_its_next_prompt_and_goes_on(tmp_path: Path) -
     provider = Saying(REPLIES, {2: lambda steering: steering.pause()}, where.folder)
     result = policygen.run("frozenlake", llm=provider, out=tmp_path, listeners=[where], iterations=4, stop_at=0.99)
     assert asked == [2]
-    assert where.said == [f"paused; go on with: policygen continue {result.folder}", "going on"]
+    assert where.said == [f"paused; continue with: policygen continue {result.folder}", "continuing"]
     assert len(provider.prompts) == 4
 
 
@@ -182,7 +182,7 @@ def test_once_the_last_prompt_is_sent_nothing_is_promised(tmp_path: Path) -> Non
 
     def ask(steering: Steering) -> None:
         folder = steering.path.parent
-        answers.append(why_untold(folder))
+        answers.append(why_comment_has_no_effect(folder))
         try:
             pause(folder)
         except UsageError as error:
@@ -228,23 +228,25 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
 
 def test_a_comment_that_no_prompt_would_carry_is_refused_in_a_sentence(tmp_path: Path, workplace: Path) -> None:
     _, _, folder = a_run(tmp_path / "finished", {})
-    assert why_untold(folder).endswith(f"extend it first: policygen resume {folder} --iterations 8")
+    assert why_comment_has_no_effect(folder).endswith(f"extend it first: policygen resume {folder} --iterations 8")
     (folder / "summary.json").unlink()
-    assert why_untold(folder).startswith("the prompts of all 4 iterations are sent: none will carry a comment; ")
-    assert why_untold(broken_off(tmp_path / "broken")) == ""
+    assert why_comment_has_no_effect(folder).startswith(
+        "the prompts of all 4 iterations are sent: none will carry a comment; "
+    )
+    assert why_comment_has_no_effect(broken_off(tmp_path / "broken")) == ""
     replay = policygen.run("frozenlake", llm=f"replay:{folder}", iterations=1, out=tmp_path / "replay").folder
     builtin = policygen.run("frozenlake", iterations=1, out=tmp_path / "builtin").folder
     for name, silent in (("replay", replay), ("builtin", builtin)):
-        assert why_untold(silent) == f"{name} reads no prompts: a comment has no effect on this run"
+        assert why_comment_has_no_effect(silent) == f"{name} reads no prompts: a comment has no effect on this run"
     (workplace / "templates").mkdir()
     (workplace / "templates" / "mine.j2").write_text("Row and column decide.\n")
     folder = broken_off(tmp_path / "mine", template="mine")
     missing = 'template mine does not show comments; add a line to it: {% include "_comments.j2" %}'
-    assert why_untold(folder) == missing
+    assert why_comment_has_no_effect(folder) == missing
     (workplace / "templates" / "mine.j2").unlink()  # the run was begun elsewhere
-    assert why_untold(folder) == missing
+    assert why_comment_has_no_effect(folder) == missing
     (workplace / "templates" / "mine.j2").write_text('Row and column decide.\n{% include "_comments.j2" %}\n')
-    assert why_untold(folder) == ""
+    assert why_comment_has_no_effect(folder) == ""
 
 
 def test_what_is_said_is_in_the_transcript_and_no_key_is_in_the_file(

@@ -93,7 +93,7 @@ def transitions(name):
     n, m = mdp.rewards.shape[:2]
     going = np.zeros((n, m, n))
     s, a, _ = np.indices(mdp.rewards.shape)
-    np.add.at(going, (s, a, mdp.next_states), mdp.probabilities * mdp.going_on)
+    np.add.at(going, (s, a, mdp.next_states), mdp.probabilities * mdp.continues)
     return going, (mdp.probabilities * mdp.rewards).sum(axis=-1), mdp.start
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from policygen.errors import PlaceError, UsageError
-from policygen.extensions.compare.results import Result, read_foreign, result_of
+from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots.groups import (
     WITHOUT_EFFECT,
     Member,
-    each_once,
     proposals_label,
     read_member,
+    unique_runs,
     without_extensions,
 )
 from policygen.extensions.plots.style import Numbers
@@ -81,13 +81,13 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
     if by is not None and by not in BY:
         raise UsageError(f"--by {by}: compare by one of {', '.join(BY)}")
     folders: list[Path] = []
-    foreign: list[tuple[str, str, Path]] = []
+    other_programs: list[tuple[str, str, Path]] = []
     suites = [suite] if suite else []
     for source in sources:
         path = Path(check_name(source))
         named = _NAMED.fullmatch(source) if not path.exists() else None
         if named is not None:
-            foreign.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
+            other_programs.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
         elif is_sweep(path):
             folders += cell_folders(path)
             suites += [] if suite else [cell.entry.suite for cell in cells_of(read_plan(path)) if cell.entry.suite]
@@ -97,18 +97,22 @@ def read_field(sources: Sequence[str], *, by: str | None = None, suite: str | No
             raise UsageError(f"{path} is a folder of runs, not a run: write {path}/*")
         else:
             raise UsageError(f"{source} is not a run or a sweep; name runs of other programs as LABEL:TASK=PATH")
-    members = [read_member(folder) for folder in each_once(folders)]
+    members = [read_member(folder) for folder in unique_runs(folders)]
     finished = [member for member in members if member.finished]
-    as_asked, longer = without_extensions(finished)
-    results = [result_of(member, name) for member, name in zip(finished, _names(as_asked, by), strict=True)]
-    results += [_foreign_result(*one, results) for one in foreign]
+    without_larger_budgets, longer = without_extensions(finished)
+    results = [
+        result_of(member, name) for member, name in zip(finished, _names(without_larger_budgets, by), strict=True)
+    ]
+    results += [_other_program_result(*one, results) for one in other_programs]
     if not results:
         raise PlaceError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
     unfinished, empty = len(members) - len(finished), sum(member.final is None for member in finished)
     notes = [f"{unfinished} unfinished runs are left out"] if unfinished else []
     notes += [f"{empty} runs found no policy and have no score"] if empty else []
-    notes += longer + _in_common(finished, as_asked, by) + _unread(finished)
-    notes += [f"{words}: {label}" for words, label in dict.fromkeys((r.words, r.contender) for r in results if r.words)]
+    notes += longer + _in_common(finished, without_larger_budgets, by) + _unread(finished)
+    notes += [
+        f"{words}: {label}" for words, label in dict.fromkeys((r.meaning, r.contender) for r in results if r.meaning)
+    ]
     published, missing = _published(list(dict.fromkeys(suites)), results)
     return Field(tuple(results), published, (*notes, *missing))
 
@@ -157,14 +161,14 @@ def _names(members: Sequence[Member], by: str | None) -> list[str]:
         return ["all runs" if by == "task" else _word(member.config, by, alone=True) for member in members]
     differing = _differing(members)
     # The proposer is left out if all runs share it and differ in another setting.
-    telling = [name for name in differing if name != "llm"]
+    distinguishing = [name for name in differing if name != "llm"]
     # Templates may have been edited between runs.
     known = [member for member in members if member.templates]
     edited = "template" not in differing and _differ(known, [member.templates for member in known])
     names = []
     for member in members:
-        parts = [] if telling and "llm" not in differing else [proposals_label(member.config.llm)]
-        parts += [_word(member.config, name) for name in telling]
+        parts = [] if distinguishing and "llm" not in differing else [proposals_label(member.config.llm)]
+        parts += [_word(member.config, name) for name in distinguishing]
         parts += [f"templates {member.templates}"] if edited and member.templates else []
         names.append(", ".join(filter(None, parts)))
     return names
@@ -181,7 +185,7 @@ def _word(config: RunConfig, name: str, *, alone: bool = False) -> str:
     return name if value is True else f"{value}" if alone and name == "template" else f"{name} {value}"
 
 
-def _in_common(members: Sequence[Member], as_asked: Sequence[Member], by: str | None) -> list[str]:
+def _in_common(members: Sequence[Member], without_larger_budgets: Sequence[Member], by: str | None) -> list[str]:
     """Describe the settings that all runs share and that are not defaults, and differences that are averaged."""
     llms = {member.config.llm for member in members}
     common = [proposals_label(llms.pop())] if len(llms) == 1 else []
@@ -192,33 +196,35 @@ def _in_common(members: Sequence[Member], as_asked: Sequence[Member], by: str | 
         if all(value == values[0] for value in values):
             common.append(f"{name} {values[0]}")
     notes = [f"all runs: {', '.join(common)}"] if common else []
-    pooled = [name for name in _differing(as_asked) if name != by] if by is not None else []
+    pooled = [name for name in _differing(without_larger_budgets) if name != by] if by is not None else []
     return notes + ([f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks"] if pooled else [])
 
 
 def _unread(members: Sequence[Member]) -> list[str]:
     """Describe compared templates that make no difference, because the provider reads no prompt."""
-    blind: dict[str, list[Member]] = {}
+    without_prompts: dict[str, list[Member]] = {}
     for member in members:
         if not reads_prompts(member.config.llm):
-            blind.setdefault(member.config.llm.partition(":")[0], []).append(member)
-    names = sorted(name for name, own in blind.items() if _differ(own, [member.config.template for member in own]))
+            without_prompts.setdefault(member.config.llm.partition(":")[0], []).append(member)
+    names = sorted(
+        name for name, own in without_prompts.items() if _differ(own, [member.config.template for member in own])
+    )
     return [f"{name} reads no prompt: templates make no difference to its runs" for name in names]
 
 
-def _foreign_result(label: str, task: str, path: Path, ours: Sequence[Result]) -> Result:
-    run = read_foreign(path, label)
+def _other_program_result(label: str, task: str, path: Path, results: Sequence[Result]) -> Result:
+    run = read_other_program(path, label)
     name = task or run.task
     if not name:
         raise UsageError(f"{path} does not name its task: write {label}:TASK={path}")
-    known = {result.task for result in ours}
+    known = {result.task for result in results}
     if name not in known:  # a Gymnasium id stands for the compared task with this environment
         by_id = {load_task(one).gym_id: one for one in known if not task and find_resource("envs", one, ".toml")}
         name = by_id.get(name, name)
     where = f"{label}:{task}={path}" if task else f"{label}={path}"
     if known and name not in known:
-        of = ", ".join(sorted(known))
-        raise UsageError(f"{where}: no run has the task {name!r}; write {label}:TASK={path}, with TASK one of {of}")
-    if label in {result.contender for result in ours}:
+        tasks = ", ".join(sorted(known))
+        raise UsageError(f"{where}: no run has the task {name!r}; write {label}:TASK={path}, with TASK one of {tasks}")
+    if label in {result.contender for result in results}:
         raise UsageError(f"{where}: {label!r} already names a contender; write another label")
     return replace(run, task=name)

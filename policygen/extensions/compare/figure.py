@@ -78,9 +78,9 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
         tasks = field.tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
         down = math.ceil(len(tasks) / across)
-        together = len(tasks) > 1 and bool(aggregates(field))
+        has_aggregates = len(tasks) > 1 and bool(aggregates(field))
         stacked = 3 - columns  # a column is too narrow for the last two side by side
-        heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if together else [])
+        heights = [PANEL * down] + ([PANEL * 1.3 * stacked] if has_aggregates else [])
         legend = 0.16 * (2 + math.ceil((len(field.contenders) + bool(field.published)) / across))
         figure = Figure(figsize=(WIDTHS[columns], sum(heights) + legend), layout="constrained")
         # Subfigures: a long name below must not narrow the panels above.
@@ -94,7 +94,7 @@ def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") ->
                 panels[place].set_xlabel(X_AXES[x])
         for panel in panels[len(tasks) :]:
             panel.remove()
-        if together:
+        if has_aggregates:
             profiles, points = parts[1].subplots(stacked, columns)
             _draw_profiles(profiles, field)
             _draw_points(points, field)
@@ -146,7 +146,7 @@ def _draw_curve(axes: Axes, runs: Sequence[Result], x: str, look: dict[str, Any]
     Returns:
         The levels that the y axis must include: those after the first tenth of the curve.
     """
-    curves = [(getattr(run, x), run.level) for run in runs if len(run.level) and len(getattr(run, x))]
+    curves = [(getattr(run, x), run.curve) for run in runs if len(run.curve) and len(getattr(run, x))]
     if not curves:
         return []
     band = average([at for at, _ in curves], [level for _, level in curves], mean=np.mean)

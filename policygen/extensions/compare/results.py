@@ -1,6 +1,6 @@
-"""Results of runs: of ours, and of other programs' monitor files, ProPS logs and CSV files of returns.
+"""Results of policygen's runs and of other programs, read from monitor files, ProPS logs and CSV files of returns.
 
-The scores of other programs are not final scores on fresh episodes; `Result.words` says what each score is.
+The scores of other programs are not final scores on fresh episodes; `Result.meaning` says how each was obtained.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ class Result:
     """A run, reduced to the values that comparisons need.
 
     Attributes:
-        task: for a run of another program the environment that its file names, until a comparison finds the task.
+        task: name of the task. For another program's run: the environment named in its file, until a comparison finds
+            the task.
         score: final score; None if the run found no policy.
         seed: None for runs of other programs, which are never paired.
-        episodes, calls, level: the learning curve, shape (points,): amounts spent and the score at each. `episodes` or
-            `calls` is empty if a file of another program does not count it.
+        episodes, calls: the amounts spent at each point of the learning curve, shape (points,); empty if the file of
+            another program does not count them.
+        curve: the score at each point, shape (points,).
         random: score of random actions.
         target: best known score of the task, or the score that counts as solved.
-        words: meaning of the score, if it is not a final score on fresh episodes.
+        meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
     task: str
@@ -50,7 +52,7 @@ class Result:
     seed: int | None = None
     episodes: Numbers = field(default_factory=lambda: np.array([]))
     calls: Numbers = field(default_factory=lambda: np.array([]))
-    level: Numbers = field(default_factory=lambda: np.array([]))
+    curve: Numbers = field(default_factory=lambda: np.array([]))
     random: float | None = None
     target: float | None = None
     llm_calls: float | None = None
@@ -58,7 +60,7 @@ class Result:
     usd: float | None = None
     seconds: float | None = None
     exact: bool = False
-    words: str = ""
+    meaning: str = ""
 
 
 def result_of(member: Member, contender: str) -> Result:
@@ -84,7 +86,7 @@ def result_of(member: Member, contender: str) -> Result:
         summary.final.mean if summary.final is not None else None,
         member.config.seed,
         episodes[known],
-        curve["calls"][known] * summary.is_language_model,  # ... and counted requests to `builtin` as calls
+        curve["calls"][known] * summary.is_language_model,  # earlier versions counted requests to `builtin` as calls
         curve["best"][known],
         next(filter(math.isfinite, curve["score"][:1].tolist()), None),
         optimum.value if optimum is not None else member.task.solved,
@@ -122,7 +124,7 @@ def _curve(folder: Path) -> Mapping[str, Numbers]:
 # --- other programs --------------------------------------------------------------------------------------------------
 
 
-def read_foreign(path: Path, contender: str = "") -> Result:
+def read_other_program(path: Path, contender: str = "") -> Result:
     """Read the run in a file, or in a folder of `*.monitor.csv` files of one training.
 
     Raises:
@@ -133,20 +135,20 @@ def read_foreign(path: Path, contender: str = "") -> Result:
         raise UsageError(f"{path} is not a run, a sweep or a folder with a monitor.csv")
     texts = [read_named(file) for file in files]
     if texts[0].startswith("#{"):
-        return _monitored(texts, files, contender)
-    return _table(texts[0], files[0], contender)
+        return _read_monitor_files(texts, files, contender)
+    return _read_csv(texts[0], files[0], contender)
 
 
-def _monitored(texts: Sequence[str], files: Sequence[Path], contender: str) -> Result:
+def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: str) -> Result:
     """Read monitor files: a line of JSON, then `r,l,t` per episode; parallel environments are merged by time."""
     rows: list[tuple[float, float]] = []
     env_id = ""
     for text, file in zip(texts, files, strict=True):
         first, _, rest = text.partition("\n")
         try:
-            said = json.loads(first[1:])
-            env_id = env_id or str(said.get("env_id") or "")
-            (start,) = _numbers([str(said.get("t_start", 0.0))], file, "t_start")
+            metadata = json.loads(first[1:])
+            env_id = env_id or str(metadata.get("env_id") or "")
+            (start,) = _numbers([str(metadata.get("t_start", 0.0))], file, "t_start")
         except (ValueError, AttributeError, RecursionError):
             raise UsageError(f"{file} is not a monitor file: its first line is not `#{{...}}` with JSON") from None
         columns = _columns(rest, file)
@@ -161,13 +163,13 @@ def _monitored(texts: Sequence[str], files: Sequence[Path], contender: str) -> R
     totals = np.concatenate([[0.0], np.cumsum(returns)])
     ends = np.arange(1, len(returns) + 1)
     starts = np.maximum(0, ends - LAST)
-    level = (totals[ends] - totals[starts]) / (ends - starts)
-    words = f"mean of the last {min(LAST, len(returns))} training episodes"
-    return Result(env_id, contender, float(level[-1]), None, ends.astype(np.float64), level=level, words=words)
+    curve = (totals[ends] - totals[starts]) / (ends - starts)
+    meaning = f"mean of the last {min(LAST, len(returns))} training episodes"
+    return Result(env_id, contender, float(curve[-1]), None, ends.astype(np.float64), curve=curve, meaning=meaning)
 
 
-def _table(text: str, file: Path, contender: str) -> Result:
-    """Read a CSV file with a column of returns and one of episodes or calls; an `overall_log` of ProPS is one."""
+def _read_csv(text: str, file: Path, contender: str) -> Result:
+    """Read a CSV file with a column of returns and one of episodes or calls, such as ProPS's `overall_log`."""
     columns = _columns(text, file)
 
     def column(name: str | None) -> Numbers:
@@ -180,13 +182,13 @@ def _table(text: str, file: Path, contender: str) -> Result:
         raise UsageError(
             f"{file} has an unknown format: a CSV file needs a column `return`, and a column `episodes` or `calls`"
         )
-    level, words = column(returns), "last return in its file"
-    if not len(level):
+    curve, meaning = column(returns), "last return in its file"
+    if not len(curve):
         raise UsageError(f"{file} has no rows yet")
     if "api time" in columns and "iteration" in columns:
-        words = "highest 20-episode mean of the run, as ProPS reports it; selection biases it upwards"
-        level, calls = np.maximum.accumulate(level), "iteration"
-    return Result("", contender, float(level[-1]), None, column(episodes), column(calls), level, words=words)
+        meaning = "highest 20-episode mean of the run, as ProPS reports it; selection biases it upwards"
+        curve, calls = np.maximum.accumulate(curve), "iteration"
+    return Result("", contender, float(curve[-1]), None, column(episodes), column(calls), curve, meaning=meaning)
 
 
 def _columns(text: str, file: Path) -> dict[str, list[str]]:
@@ -196,8 +198,8 @@ def _columns(text: str, file: Path) -> dict[str, list[str]]:
     except csv.Error as error:
         raise UsageError(f"{file} is not a CSV file: {error}") from None
     header = [name.strip().lower() for name in rows[0]] if rows else []
-    whole = [row for row in rows[1:] if len(row) >= min(len(header), 3)]
-    return {name: [row[i] if i < len(row) else "" for row in whole] for i, name in enumerate(header)}
+    complete_rows = [row for row in rows[1:] if len(row) >= min(len(header), 3)]
+    return {name: [row[i] if i < len(row) else "" for row in complete_rows] for i, name in enumerate(header)}
 
 
 def _numbers(cells: Sequence[str], file: Path, name: str) -> Numbers:

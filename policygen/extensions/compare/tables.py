@@ -29,7 +29,7 @@ from policygen.progress import duration
 
 FEWEST_FOR_INTERVAL = 5  # runs; a bootstrap of fewer resamples only a handful of values
 FORMATS = ("md", "csv", "tex", "html")
-COSTS = "Costs: means over runs"  # a title
+COSTS = "Costs: means over runs"  # the title of a section
 NORMALISED = (
     "Normalised score: 0 is the mean of random actions, 100 the best known score (or, if none is known, the score that "
     "counts as solved). Better policies exceed 100."
@@ -147,7 +147,7 @@ def _differences(pairs: Sequence[Pair]) -> Section:
         "p": lambda pair: _p(pair.p),
         "p, Holm": lambda pair: _p(pair.corrected),
         "seeds": lambda pair: str(pair.seeds or f"{pair.runs[0]} and {pair.runs[1]}, not paired"),
-        "more seeds needed": _further,
+        "more seeds needed": _more_seeds,
     }
     title = "Differences of means over shared seeds; p-values of permutation tests, Holm-corrected"
     return _section(title, columns, pairs)
@@ -157,7 +157,7 @@ def _p(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
 
 
-def _further(pair: Pair) -> str:
+def _more_seeds(pair: Pair) -> str:
     return "settled" if pair.more == 0 else "not practical" if pair.more is None else more_seeds(pair.more)
 
 
@@ -198,8 +198,8 @@ def _row_records(field: Field) -> list[dict[str, Any]]:
         records.append({**record, "published": False, "best_published": best, "source": ""})
     for column in field.published:
         for task, (mean, std) in column.scores.items():
-            said = {"task": task, "contender": column.name, "runs": column.runs, "mean": mean, "std": std}
-            records.append({**said, "published": True, "source": column.source})
+            values = {"task": task, "contender": column.name, "runs": column.runs, "mean": mean, "std": std}
+            records.append({**values, "published": True, "source": column.source})
     return records
 
 
@@ -257,7 +257,9 @@ def _as_latex(report: Report) -> str:
 
 def _latex(text: str) -> str:
     plain = escaped(" ".join(text.split())).replace("±", "$\\pm$")
-    return f"{{}}{plain}" if plain.startswith(("[", "*")) else plain  # which would be arguments of the `\\` before
+    return (
+        f"{{}}{plain}" if plain.startswith(("[", "*")) else plain
+    )  # LaTeX would read it as an argument of the `\\` before
 
 
 def _as_html(report: Report) -> str:

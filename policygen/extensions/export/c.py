@@ -112,7 +112,7 @@ class C(Source):
         "single": "(float){0}",
     }
     helpers = _HELPERS
-    divided = "/"
+    integer_division = "/"
     slot = "memory->{1}"
     brackets = ("{", "}")
     types = ("const double ", "const unsigned long ")

@@ -1,4 +1,4 @@
-"""Expressions in other languages: syntax trees become text with numpy's results, NaN and infinities included."""
+"""Writing expressions in other languages, such that they give numpy's results, NaN and infinities included."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 from policygen.quantities.compiled import slot_of
 from policygen.quantities.tree import Call, Name, Node, Number, Previous
 
-SUM, PRODUCT, SIGN, WHOLE = 5, 6, 7, 9  # precedence of a text
+SUM, PRODUCT, SIGN, ATOM = 5, 6, 7, 9  # precedence of a text
 
 
 class Writer:
@@ -16,12 +16,13 @@ class Writer:
 
     Attributes:
         names: the text of every quantity, and of the memory behind each `prev(NAME)`.
-        both, either, no, nonzero: `and`, `or` and `not` of tests, and the test that a value is not 0.
+        both, either, no: templates of `and`, `or` and `not`, for tests.
+        nonzero: template of the test that a value is not 0.
         compared: the symbols of comparisons.
-        as_number: a test, or a whole number, as a number.
-        choice: a conditional expression of a test and two values.
-        functions: templates of operations by name, with a placeholder for each argument; arguments need no parentheses
-            there, and the divisor of a quotient stands in a sum.
+        as_number: template that converts a test, or a whole number, to a number.
+        choice: template of a conditional expression with a test and two values.
+        functions: templates of operations by name, with a placeholder for each argument. Arguments are inserted without
+            parentheses, except that the dividend of `/` has them if it is a sum.
     """
 
     names: Mapping[str, str]
@@ -47,11 +48,11 @@ class Writer:
         """Write an expression; return the text and its precedence."""
         match node:
             case Number(value):
-                return number(value), SIGN if value < 0 or number(value)[0] == "-" else WHOLE
+                return number(value), SIGN if value < 0 or number(value)[0] == "-" else ATOM
             case Name(name):
-                return self.names[name], WHOLE
+                return self.names[name], ATOM
             case Previous(name, start):
-                return self.call("prev", self.names[slot_of(name)], self.write(start)), WHOLE
+                return self.call("prev", self.names[slot_of(name)], self.write(start)), ATOM
             case Call("fixed", (inner,)):
                 return self.value(inner)
             case Call("+" | "-" as sign, (left, right)):
@@ -64,17 +65,17 @@ class Writer:
                     return f"{self.write(left, PRODUCT)} / {self.write(divisor, SIGN)}", PRODUCT
                 return self.call("/", self.write(left, PRODUCT), self.write(right)), PRODUCT
             case Call("neg", (inner,)):
-                return f"-{self.write(inner, WHOLE)}", SIGN
+                return f"-{self.write(inner, ATOM)}", SIGN
             case Call("^", (base, Number(2.0))):
-                return self.call("square", self.write(base)), WHOLE
+                return self.call("square", self.write(base)), ATOM
             case Call("where", (test, yes, no)):
-                return self.choice.format(self._test(test), self.write(yes), self.write(no)), WHOLE
+                return self.choice.format(self._test(test), self.write(yes), self.write(no)), ATOM
             case Call(function, _) if function in self.compared or function in ("and", "or", "not"):
-                return self.as_number.format(self._test(node)), WHOLE
+                return self.as_number.format(self._test(node)), ATOM
             case Call("min" | "max" as function, (*first, last)) if len(first) > 1:
-                return self.call(function, self.write(Call(function, tuple(first))), self.write(last)), WHOLE
+                return self.call(function, self.write(Call(function, tuple(first))), self.write(last)), ATOM
             case Call(function, arguments):
-                return self.call(function, *map(self.write, arguments)), WHOLE
+                return self.call(function, *map(self.write, arguments)), ATOM
         raise AssertionError(node)
 
     def _test(self, node: Node) -> str:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from policygen.extensions.export.expressions import PRODUCT, SIGN, SUM, WHOLE, Writer
-from policygen.extensions.export.program import Program, runs, text_lines
+from policygen.extensions.export.expressions import ATOM, PRODUCT, SIGN, SUM, Writer
+from policygen.extensions.export.program import Program, consecutive, text_lines
 from policygen.extensions.export.words import plain_ascii, remark
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
@@ -55,7 +55,7 @@ def _equations(policy: LinearPolicy) -> Iterator[str]:
     yield from _aligned([(_name(name), node) for name, node in policy.equations])
     limits = [
         f"${_name(a.name)} \\in [{_number(a.low)}, {_number(a.high)}]${', rounded to a whole number' if whole else ''}"
-        for a, (_, _, whole) in zip(policy.task.actuators, policy.task.limits.each, strict=True)
+        for a, (_, _, whole) in zip(policy.task.actuators, policy.task.limits.bounds, strict=True)
         if not a.is_choice
     ]
     if limits:
@@ -111,7 +111,7 @@ def _bins(dimension: Dimension, bins: Sequence[int]) -> str:
     """Write the values of some bins: intervals, or whole numbers."""
     if len(bins) == dimension.bins:
         return "any"
-    return ", ".join(f"${_interval(dimension, first, last)}$" for first, last in runs(bins))
+    return ", ".join(f"${_interval(dimension, first, last)}$" for first, last in consecutive(bins))
 
 
 def _interval(dimension: Dimension, first: int, last: int) -> str:
@@ -166,24 +166,24 @@ class _Writer(Writer):
         """Write an expression; return the text and its precedence."""
         match node:
             case Number(value):
-                return _number(value), SIGN if value < 0 else PRODUCT if "cdot" in _number(value) else WHOLE
+                return _number(value), SIGN if value < 0 else PRODUCT if "cdot" in _number(value) else ATOM
             case Name(name):
-                return _name(name), WHOLE
+                return _name(name), ATOM
             case Previous(name, _):
-                return f"{_name(name)}_{{t-1}}", WHOLE
+                return f"{_name(name)}_{{t-1}}", ATOM
             case Call("*", (left, right)):
                 times = r"\," if isinstance(left, Number) and not isinstance(right, Number) else r"\cdot"
                 return f"{self.write(left, PRODUCT)} {times} {self.write(right, SIGN + 1)}", PRODUCT
             case Call("/", (left, right)):
-                return f"\\frac{{{self.write(left)}}}{{{self.write(right)}}}", WHOLE
+                return f"\\frac{{{self.write(left)}}}{{{self.write(right)}}}", ATOM
             case Call("neg", (inner,)):
                 return f"-{self.write(inner, PRODUCT)}", SIGN
             case Call("^", (base, exponent)):
-                return f"{{{self.write(base, WHOLE)}}}^{{{self.write(exponent)}}}", WHOLE
+                return f"{{{self.write(base, ATOM)}}}^{{{self.write(exponent)}}}", ATOM
             case Call("where", _):
                 return super().value(node)[0], SUM
             case Call("min" | "max" as function, arguments):
-                return f"\\{function}({', '.join(map(self.write, arguments))})", WHOLE
+                return f"\\{function}({', '.join(map(self.write, arguments))})", ATOM
         return super().value(node)
 
 

@@ -8,7 +8,7 @@ import math
 from dataclasses import astuple
 from typing import Any
 
-from policygen.extensions.export.program import Program, cells_of, weights_of
+from policygen.extensions.export.program import Program, table_data, weights_of
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import INFINITE
@@ -51,7 +51,7 @@ def as_json(program: Program) -> str:
                     "high": a.high,
                     **({"whole": True} if whole else {}),
                 }
-                for a, (_, _, whole) in zip(task.actuators, task.limits.each, strict=True)
+                for a, (_, _, whole) in zip(task.actuators, task.limits.bounds, strict=True)
             ],
         },
         "definitions": [
@@ -79,7 +79,7 @@ def _spread(value: Any) -> str:
 
 
 def _table(policy: TablePolicy) -> dict[str, Any]:
-    cells = cells_of(policy)
+    cells = table_data(policy)
     runs = [[len(list(group)), code] for code, group in itertools.groupby(cells.codes.tolist())]
     labels = len(policy.task.actuators[0].labels)
     actions = [[i] for i in range(labels)] if cells.actions is None else cells.actions.tolist()

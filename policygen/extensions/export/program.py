@@ -21,7 +21,7 @@ from policygen.quantities.tree import names_in
 from policygen.tasks.spaces import slug
 from policygen.tasks.task import output_names
 
-MOST_ROWS = 200  # of a table repeated in a comment
+MOST_ROWS = 200  # lines of a policy's text that are repeated in a comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Program:
 
     @cached_property
     def observed(self) -> tuple[tuple[int, str], ...]:
-        """Index and name of the used observations."""
+        """Index and name of each observation that the policy reads."""
         read = self.policy.names_read().union(*(names_in(node) for _, node in self.definitions), self.policy.remembers)
         names = self.policy.task.observation_names
         return tuple((i, name) for i, name in enumerate(names) if name in read and names.index(name) == i)
@@ -68,7 +68,7 @@ class Program:
         if name in self.policy.reader.names:
             return Recollection(name)
         outputs = output_names(self.policy.task)
-        for i, (actuator, (first, end)) in enumerate(zip(self.policy.task.actuators, self.choices, strict=True)):
+        for i, (actuator, (first, end)) in enumerate(zip(self.policy.task.actuators, self.output_ranges, strict=True)):
             if actuator.name == name:
                 return Recollection(name, i)
             if name in outputs[first:end]:
@@ -76,8 +76,8 @@ class Program:
         raise AssertionError(name)
 
     @property
-    def choices(self) -> list[tuple[int, int]]:
-        """First and last output of every actuator, as a half-open range."""
+    def output_ranges(self) -> list[tuple[int, int]]:
+        """The outputs of every actuator, as half-open ranges of indices."""
         ends = np.cumsum([max(1, len(actuator.labels)) for actuator in self.policy.task.actuators]).tolist()
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
@@ -105,13 +105,13 @@ def weights_of(policy: LinearPolicy) -> Iterator[tuple[str, list[tuple[float, in
 
 
 @dataclass(frozen=True)
-class Cells:
-    """A table as compact data: for each cell an action code, and the actions.
+class TableData:
+    """The compact data of a table: an action code for each cell, and the actions.
 
     Attributes:
         codes: code of each cell's action, shape (cells,); for one choice the index of its label.
         actions: the actions, shape (kinds, actuators), int64 or float32; None for one choice.
-        bits: of a code: 1, 2, 4, 8, 16 or 32.
+        bits: size of a code: 1, 2, 4, 8, 16 or 32 bits.
         rows: the same table as rows of first and last bins per dimension and a code, unsigned, shape
             (rows, 2 * dimensions + 1); the first matching row decides. None if codes for all cells are smaller, or
             small enough and faster.
@@ -137,7 +137,7 @@ SMALL = 1_024  # bytes up to which codes for all cells are preferred to smaller 
 MOST_EXPORTED_ROWS = 5_000  # more rows would be too slow
 
 
-def cells_of(policy: TablePolicy) -> Cells:
+def table_data(policy: TablePolicy) -> TableData:
     """Return the data of a table."""
     actions = None
     if policy.task.action_space == "discrete":
@@ -146,13 +146,13 @@ def cells_of(policy: TablePolicy) -> Cells:
         actions, codes = np.unique(policy.actions, axis=0, return_inverse=True)
         codes, kinds = codes.reshape(-1), len(actions)
     bits = next(bits for bits in (1, 2, 4, 8, 16, 32) if kinds <= 2**bits)
-    whole = Cells(codes, actions, bits)
+    dense = TableData(codes, actions, bits)
     size = len(codes) * bits // 8
     if size <= SMALL:
-        return whole
+        return dense
     rows = np.array(_rows(policy, codes))
     rows = rows.astype(np.min_scalar_type(rows.max()))
-    return whole if len(rows) > MOST_EXPORTED_ROWS or rows.nbytes >= size else replace(whole, rows=rows)
+    return dense if len(rows) > MOST_EXPORTED_ROWS or rows.nbytes >= size else replace(dense, rows=rows)
 
 
 def _rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
@@ -163,15 +163,15 @@ def _rows(policy: TablePolicy, codes: npt.NDArray[np.int64]) -> list[list[int]]:
     for rule in policy.rules:
         if rule.action not in numbers:  # the rule decides no cell
             continue
-        for box in itertools.product(*map(runs, rule.bins)):
+        for box in itertools.product(*map(consecutive, rule.bins)):
             rows.append([*itertools.chain.from_iterable(box), numbers[rule.action]])
             if len(rows) > MOST_EXPORTED_ROWS:
                 return rows
     return rows
 
 
-def runs(bins: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last of every run of consecutive bins."""
+def consecutive(bins: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and last bin of each sequence without gaps."""
     parts = np.split(np.array(bins), np.flatnonzero(np.diff(bins) != 1) + 1)
     return [(int(part[0]), int(part[-1])) for part in parts]
 

@@ -97,7 +97,7 @@ class Python(Source):
         "single": "pg_single({0})",
     }
     helpers = _HELPERS
-    divided = "//"
+    integer_division = "//"
     slot = "memory[{0}]"
     brackets = ("(", ")")
 

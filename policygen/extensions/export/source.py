@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.extensions.export.expressions import Writer, number, weighted_sum
-from policygen.extensions.export.program import Program, Recollection, cells_of, text_lines, weights_of
+from policygen.extensions.export.program import Program, Recollection, table_data, text_lines, weights_of
 from policygen.extensions.export.words import Identifiers, in_columns, remark
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import TablePolicy
@@ -32,9 +32,9 @@ class Source(Writer, ABC):
         about: the language and what to know of it, for the first line of the file.
         helpers: definitions of `pg_` functions, each after those that it calls.
         functions: those of expressions, and more: `observed` (an observation by index), `bin` (of a value, edges and
-            their number), `whole` (of a value and the last bin), `highest` (index of the highest of some scores, and
-            their number), `single` (a number in single precision).
-        divided: the operator of whole quotients.
+            their number), `integer_bin` (of a whole number and the last bin), `highest` (index of the highest of
+            some scores, and their number), `single` (a number in single precision).
+        integer_division: the operator.
         brackets: around a list of constants.
         types, end: the beginning of the definition of a number and of a whole number, and the end of a statement.
         slot: a remembered value, of its index and its identifier.
@@ -53,9 +53,9 @@ class Source(Writer, ABC):
         "prev": "pg_prev({0}, {1})",
         "square": "pg_square({0})",
         "finite": "pg_finite({0})",
-        "whole": "pg_whole({0}, {1})",
+        "integer_bin": "pg_whole({0}, {1})",
     }
-    divided: ClassVar[str]
+    integer_division: ClassVar[str]
     slot: ClassVar[str]
     brackets: ClassVar[tuple[str, str]]
     types: ClassVar[tuple[str, str]] = ("", "")
@@ -98,9 +98,9 @@ class Source(Writer, ABC):
     def literal(self, value: float) -> str:
         """Write a constant in single precision, or an int."""
 
-    def define(self, name: str, value: str, whole: bool = False) -> None:
+    def define(self, name: str, value: str, integer: bool = False) -> None:
         """Define a local number, or a whole number of at least 32 bits."""
-        self.add(f"{self.types[whole]}{name} = {value}")
+        self.add(f"{self.types[integer]}{name} = {value}")
 
     def add(self, statement: str) -> None:
         """Add a statement to the body."""
@@ -159,18 +159,18 @@ class Source(Writer, ABC):
             total = weighted_sum([(weight, terms[i]) for weight, i in weights], bias)
             self.define(outputs[-1], self.call("finite", total))
         values = []
-        parts = zip(self.task.actuators, self.program.choices, self.task.limits.each, strict=True)
-        for actuator, (first, end), (low, high, whole) in parts:
+        parts = zip(self.task.actuators, self.program.output_ranges, self.task.limits.bounds, strict=True)
+        for actuator, (first, end), (low, high, is_integer) in parts:
             if actuator.is_choice:
                 values.append(self.call("highest", ", ".join(outputs[first:end]), str(end - first)))
                 continue
             clipped = self.call("clip", outputs[first], number(low), number(high))
-            values.append(self.call("single", self.call("rint", clipped) if whole else clipped))
+            values.append(self.call("single", self.call("rint", clipped) if is_integer else clipped))
         return values
 
     def _looked_up(self, policy: TablePolicy) -> list[str]:
         """Write the bins and the cell or row of a table; return the value of each actuator."""
-        cells = cells_of(policy)
+        cells = table_data(policy)
         bins = list(map(self._bin, policy.grid.dimensions))
         if cells.rows is not None:
             self.add_array("pg_rows", cells.rows)
@@ -179,13 +179,13 @@ class Source(Writer, ABC):
             cell = bins[0]
             for text, size in zip(bins[1:], policy.grid.shape[1:], strict=True):
                 cell = f"({cell}) * {size} + {text}"
-            self.define("cell", cell, whole=True)
+            self.define("cell", cell, integer=True)
             self.add_array("pg_cells", cells.packed)
             each, code = max(1, 8 // cells.bits), "pg_cells[cell]"
             if each > 1:
                 shift = f"cell % {each} * {cells.bits}"
-                code = f"(pg_cells[cell {self.divided} {each}] >> ({shift})) & {2**cells.bits - 1}"
-            self.define("code", code, whole=True)
+                code = f"(pg_cells[cell {self.integer_division} {each}] >> ({shift})) & {2**cells.bits - 1}"
+            self.define("code", code, integer=True)
         if cells.actions is None:
             return ["code"]
         self.add_array("pg_actions", cells.actions)
@@ -197,7 +197,7 @@ class Source(Writer, ABC):
         if not last:
             return "0"
         if dimension.counts_integers and last > MANY_EDGES:
-            return self.call("whole", value, str(last))
+            return self.call("integer_bin", value, str(last))
         name = self.identifiers.new("pg_edges", dimension.name)
         self.add_array(name, np.array(dimension.cuts))
         return self.call("bin", value, name, str(last))
@@ -223,8 +223,8 @@ class Source(Writer, ABC):
             return ", ".join(f"{i} {label}" for i, label in enumerate(actuator.labels))
         named = "".join(f", {name} {format_number(value)}" for name, value in actuator.levels)
         unit = f" {actuator.unit}" if actuator.unit else ""
-        whole = "whole, " if self.task.limits.each[index][2] else ""
-        return f"{whole}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
+        prefix = "whole, " if self.task.limits.bounds[index][2] else ""
+        return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
     def used_helpers(self) -> list[str]:
         """Return the definitions of all helpers that the code calls, in order."""

@@ -147,10 +147,10 @@ def gif(policy: Policy, shown: Sequence[Take], look: Look = Look()) -> bytes:  #
 
 def _palette(images: Sequence[Image.Image], colours: int) -> Image.Image:
     """Return colours shared by a varied sample of the frames."""
-    some = [images[i] for i in np.unique(np.linspace(0, len(images) - 1, 8).round().astype(int))]
-    width, height = some[0].size
-    sheet = Image.new("RGB", (width, (height + 2 * _BAND) * len(some)))
-    for i, image in enumerate(some):
+    sample = [images[i] for i in np.unique(np.linspace(0, len(images) - 1, 8).round().astype(int))]
+    width, height = sample[0].size
+    sheet = Image.new("RGB", (width, (height + 2 * _BAND) * len(sample)))
+    for i, image in enumerate(sample):
         sheet.paste(image, (0, i * (height + 2 * _BAND)))
         for k, colour in enumerate(OKABE_ITO[:2]):  # bars are small, so their colours are added
             low = (i + 1) * (height + 2 * _BAND) - k * _BAND

@@ -27,7 +27,7 @@ from policygen.extensions.page.content import read_run
 from policygen.extensions.page.render import environment, pictures_of, render
 from policygen.outgoing import shown
 from policygen.runs.steering import MOST_CHARACTERS, Steering
-from policygen.search.steer import pause, why_untold
+from policygen.search.steer import pause, why_comment_has_no_effect
 
 ADDRESS = "127.0.0.1"
 LARGEST_BODY = 16 * MOST_CHARACTERS  # bytes of a form
@@ -116,7 +116,7 @@ class Live:
             self._pictures[folder] = (state, pictures_of(run, run.policy))
         drawn = self._pictures[folder][1]
         address = f"/run/{quote(key)}"
-        live = {"alone": not key, "most": MOST_CHARACTERS, "untold": why_untold(folder)}
+        live = {"alone": not key, "most": MOST_CHARACTERS, "untold": why_comment_has_no_effect(folder)}
         return render("live.html.j2", run, playing=None, address=address, **live, **drawn)
 
     def folder(self, key: str) -> Path:
@@ -131,7 +131,7 @@ class Live:
         folder = self.folder(key)
         steering = Steering(folder)
         if what == "comment":
-            if why := why_untold(folder):
+            if why := why_comment_has_no_effect(folder):
                 raise _Refused(400, why)
             steering.say(said.get("text", ""), once="once" in said)
         elif what == "withdraw":

@@ -90,7 +90,7 @@ class AttemptView:
 
     @property
     def state(self) -> str:
-        """`best`, `accepted` (the best until a later one), `refused`, `failed`, or how else the attempt came about."""
+        """`best`, `accepted` (best until a later attempt), `refused`, `failed`, or the kind of the attempt."""
         if self.attempt is None:
             return "open"
         if self.number == 0:

@@ -23,7 +23,7 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
-from policygen.runs.steering import Steering, UserComment
+from policygen.runs.steering import Steering, UserMessages
 from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
 from policygen.tasks.user_env import NAMESPACE
@@ -62,7 +62,7 @@ class RunContent:
     attempts: list[Attempt]
     best: Attempt | None
     views: list[AttemptView]
-    user: UserComment
+    user: UserMessages
     versions: dict[str, str]
 
     @property
@@ -198,7 +198,7 @@ def read_run(folder: Path) -> RunContent:
     return RunContent(folder, task, config, summary, attempts, best, views, user, versions_of(folder))
 
 
-def _commented(view: AttemptView, user: UserComment, config: RunConfig) -> AttemptView:
+def _commented(view: AttemptView, user: UserMessages, config: RunConfig) -> AttemptView:
     """Add the user's comments that were part of this round's prompts."""
     first = view.number - (view.number - 1) % config.candidates
     numbers = user.carried.get(first, ()) if view.number else ()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST_SVG = 250_000  # bytes; a larger figure becomes a PNG
-EPISODES = 5  # played to choose the one that is filmed
+EPISODES = 5  # played to choose the one of median return for the film
 _DPI = 110
 _SMALL = 5.6  # inches; a figure of at most this width can be read on a telephone
 _NARROW = (4.4, 4.8)  # inches: a curve that a telephone shows without scaling
@@ -38,7 +38,7 @@ class Picture:
 
     Attributes:
         narrow: a second version for narrow screens.
-        roomy: whether it must keep its size; a narrow screen then scrolls it.
+        roomy: whether it keeps its size on a narrow screen, which then scrolls it.
     """
 
     wide: str
@@ -49,10 +49,10 @@ class Picture:
 
 def picture(figure: Figure, alt: str) -> Picture:
     """Convert a figure to an SVG, or to a PNG if that is much smaller."""
-    return Picture(_address(figure), alt, roomy=bool(figure.get_figwidth() > _SMALL))
+    return Picture(_data_url(figure), alt, roomy=bool(figure.get_figwidth() > _SMALL))
 
 
-def _address(figure: Figure) -> str:
+def _data_url(figure: Figure) -> str:
     content = io.BytesIO()
     with style():
         figure.savefig(content, format="svg", metadata={"Date": None}, facecolor="none")
@@ -61,11 +61,11 @@ def _address(figure: Figure) -> str:
             content = io.BytesIO()
             figure.savefig(content, format="png", dpi=_DPI, facecolor="none")
             kind = "png"
-    return data_address(content.getvalue(), f"image/{kind}")
+    return data_url(content.getvalue(), f"image/{kind}")
 
 
-def data_address(content: bytes, kind: str) -> str:
-    """Return a data address with the content."""
+def data_url(content: bytes, kind: str) -> str:
+    """Return a `data:` URL with the content."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
@@ -80,7 +80,7 @@ def curve_picture(folders: Sequence[Path]) -> Picture | None:
         if axes.get_legend() is not None:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, frameon=False, fontsize=9)
     narrow.set_size_inches(*_NARROW)
-    return Picture(_address(wide), "Learning curve", _address(narrow))
+    return Picture(_data_url(wide), "Learning curve", _data_url(narrow))
 
 
 def portrait(policy: Policy) -> Picture | None:
@@ -94,28 +94,28 @@ def portrait(policy: Policy) -> Picture | None:
 def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
     """Draw the actions over two quantities; None if two do not determine them."""
     wide, narrow = decision_figure(policy, episodes), decision_figure(policy, episodes, narrow=True)
-    return Picture(_address(wide), "Decision map", _address(narrow)) if wide and narrow else None
+    return Picture(_data_url(wide), "Decision map", _data_url(narrow)) if wide and narrow else None
 
 
 @dataclass(frozen=True, slots=True)
-class Playing:
+class EpisodeFilm:
     """A film of an episode and its caption, or the reason why there is no film."""
 
     film: Picture | None
     words: str
 
 
-def playing(policy: Policy) -> Playing:
+def playing(policy: Policy) -> EpisodeFilm:
     """Film the median episode of a few that the search never saw."""
     try:
         shown = takes(policy, episodes=EPISODES, which="median")
         content = gif(policy, shown, SMALL)
     except PolicygenError as error:
-        return Playing(None, f"No film: {error}")
+        return EpisodeFilm(None, f"No film: {error}")
     episode = shown[0].episode
     words = f"The median of {EPISODES} episodes by return, {number(episode.episode_return)}"
-    return Playing(
-        Picture(data_address(content, "image/gif"), "An episode"),
+    return EpisodeFilm(
+        Picture(data_url(content, "image/gif"), "An episode"),
         f"{words}, in {episode.length:,} steps, with the reason for each action below. Seed {episode.seed}.",
     )
 

@@ -19,7 +19,7 @@ from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.pictures import curve_picture, decision_map, own_episodes, playing, portrait
 from policygen.extensions.page.sweep import read_sweep
-from policygen.extensions.plots.played import unplayed
+from policygen.extensions.plots.played import missing_parts
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
@@ -54,7 +54,7 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
         policy = replace(policy, task=trusted(policy.task))
     film_shown = playing(policy) if film and policy is not None else None
     write_named(output, render("run.html.j2", run, playing=film_shown, **pictures_of(run, policy)))
-    if policy is not None and not trust and (lack := unplayed(policy, output.name, page=True, film=film)):
+    if policy is not None and not trust and (lack := missing_parts(policy, output.name, page=True, film=film)):
         warnings.warn(lack, stacklevel=2)
     return output
 

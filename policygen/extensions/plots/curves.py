@@ -15,7 +15,7 @@ from numpy.lib.recfunctions import append_fields
 from numpy.typing import NDArray
 
 from policygen.errors import PlaceError, UsageError
-from policygen.extensions.plots.groups import Group, Member, each_once, grouped, read_member, without_extensions
+from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
 from policygen.extensions.plots.statistics import Interval, average, centre_name
 from policygen.extensions.plots.style import GREY, MARKERS, OKABE_ITO, arms, check_suffix, count_axis, save, style
 from policygen.files import remove_parts, write_atomically
@@ -161,7 +161,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         raise UsageError(f"cannot plot over `{x}`; choose one of {', '.join(X_AXES)}")
     if not folders:
         raise UsageError("no run folders are given, so there is nothing to plot")
-    curves = [read_curve(folder) for folder in each_once(folders)]
+    curves = [read_curve(folder) for folder in unique_runs(folders)]
     if all(not curve.frame[x].any() for curve in curves) and any(len(curve.frame) > 1 for curve in curves):
         usable = ", ".join(axis for axis in X_AXES if any(curve.frame[axis].any() for curve in curves))
         raise UsageError(f"these runs have spent no {x}; plot over one of {usable}")

@@ -29,8 +29,8 @@ from policygen.runs.texts import templates_identity
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import Task
 
-# Settings that always separate runs if they are not the default ...
-_TELLING = {
+# Settings that a group's name states whenever they are not the default.
+_ALWAYS_NAMED = {
     *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "ablate", "grid"),
     *("conversation", "unseeded"),
 }
@@ -51,7 +51,8 @@ class Member:
             changed during the run, all digests with their first attempts. `not recorded` if unknown, empty if the
             provider reads no prompts.
         summary: the summary of the finished run; None while it is unfinished.
-        extended: the extension beyond the sweep's budget, in words, if `config` leaves it out.
+        extended: the larger budget that the run was given after its sweep, in words; empty if none. `config` then has
+            the budget of the sweep.
     """
 
     folder: Path
@@ -146,14 +147,14 @@ def _templates(logbook: Logbook, config: RunConfig) -> str:
 
 def _comments(folder: Path) -> str:
     """Return a digest of the user's comments in prompts; empty if there are none."""
-    said = Steering(folder).read()
-    texts = {comment.number: comment.text for comment in said.comments}
-    told = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in said.carried.items() if numbers}
-    return f"comments {_digest(told)}" if told else ""
+    steering = Steering(folder).read()
+    texts = {comment.number: comment.text for comment in steering.comments}
+    used = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in steering.carried.items() if numbers}
+    return f"comments {_digest(used)}" if used else ""
 
 
-def each_once(folders: Sequence[Path]) -> list[Path]:
-    """Return the run folders in order, those of a sweep in its place; a run given twice counts once.
+def unique_runs(folders: Sequence[Path]) -> list[Path]:
+    """Return the run folders in order, a sweep replaced by its runs; a run given twice counts once.
 
     Raises:
         PlaceError: no run of a sweep has begun.
@@ -193,7 +194,7 @@ def repeated_runs(folders: Sequence[Path]) -> list[Path]:
     """
     seen: set[str] = set()
     repeated = []
-    for folder in each_once(folders):
+    for folder in unique_runs(folders):
         run = read_member(folder)
         key = json.dumps([_identity(run), run.config.seed], sort_keys=True)
         if key in seen:
@@ -226,10 +227,10 @@ def _digest(value: Any) -> str:
 def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """Return the versions of texts or files that separate groups with the same name."""
     parts = [part for part in identity if any(other[part] != identity[part] for other in others)]
-    said = {part: _digest(identity[part]) for part in parts}
-    if "templates" in said:
-        said["templates"] = identity["templates"]  # the digest that the run folder has
-    return tuple(f"{part} {words}" for part, words in said.items())
+    versions = {part: _digest(identity[part]) for part in parts}
+    if "templates" in versions:
+        versions["templates"] = identity["templates"]  # the digest that the run folder has
+    return tuple(f"{part} {words}" for part, words in versions.items())
 
 
 def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[str, ...]]:
@@ -242,7 +243,7 @@ def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[s
             continue
         if name == "template" and _replayed(run.config.llm) is not None:
             continue  # replayed replies do not depend on it
-        if name in _TELLING or any(getattr(other, name) != value for other in others):
+        if name in _ALWAYS_NAMED or any(getattr(other, name) != value for other in others):
             settings.append(name if value is True else f"{name} {value}")
     return run.task.name, proposals_label(run.config.llm), run.config.policy, tuple(settings)
 
@@ -274,8 +275,8 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     Raises:
         LogbookError: the manifest of a sweep is damaged.
     """
-    asked = _asked([member.folder for member in members])
-    own = [asked.get(member.folder.resolve()) for member in members]
+    by_folder = _stated_budgets([member.folder for member in members])
+    own = [by_folder.get(member.folder.resolve()) for member in members]
     budgets = [
         {name: now for name in BUDGETS if stated is not None and (now := getattr(member.config, name)) is not None}
         for member, stated in zip(members, own, strict=True)
@@ -304,7 +305,7 @@ def without_extensions(members: Sequence[M]) -> tuple[list[M], list[str]]:
     return found, notes
 
 
-def _asked(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+def _stated_budgets(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     """Return the budgets that the sweep or its suite states for each run folder, resolved."""
     found = {}
     for sweep in filter(is_sweep, dict.fromkeys(folder.parent for folder in folders)):

@@ -36,8 +36,8 @@ def policy_map(policy: Policy, width: int = 100) -> str:
     """Draw a policy as text in lines of about `width` characters at most.
 
     A table becomes a map with one character per cell, or a number if a continuous action has no named levels. The last
-    two dimensions form a map; the first ones lay maps side by side. A linear policy becomes a table of weights, terms
-    down and outputs across.
+    two dimensions form a map; each bin of the others has a map of its own, side by side. A linear policy becomes a
+    table of weights, terms down and outputs across.
 
     Returns:
         The lines; "" for a table of more than four dimensions or 20,000 cells.
@@ -131,8 +131,10 @@ def _symbols(names: Sequence[str]) -> list[str]:
         if i not in chosen:
             alike = [other for other in lowered if other[:1] == name[:1]]
             # The l of full_left, the r of full_right.
-            telling = name.removeprefix(commonprefix(alike)) + name  # noqa: RUF071 - these are names, not paths
-            wanted = [c for c in telling + telling.upper() + string.ascii_letters + string.digits if c.isalnum()]
+            distinct_part = name.removeprefix(commonprefix(alike)) + name  # noqa: RUF071 - these are names, not paths
+            wanted = [
+                c for c in distinct_part + distinct_part.upper() + string.ascii_letters + string.digits if c.isalnum()
+            ]
             chosen[i] = next((c for c in wanted if c not in chosen.values()), str(i))
     return [chosen[i] for i in range(len(names))]
 
@@ -303,13 +305,13 @@ def _names(mdp: FiniteMDP, letters: Sequence[str]) -> list[Letter | None]:
     possible = mdp.probabilities > 0
     decided = mdp.start > 0
     while True:
-        going_on = possible[decided] & (mdp.going_on[decided] > 0)
+        continues = possible[decided] & (mdp.continues[decided] > 0)
         reached = decided.copy()
-        reached[mdp.next_states[decided][going_on]] = True
+        reached[mdp.next_states[decided][continues]] = True
         if (reached == decided).all():
             break
         decided = reached
-    ending = possible & (mdp.going_on == 0) & decided[:, None, None]
+    ending = possible & (mdp.continues == 0) & decided[:, None, None]
     ends = mdp.next_states[ending]
     worth = {int(s): mdp.rewards[ending][ends == s] for s in np.unique(ends)}
     best = max((float(rewards.max()) for rewards in worth.values()), default=0.0)

@@ -37,7 +37,7 @@ _MARGIN = 0.1  # of the visited range, on either side
 _TRACES = 4.5  # inches that traces of memory add
 
 
-def played(policy: Policy) -> tuple[list[Trajectory], str]:
+def play_episodes(policy: Policy) -> tuple[list[Trajectory], str]:
     """Play episodes with fixed seeds; return them, or none and the reason why they cannot be played here."""
     try:
         with Simulator(policy.task) as simulator:
@@ -46,7 +46,7 @@ def played(policy: Policy) -> tuple[list[Trajectory], str]:
         return [], str(error)
 
 
-def unplayed(policy: Policy, what: str, *, page: bool = False, film: bool = False) -> str:
+def missing_parts(policy: Policy, what: str, *, page: bool = False, film: bool = False) -> str:
     """Say which parts a picture or page lacks because the task is not trusted, and the remedy; empty if none.
 
     Args:
@@ -54,17 +54,17 @@ def unplayed(policy: Policy, what: str, *, page: bool = False, film: bool = Fals
         page: whether it is a page, whose map shows episodes that the run has kept.
         film: whether it would include a film.
     """
-    why = why_refused(policy.task)
+    reason = why_refused(policy.task)
     linear = policy.kind == "linear"
-    plane = not page and (linear or policy.reader.needed) and len(deciding_quantities(policy)) == 2
+    episodes_in_map = not page and (linear or policy.reader.needed) and len(deciding_quantities(policy)) == 2
     parts = {
         "the film of an episode": film,
         "the usual sizes of the terms": linear,
-        "episodes in the map": plane,
+        "episodes in the map": episodes_in_map,
         "the traces of memory": policy.remembers,
     }
     lacks = [part for part, wanted in parts.items() if wanted]
-    return f"{what} lacks {', '.join(lacks)}: {why}" if why and lacks else ""
+    return f"{what} lacks {', '.join(lacks)}: {reason}" if reason and lacks else ""
 
 
 def _quantities(policy: Policy, episode: Trajectory) -> dict[str, Numbers]:
@@ -105,7 +105,7 @@ def deciding_quantities(policy: Policy) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plane:
+class _ActionMap:
     """The data of a map.
 
     Attributes:
@@ -122,7 +122,7 @@ class _Plane:
     paths: list[tuple[Numbers, ...]]
 
 
-def _plane(policy: Policy, episodes: Sequence[Trajectory]) -> _Plane | None:
+def _action_map(policy: Policy, episodes: Sequence[Trajectory]) -> _ActionMap | None:
     names = deciding_quantities(policy)
     if len(names) != 2 or (isinstance(policy, TablePolicy) and set(policy.grid.names) == set(names)):
         return None
@@ -132,7 +132,7 @@ def _plane(policy: Policy, episodes: Sequence[Trajectory]) -> _Plane | None:
         return None
     x, y = np.linspace(*across, POINTS), np.linspace(*up, POINTS)
     paths = [tuple(quantities[name] for name in names) for quantities in met[:MOST_PATHS]]
-    return _Plane(names, x, y, _actions(policy, names, x, y), paths)
+    return _ActionMap(names, x, y, _actions(policy, names, x, y), paths)
 
 
 def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float, float] | None:
@@ -152,8 +152,8 @@ def _range(policy: Policy, name: str, visited: Sequence[Numbers]) -> tuple[float
 
 
 def _actions(policy: Policy, names: Sequence[str], x: Numbers, y: Numbers) -> npt.NDArray[np.float64]:
-    """Compute the actions over the plane, shape (len(y), len(x), actuators)."""
-    known = dict(zip(names, (plane.ravel() for plane in np.meshgrid(x, y)), strict=True))
+    """Compute the actions over the map, shape (len(y), len(x), actuators)."""
+    known = dict(zip(names, (values.ravel() for values in np.meshgrid(x, y)), strict=True))
     columns = policy.reader.columns([known.get(name, np.zeros(x.size * y.size)) for name in policy.task.columns])
     # A deciding feature is set directly; the observations behind it are unknown.
     columns = [known.get(name, column) for name, column in zip(policy.reader.names, columns, strict=True)]
@@ -174,8 +174,8 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         None if two quantities do not suffice, if they are unbounded and there are no episodes, or if the picture of a
         table is this map already.
     """
-    plane = _plane(policy, episodes)
-    if plane is None:
+    action_map = _action_map(policy, episodes)
+    if action_map is None:
         return None
     count = min(len(policy.task.actuators), MOST_PANELS)
     with style():
@@ -186,7 +186,7 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         size = _NARROW if narrow else (6.4 if across == 1 else 10.0, 4.4)
         figure = Figure(figsize=(size[0], size[1] * down), layout="constrained")
         for i in range(count):
-            _draw_plane(figure.add_subplot(down, across, i + 1), policy, i, plane, below=narrow)
+            _draw_map(figure.add_subplot(down, across, i + 1), policy, i, action_map, below=narrow)
         if not narrow:
             rest = len(policy.task.actuators) - count
             more = f" ({rest} more outputs are not shown)" if rest else ""
@@ -194,36 +194,36 @@ def decision_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narr
         return figure
 
 
-def add_plane(figure: Figure, policy: Policy, episodes: Sequence[Trajectory]) -> None:
+def add_action_map(figure: Figure, policy: Policy, episodes: Sequence[Trajectory]) -> None:
     """Widen a finished picture by the map, if there is one: the first actuators, from the left."""
-    plane = _plane(policy, episodes)
-    if plane is None:
+    action_map = _action_map(policy, episodes)
+    if action_map is None:
         return
     count = min(len(policy.task.actuators), MOST_PANELS)
     width, height = _widen(figure, (_SIDE + _BESIDE) * count + 0.3, _SIDE)
-    whole = figure.get_figwidth()
+    total_width = figure.get_figwidth()
     if title := figure.get_suptitle():
-        figure.suptitle(title, x=0.5 * width / whole, fontsize=11)
+        figure.suptitle(title, x=0.5 * width / total_width, fontsize=11)
     for i in range(count):
-        left, low = (width + 0.9 + i * (_SIDE + _BESIDE)) / whole, 0.65 / height
-        axes = figure.add_axes((left, low, (_SIDE - 0.4) / whole, 1 - low - 0.55 / height))
-        _draw_plane(axes, policy, i, plane)
-        axes.set_title("actions, and paths of episodes" if plane.paths else "actions", fontsize=9)
+        left, low = (width + 0.9 + i * (_SIDE + _BESIDE)) / total_width, 0.65 / height
+        axes = figure.add_axes((left, low, (_SIDE - 0.4) / total_width, 1 - low - 0.55 / height))
+        _draw_map(axes, policy, i, action_map)
+        axes.set_title("actions, and paths of episodes" if action_map.paths else "actions", fontsize=9)
 
 
-def _draw_plane(axes: Axes, policy: Policy, index: int, plane: _Plane, *, below: bool = False) -> None:
+def _draw_map(axes: Axes, policy: Policy, index: int, action_map: _ActionMap, *, below: bool = False) -> None:
     from matplotlib.patches import Patch
 
-    actuator, actions = policy.task.actuators[index], plane.actions[:, :, index]
+    actuator, actions = policy.task.actuators[index], action_map.actions[:, :, index]
     colors, norm = shades(actuator)
-    mesh = axes.pcolormesh(plane.x, plane.y, actions, cmap=colors, norm=norm, rasterized=True)
-    for x, y in plane.paths:
+    mesh = axes.pcolormesh(action_map.x, action_map.y, actions, cmap=colors, norm=norm, rasterized=True)
+    for x, y in action_map.paths:
         axes.plot(x, y, color="white", linewidth=2.4, alpha=0.7)
         axes.plot(x, y, color="black", linewidth=1.0)
         axes.plot(x[:1], y[:1], "o", color="black", markeredgecolor="white", markersize=6)
-    axes.set(xlim=plane.x[[0, -1]], ylim=plane.y[[0, -1]])
-    axes.set_xlabel(quantity_label(policy, plane.names[0]))
-    axes.set_ylabel(quantity_label(policy, plane.names[1]))
+    axes.set(xlim=action_map.x[[0, -1]], ylim=action_map.y[[0, -1]])
+    axes.set_xlabel(quantity_label(policy, action_map.names[0]))
+    axes.set_ylabel(quantity_label(policy, action_map.names[1]))
     if not actuator.is_choice:
         axes.figure.colorbar(mesh, ax=axes, label=actuator.name)
         return
@@ -249,8 +249,8 @@ def add_traces(figure: Figure, policy: Policy, episodes: Sequence[Trajectory], w
     if not policy.remembers:
         return
     width, height = _widen(figure, _TRACES)
-    whole = width + _TRACES
-    x, across = (width + 1.3) / whole, (_TRACES - 1.5) / whole
+    total_width = width + _TRACES
+    x, across = (width + 1.3) / total_width, (_TRACES - 1.5) / total_width
     if not episodes:
         figure.text(x, 0.5, f"no traces of memory:\n{textwrap.fill(why, 40)}", fontsize=8)
         return

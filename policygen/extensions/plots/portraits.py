@@ -24,7 +24,7 @@ from policygen.extensions.plots.maps import (
     quantity_label,
     weight_rows,
 )
-from policygen.extensions.plots.played import add_plane, add_traces, played
+from policygen.extensions.plots.played import add_action_map, add_traces, play_episodes
 from policygen.extensions.plots.style import (
     MOST_TEXTS,
     NO_ACTION,
@@ -60,8 +60,8 @@ LONGEST_OUTPUT = 8  # characters of an output's name that fits horizontally belo
 def plot_policy(policy: Policy, path: str | Path) -> Path:
     """Draw a policy into `path`: a map of a table's actions, or the contributions to a linear policy.
 
-    If two observations determine the action, a map of their plane stands beside it. A policy with memory shows traces
-    of its memory over an episode.
+    If two observations determine the action, the picture also has a map of the actions over both. A policy with memory
+    also has traces of its memory over an episode.
 
     Raises:
         UsageError: the suffix is unknown, or this kind of policy has no picture.
@@ -75,20 +75,20 @@ def policy_figure(policy: Policy, *, alone: bool = True) -> Figure:
     """Build the figure that `plot_policy` saves; see there for contents and errors.
 
     Args:
-        alone: add definitions of features and the map of the plane; unnecessary if the page shows them.
+        alone: add definitions of features and the map of the actions; unnecessary if the page shows them.
     """
     with style():
         if isinstance(policy, LinearPolicy):
-            episodes, why = played(policy)
+            episodes, why = play_episodes(policy)
             figure = _linear_figure(policy, episodes)
         elif isinstance(policy, TablePolicy):
-            episodes, why = played(policy) if policy.reader.needed or policy.remembers else ([], "")
+            episodes, why = play_episodes(policy) if policy.reader.needed or policy.remembers else ([], "")
             figure = _table_figure(policy)
         else:
             raise UsageError(f"there is no picture of a {policy.kind} policy")
         if alone:
             _define(figure, policy)
-            add_plane(figure, policy, episodes)
+            add_action_map(figure, policy, episodes)
         add_traces(figure, policy, episodes, why)
         return figure
 

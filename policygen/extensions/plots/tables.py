@@ -11,7 +11,7 @@ import numpy as np
 
 from policygen.episodes.score import Score
 from policygen.errors import PlaceError
-from policygen.extensions.plots.groups import Group, Member, each_once, grouped, read_member, without_extensions
+from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs, without_extensions
 from policygen.extensions.plots.style import check_suffix
 from policygen.files import write_named
 from policygen.runs.logbook import Logbook
@@ -64,10 +64,10 @@ def comparison(folders: Sequence[Path]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    runs = [read_member(folder) for folder in each_once(folders)]
+    runs = [read_member(folder) for folder in unique_runs(folders)]
     if not any(run.finished for run in runs):
         folder = runs[0].folder
-        raise PlaceError(f"{folder} is not a finished run; finish it with: {Logbook(folder).way_on()}")
+        raise PlaceError(f"{folder} is not a finished run; finish it with: {Logbook(folder).resume_command()}")
     groups = sorted(grouped(without_extensions(runs)[0]), key=lambda group: (group.task, group.proposals, group.policy))
     rows = []
     for group in groups:

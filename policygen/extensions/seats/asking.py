@@ -129,25 +129,26 @@ class Asker:
         self.ledger = self.log.ledger
         self._answered = False
 
-    def together(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Call `work`, which asks, for several items in parallel; return the results in the order of the items.
+    def map_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Call `work` (which asks) for all items in parallel; return the results in the order of the items.
 
         Raises:
             PolicygenError: the first error, in the order of the items; requests under way are waited for.
         """
-        alone = len(items) if self.concurrency == 1 else 0 if self._answered else 1
-        results = [work(item) for item in items[:alone]]
-        if len(items) <= alone:
+        one_by_one = len(items) if self.concurrency == 1 else 0 if self._answered else 1
+        results = [work(item) for item in items[:one_by_one]]
+        if len(items) <= one_by_one:
             return results
         with ThreadPoolExecutor(self.concurrency) as executor:
-            futures = [executor.submit(work, item) for item in items[alone:]]
+            futures = [executor.submit(work, item) for item in items[one_by_one:]]
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
             finally:
                 # Cancel questions that are not yet asked; requests under way are paid for, and their answers kept.
                 for future in futures:
                     future.cancel()
-        return results + [future.result() for future in futures]  # cancelled ones stand behind the one that failed
+        # A failed question comes before all cancelled ones, so its error is the one raised.
+        return results + [future.result() for future in futures]
 
     def ask(self, number: int, request: int, prompt: Prompt) -> Exchange:
         """Return the answer to question `number`; `request` is 0, or 1 for its repair. See `RequestLog.ask`."""
@@ -186,7 +187,7 @@ class Answers(Generic[Q, V]):
         self._known: dict[Q, V | None] = {}
         self._lock = threading.Lock()  # guards the counts and the answers
 
-    def to(self, questions: Sequence[Q]) -> list[V | None]:
+    def get_all(self, questions: Sequence[Q]) -> list[V | None]:
         """Return the answers to questions that come up at the same time; None where even the repair is unreadable.
 
         Raises:
@@ -194,7 +195,7 @@ class Answers(Generic[Q, V]):
         """
         new = [question for question in dict.fromkeys(questions) if question not in self._known]
         numbered = list(enumerate(new, start=self._counts.asked + 1))
-        self._asker.together(lambda item: self._ask(*item), numbered)
+        self._asker.map_parallel(lambda item: self._ask(*item), numbered)
         return [self._known[question] for question in questions]
 
     def _ask(self, number: int, question: Q) -> None:

@@ -49,7 +49,7 @@ def as_action(task: Task, action: Action) -> Any:
     """An action in the environment's own form: an int for Discrete, else an array of shape (m,)."""
     if task.action_space == "discrete":
         return round(action[0])
-    return task.limits.carried_out_one(action) if task.has_numbers else np.array(action, np.int64)
+    return task.limits.to_action(action) if task.has_numbers else np.array(action, np.int64)
 
 
 def neutral(task: Task) -> Action:

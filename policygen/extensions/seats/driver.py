@@ -121,7 +121,7 @@ class Driver:
         fallback = self.most_chosen or neutral(self.task)
         before, started = self.counts.asked, time.perf_counter()
         try:
-            actions = self._answers.to(situations)
+            actions = self._answers.get_all(situations)
         finally:
             self.seconds += time.perf_counter() - started
         self.counts.hits += len(situations) - (self.counts.asked - before)
@@ -165,7 +165,7 @@ class DrivenEpisodes:
             self._under_way[row] = situation, choice.action
         return [as_action(driver.task, choice.action) for choice in choices]
 
-    def happened(self, row: int, reward: float, ended: Trajectory | None, /) -> None:
+    def observe_step(self, row: int, reward: float, ended: Trajectory | None, /) -> None:
         """Remember the step of an episode, and keep an episode that has ended."""
         situation, action = self._under_way.pop(row)
         if self._driver.questions.memory:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:  # minigrid is an extra
     from policygen.extensions.worlds.locked.doors import LockedRoomEnv
 
 HEADER = "| room | mediator | doors opened | return | steps | questions |\n| --- | --- | --- | --- | --- | --- |"
-SHARE_OF_QUESTIONS = 1 / 3  # of those of `always`, that a learned mediator may ask at most
+SHARE_OF_QUESTIONS = 1 / 3  # a learned mediator may ask at most this share of the questions of `always`
 
 
 @dataclass(frozen=True, slots=True)
 class MediationSettings:
-    """The settings of a mediation that runs do not have.
+    """The settings that only a mediation has, beside those of a run.
 
     Attributes:
         rooms: names of the rooms, in the order in which they are played.
@@ -91,7 +91,7 @@ class Mediation(seat.ModelSession[MediationResult]):
     """Mediators on call in rooms, in a folder; `carry_out` plays them.
 
     Args:
-        task: the task of when to ask.
+        task: the mediators' task: to decide when to ask.
         folder, tell: see `ModelSession`.
         on_row: called with the results of every mediator whose episodes are played.
 
@@ -120,7 +120,7 @@ class Mediation(seat.ModelSession[MediationResult]):
             room: PlanQuestions(room, template=plan.template, most=config.prompt_tokens) for room in plan.rooms
         }
         for room in plan.rooms[:1]:
-            _made(room)  # whether minigrid is there
+            _made(room)  # raises if minigrid is missing
         self._on_row = on_row
         self.rows: list[MediatorRow] = []
         self.tables: dict[str, str] = {}
@@ -151,10 +151,10 @@ class Mediation(seat.ModelSession[MediationResult]):
         """Play all episodes of a mediator in parallel."""
         seeds = episode_seeds(self.config.seed, "mediating", self.plan.episodes)
         playing = [RoomEpisode(env, room, seed) for env, seed in zip(envs, seeds, strict=True)]
-        tosses = [np.random.default_rng([seed, 1]) for seed in seeds]
+        generators = [np.random.default_rng([seed, 1]) for seed in seeds]
         running = list(range(len(playing)))
         while running:
-            asking = [i for i in running if not playing[i].steps or mediator.asks(playing[i].signs, tosses[i])]
+            asking = [i for i in running if not playing[i].steps or mediator.asks(playing[i].signs, generators[i])]
             plans = self.planner.plans(room, [playing[i].report for i in asking])
             for i, plan in zip(asking, plans, strict=True):
                 playing[i].follow(plan)
@@ -200,7 +200,7 @@ def row_in_words(row: MediatorRow) -> tuple[str, ...]:
     )
 
 
-def aim(outcome: MediationResult, room: str) -> str:
+def learned_verdict(outcome: MediationResult, room: str) -> str:
     """Say whether the learned mediator opens as many doors as `always` for a third of its questions.
 
     Empty if one of the two was not played.
@@ -217,7 +217,7 @@ def aim(outcome: MediationResult, room: str) -> str:
         for row in outcome.rows
         if row.room == room and sum(row.opened) >= opened and sum(row.questions) < sum(learned.questions)
     ]
-    others = f"; no fewer are opened by {' and '.join(fewer)}" if fewer else ""
+    others = f"; at least as many with fewer questions: {' and '.join(fewer)}" if fewer else ""
     return (
         f"{room}: {'reached' if reached else 'missed'}; {LEARNED} opens {opened} of {len(learned.opened)} doors, "
         f"{more} always, with {share:.0%} of its questions{others}"
@@ -230,17 +230,17 @@ def page(outcome: MediationResult, command: str) -> str:
     Args:
         command: the command that repeats the mediation.
     """
-    who = outcome.llm if outcome.is_language_model else f"{outcome.llm}, which goes by rules and is no language model"
+    who = outcome.llm if outcome.is_language_model else f"{outcome.llm}, a rule-based planner and not a language model"
     first = (
         "A robot opens the locked door of a room that it does not know, in the four rooms of When2Ask (arXiv "
         f"2306.03604). Plans come from {who}; a mediator decides in every step whether to ask for one. "
         f"{outcome.episodes} episodes of each, the same for all mediators, seed {outcome.seed}; intervals are 95%. The "
-        "return is the room's own, without a cost of questions; while the learned ones were tuned, on other episodes "
-        "and with the planner of rules, a question cost 0.01."
+        "return is the room's own, without a cost of questions. The learned mediators were tuned on other episodes, "
+        "with the rule-based planner and a cost of 0.01 per question."
     )
     lines = ["# On call: when to ask a planner", "", *wrap(first, 120), "", HEADER]
     lines += [f"| {row.room} | {row.mediator} | {' | '.join(row_in_words(row))} |" for row in outcome.rows]
-    aims = [sentence for room, _ in outcome.tables if (sentence := aim(outcome, room))]
+    aims = [sentence for room, _ in outcome.tables if (sentence := learned_verdict(outcome, room))]
     if aims:
         lines += ["", "The aim: as many doors as `always` with at most a third of its questions.", ""]
         lines += [f"- {sentence}." for sentence in aims]

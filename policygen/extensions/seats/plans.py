@@ -88,7 +88,7 @@ class Planner:
         Raises:
             BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
         """
-        plans = self._answers[room].to(reports)
+        plans = self._answers[room].get_all(reports)
         self.counts.fallback_uses += plans.count(None)
         return [FALLBACK if plan is None else plan for plan in plans]
 

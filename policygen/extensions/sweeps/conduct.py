@@ -47,29 +47,29 @@ class Sweep:
     """A sweep: its folder, plan and results so far; the folder is locked until `release`.
 
     Attributes:
-        typed: models as the user typed them, by their names in the plan, which contain no password.
-        asked: whether the user typed the settings; if not, they come from the manifest.
-        again: settings that resumed runs take as well, such as a server's address, which no file may choose.
+        typed_models: models as the user typed them, by their names in the plan, which contain no password.
+        settings_typed: whether the user typed the settings; if not, they come from the manifest.
+        overrides: settings that resumed runs take as well, such as a server's address, which no file may choose.
         skipped: cells that had finished before.
         outcomes: results of this process, by cell.
         running: progress of the cells in progress.
         refused: whether the sweep's budget refused a cell.
-        place: command-line options of the executor, if it is not processes on this machine.
+        executor_options: command-line options of the executor, if it is not processes on this machine.
         cache: folder of the cache shared by the runs; `track` names their trackers.
     """
 
     folder: Path
     plan: SweepPlan
     cells: list[Cell]
-    again: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     trust: bool = False
-    typed: dict[str, str] = field(default_factory=dict)
-    asked: bool = False
+    typed_models: dict[str, str] = field(default_factory=dict)
+    settings_typed: bool = False
     skipped: dict[str, float | None] = field(default_factory=dict)
     outcomes: dict[str, CellResult] = field(default_factory=dict)
     running: dict[str, Progress] = field(default_factory=dict)
     workers: int = 1
-    place: str = ""
+    executor_options: str = ""
     refused: bool = False
     cache: Path | None = None
     track: tuple[str, ...] = ()
@@ -85,23 +85,23 @@ class Sweep:
         return [outcome for outcome in self.outcomes.values() if outcome.state == state]
 
     @property
-    def left(self) -> int:
+    def unfinished(self) -> int:
         """Number of cells that have neither finished nor failed."""
         done = sum(outcome.state in ("finished", "failed") for outcome in self.outcomes.values())
         return len(self.cells) - len(self.skipped) - done
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether all cells have finished."""
         return len(self.skipped) + len(self.of_state("finished")) == len(self.cells)
 
 
 def open_sweep(
     folder: Path,
-    asked: SweepPlan | None = None,
+    requested: SweepPlan | None = None,
     *,
     limits: Limits | None = None,
-    again: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     workers: int = 1,
     trust: bool = False,
     cache: Path | None = None,
@@ -109,9 +109,9 @@ def open_sweep(
     """Open a new or existing sweep, and lock its folder.
 
     Args:
-        asked: what to run; None: as the manifest says. A folder with a manifest is extended.
+        requested: the sweep to run, which extends the manifest if the folder has one; None: the manifest alone.
         limits: stated limits replace those of the manifest.
-        again: settings for resumed and new runs; `llm=SPEC` names a model of the manifest and confirms its address.
+        overrides: settings for resumed and new runs; `llm=SPEC` names a model of the manifest and confirms its address.
         workers: number of worker processes.
         trust: whether the user trusts the task files.
         cache: folder of a cache of answers, shared by the runs.
@@ -124,17 +124,17 @@ def open_sweep(
         raise UsageError(f"--workers {workers}: at least one is needed")
     if cache is not None:
         Cache(cache)  # raises if it is unusable
-    llms = [text.removeprefix("llm=") for text in again if text.startswith("llm=")]
-    again = [text for text in again if not text.startswith("llm=")]
-    products = asked.products if asked is not None else ()
+    llms = [text.removeprefix("llm=") for text in overrides if text.startswith("llm=")]
+    overrides = [text for text in overrides if not text.startswith("llm=")]
+    products = requested.products if requested is not None else ()
     typed = {redacted(llm): llm for llm in (*llms, *(llm for product in products for llm in product.llms))}
-    if asked is not None:  # plans contain no passwords
+    if requested is not None:  # plans contain no passwords
         hidden = [one.model_copy(update={"llms": tuple(map(redacted, one.llms))}) for one in products]
-        asked = asked.model_copy(update={"products": tuple(hidden)})
-    if asked is not None and not trust:
-        check_trusted(asked, asked, folder)
-    if asked is not None and not is_sweep(folder):
-        _check(asked, tuple(again), trust, typed)
+        requested = requested.model_copy(update={"products": tuple(hidden)})
+    if requested is not None and not trust:
+        check_trusted(requested, requested, folder)
+    if requested is not None and not is_sweep(folder):
+        _check(requested, tuple(overrides), trust, typed)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -143,37 +143,46 @@ def open_sweep(
         read_plan(folder)  # raises if it is no sweep
     lock = RunLock(folder)
     try:
-        plan = read_plan(folder) if is_sweep(folder) else asked
+        plan = read_plan(folder) if is_sweep(folder) else requested
         assert plan is not None
-        if asked is not None and plan is not asked:
-            plan = extended(plan, asked, folder)
-            _check(asked, tuple(again), trust, typed)
+        if requested is not None and plan is not requested:
+            plan = extended(plan, requested, folder)
+            _check(requested, tuple(overrides), trust, typed)
         if others := typed.keys() - {llm for product in plan.products for llm in product.llms}:
             raise UsageError(f"--llm {min(others)}: none of the sweep's models; resume it without, or name one of them")
         if not trust:
-            check_trusted(plan, asked, folder)
+            check_trusted(plan, requested, folder)
         if limits is not None:
             plan = plan.model_copy(update={"limits": plan.limits.more(limits)})
         cells = cells_of(plan)
         write_plan(folder, plan)
         return Sweep(
-            folder, plan, cells, tuple(again), trust, typed, asked is not None, workers=workers, cache=cache, _lock=lock
+            folder,
+            plan,
+            cells,
+            overrides=tuple(overrides),
+            trust=trust,
+            typed_models=typed,
+            settings_typed=requested is not None,
+            workers=workers,
+            cache=cache,
+            _lock=lock,
         )
     except BaseException:
         lock.release()
         raise
 
 
-def _check(plan: SweepPlan, again: tuple[str, ...], trust: bool, typed: Mapping[str, str]) -> None:
+def _check(plan: SweepPlan, overrides: tuple[str, ...], trust: bool, typed: Mapping[str, str]) -> None:
     """Check each task, model and template once for faults that every run would have: a wrong setting, a missing key."""
     models = [one for product in plan.products for llm in product.llms for one in specs_of(llm)]
-    check_address(models, next((text.partition("=")[2] for text in again if text.startswith("base_url=")), None))
+    check_address(models, next((text.partition("=")[2] for text in overrides if text.startswith("base_url=")), None))
     seen = set()
     for cell in cells_of(plan):
         if cell.row not in seen:
             seen.add(cell.row)
             named = replace(cell, llm=typed[cell.llm])
-            config = config_of(named, (*plan.settings, *again), trust=trust)[1]
+            config = config_of(named, (*plan.settings, *overrides), trust=trust)[1]
             connect(config.llm, llm_options(config.trusted() if trust else config))
 
 
@@ -190,7 +199,7 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
     waiting: deque[Cell] = deque()
     for cell in sweep.cells:
         try:
-            summary = finished(sweep.folder / cell.key, sweep.again)
+            summary = finished(sweep.folder / cell.key, sweep.overrides)
         except PolicygenError as error:
             sweep.outcomes[cell.key] = CellResult(cell.key, "failed", str(error))
             continue
@@ -200,13 +209,13 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
             sweep.skipped[cell.key] = summary.final.mean if summary.final is not None else None
     SharedBudget(sweep.folder, sweep.plan.limits).open(spent_so_far(sweep.folder))
     executor = executor or ProcessExecutor(sweep.folder, sweep.workers)
-    given: set[str] = set()  # cells whose results are outstanding
+    outstanding: set[str] = set()  # keys of cells whose results have not arrived
 
     def note(event: Event) -> None:
         if isinstance(event, Progress):
             sweep.running[event.key] = event
         elif isinstance(event, CellResult):
-            given.discard(event.key)
+            outstanding.discard(event.key)
             sweep.running.pop(event.key, None)
             sweep.outcomes[event.key] = event
             sweep.refused = sweep.refused or event.state == "out of budget"
@@ -216,16 +225,16 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
     terminated = signal.signal(signal.SIGTERM, interrupt_once) if in_main else None
     try:
         while True:
-            while len(given) < executor.size and (chosen := _next(waiting, sweep)) is not None:
-                given.add(chosen.key)
+            while len(outstanding) < executor.size and (chosen := _next(waiting, sweep)) is not None:
+                outstanding.add(chosen.key)
                 executor.give(_order(sweep, chosen, executor.jobs))
-            if not given:
+            if not outstanding:
                 return
             for event in executor.events():
                 note(event)
     finally:
         last = {result.key: result for result in executor.end() if result.state == "finished"}
-        for key in sorted(given):
+        for key in sorted(outstanding):
             note(last.get(key, CellResult(key, "interrupted")))
         _remove_empty_logs(sweep.folder)
         if terminated is not None:
@@ -233,13 +242,13 @@ def conduct(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | 
 
 
 def _order(sweep: Sweep, cell: Cell, jobs: int | None) -> Order:
-    again = sweep.again
-    if jobs is not None and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *again)):
-        again = (*again, f"jobs={jobs}")
-    stated = (sweep.plan.settings, sweep.plan.limits, again)
-    llm = sweep.typed.get(cell.llm)
+    overrides = sweep.overrides
+    if jobs is not None and not any(text.startswith("jobs=") for text in (*sweep.plan.settings, *overrides)):
+        overrides = (*overrides, f"jobs={jobs}")
+    stated = (sweep.plan.settings, sweep.plan.limits, overrides)
+    llm = sweep.typed_models.get(cell.llm)
     manifest = str(sweep.folder / MANIFEST)
-    sources = ("" if llm is not None else manifest, "" if sweep.asked else manifest)
+    sources = ("" if llm is not None else manifest, "" if sweep.settings_typed else manifest)
     named = replace(cell, llm=llm or cell.llm)
     return Order(named, sweep.folder, *stated, sweep.trust, sweep.cache, sweep.track, *sources)
 

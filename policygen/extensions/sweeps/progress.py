@@ -80,12 +80,12 @@ class SweepTerminal:
         """Estimate the remaining time from the runs done so far."""
         sweep = self._sweep
         done = len(sweep.of_state("finished")) + len(sweep.of_state("failed"))
-        if not done or not sweep.left:
+        if not done or not sweep.unfinished:
             return ""
         elapsed = time.monotonic() - self._begun
         # Running cells count by the share of their attempts.
         begun = sum(min(1.0, run.attempt / max(1, run.planned)) for run in sweep.running.values())
-        return f", about {duration(max(0.0, sweep.left - begun) * elapsed / (done + begun))} left"
+        return f", about {duration(max(0.0, sweep.unfinished - begun) * elapsed / (done + begun))} left"
 
     def _table(self) -> Table:
         sweep = self._sweep
@@ -126,19 +126,19 @@ class SweepTerminal:
         return outcome.score if outcome is not None else None
 
 
-def way_on(sweep: Sweep) -> str:
+def resume_command(sweep: Sweep) -> str:
     """Return the command that continues a sweep, with all options that its manifest does not hold."""
     words = ["policygen", "resume", str(sweep.folder)]
-    for text in sweep.again:  # the manifest never holds them, because only the user may choose where a key goes
+    for text in sweep.overrides:  # the manifest never holds them, because only the user may choose where a key goes
         name, _, value = text.partition("=")
         words += ["--base-url", value.strip()] if name.strip() == "base_url" else ["--set", text]
-    words += [word for llm in sweep.typed.values() if "@http" in llm for word in ("--llm", llm)]
+    words += [word for llm in sweep.typed_models.values() if "@http" in llm for word in ("--llm", llm)]
     # The user named the module, or the folder for prompts.
     named = any(":" in cell.entry.task or prompt_folders(cell.llm) for cell in sweep.cells)
     words += ["--trust"] * (sweep.trust or named)
     words += ["--cache", str(sweep.cache)] if sweep.cache is not None else []
     words += [word for name in sweep.track for word in ("--track", name)]
-    return " ".join(filter(None, (shlex.join(words), sweep.place)))
+    return " ".join(filter(None, (shlex.join(words), sweep.executor_options)))
 
 
 def closing_words(sweep: Sweep) -> list[str]:
@@ -150,8 +150,8 @@ def closing_words(sweep: Sweep) -> list[str]:
         parts.append(f"{len(sweep.skipped)} were finished before")
     if failed:
         parts.append(f"{len(failed)} failed")
-    if sweep.left:
-        parts.append(f"{sweep.left} are not finished")
+    if sweep.unfinished:
+        parts.append(f"{sweep.unfinished} are not finished")
     lines = [", ".join(parts) + _spending(sweep)]
     lines += [f"failed: {outcome.key}: {outcome.sentence}" for outcome in failed]
     reason = next((outcome.sentence for outcome in short if not outcome.sentence.startswith("not begun")), "")
@@ -159,10 +159,13 @@ def closing_words(sweep: Sweep) -> list[str]:
         limits = sweep.plan.limits.model_dump(exclude_none=True)
         options = {f"--{name.replace('_', '-')}": max(1, 2 * value) for name, value in limits.items()}
         used = [f"{option} {value}" for option, value in options.items() if option in reason or not reason]
-        lines.append(f"{reason or 'the budget is used up'}; go on with more: {' '.join([way_on(sweep), *used])}")
-    elif sweep.left or failed:
-        lines.append(f"go on with: {way_on(sweep)}")
-    if sweep.whole:
+        lines.append(
+            f"{reason or 'the budget is used up'}; "
+            f"continue with a larger budget: {' '.join([resume_command(sweep), *used])}"
+        )
+    elif sweep.unfinished or failed:
+        lines.append(f"continue with: {resume_command(sweep)}")
+    if sweep.complete:
         lines.append(f"compare them with: policygen compare {shlex.quote(str(sweep.folder))}")
     return lines
 

@@ -14,7 +14,7 @@ from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.sweeps.plan import Limits
 from policygen.files import read_plain, write_atomically
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
-from policygen.runs.budget import Hold, Ledger, Price, within
+from policygen.runs.budget import Hold, Ledger, Price, affordable_hold
 from policygen.runs.logbook import Logbook
 
 FILE = "spent.json"
@@ -37,7 +37,7 @@ class SharedBudget:
         self._lock = FileLock(folder / ".spent.lock", timeout=SECONDS_TO_WAIT)
 
     def open(self, spent: dict[str, tuple[int, int, float | None]]) -> None:
-        """Begin with the spending of each cell according to its run folder; nothing is set aside.
+        """Write the account with the spending of each cell so far; nothing is set aside.
 
         Raises:
             LogbookError: the account cannot be written.
@@ -58,7 +58,7 @@ class SharedBudget:
             yield account
             write_atomically(self._path, json.dumps(account))
 
-    def call(self, key: str) -> None:
+    def count_call(self, key: str) -> None:
         """Count one request of a cell, before it is sent.
 
         Raises:
@@ -82,7 +82,7 @@ class SharedBudget:
             tokens = sum(entry["tokens"] + entry["aside_tokens"] for entry in entries)
             unknown = any(entry["usd"] is None for entry in entries)
             usd = None if unknown else sum(entry["usd"] + entry["aside_usd"] for entry in entries)
-            hold = within(
+            hold = affordable_hold(
                 self.limits, (tokens, usd), wanted, price, scope=" of the sweep", refusal=SharedBudgetExhausted
             )
             account[key] |= {"aside_tokens": hold.tokens, "aside_usd": hold.usd}
@@ -121,7 +121,7 @@ class SharedLedger(Ledger):
         """
         super().charge_call()
         try:
-            self._shared.call(self._key)
+            self._shared.count_call(self._key)
         except SharedBudgetExhausted:
             self.calls -= 1
             raise
@@ -159,11 +159,11 @@ def _spent_in(logbook: Logbook) -> tuple[int, int, float | None] | None:
     if not (logbook.folder / "transcript.jsonl").exists():
         return None
     ledger = Ledger(logbook.config())
-    asked = False
+    used_model = False
     for exchange in logbook.exchanges():
         ledger.calls += exchange.requests
         reply = getattr(exchange, "reply", None)
-        asked = asked or reply is None or reply.model != NO_MODEL
+        used_model = used_model or reply is None or reply.model != NO_MODEL
         if reply is not None:
             ledger.charge_reply(exchange.prompt, reply)
-    return (ledger.calls, ledger.tokens_in + ledger.tokens_out, ledger.usd) if asked else None
+    return (ledger.calls, ledger.tokens_in + ledger.tokens_out, ledger.usd) if used_model else None

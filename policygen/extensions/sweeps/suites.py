@@ -34,7 +34,7 @@ class _Figure(NamedTuple):
 
 
 def _by_name(value: Any) -> Any:
-    """Name the numbers of a figure, a mean or `[mean, standard deviation]`, so that a message can name them."""
+    """Convert a mean, or `[mean, standard deviation]`, to a dictionary, so that messages can name the number."""
     numbers = [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
     if not isinstance(numbers, list | tuple) or not 1 <= len(numbers) <= 2:
         raise ValueError("write a mean, or [mean, standard deviation]")
@@ -67,7 +67,7 @@ class Suite(BaseModel):
         run: settings of every run; they override task files, and the user overrides them.
         max_steps: published step limits by task; they override task files.
         policy: published kinds of policy by task; they override task files.
-        published: columns to show beside ours.
+        published: published columns to show beside the runs.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

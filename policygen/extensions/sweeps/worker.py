@@ -47,7 +47,8 @@ class Order:
     """A cell to carry out, with the sweep's folder and settings.
 
     Attributes:
-        settings: `NAME=VALUE` for all runs; those that `again` names also apply to resumed runs.
+        settings: `NAME=VALUE` for new runs.
+        overrides: `NAME=VALUE` for new and resumed runs.
         llm_from, settings_from: the file that chose the model or the settings; empty if the user did.
         trust: see `policygen.tasks.load.load_task`.
         track: names of the trackers of its run.
@@ -57,7 +58,7 @@ class Order:
     folder: Path
     settings: tuple[str, ...]
     limits: Limits
-    again: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
     trust: bool = False
     cache: Path | None = None
     track: tuple[str, ...] = ()
@@ -129,13 +130,13 @@ def begin(order: Order) -> Run:
     """
     cell, folder = order.cell, order.folder / order.cell.key
     if (folder / "config.toml").exists():
-        told = list(order.again)  # and values that the user typed, which count as the user's own
+        assignments = list(order.overrides)  # and values that the user typed, which count as the user's own
         if not order.llm_from and any(read_spec(one).address for one in specs_of(cell.llm)):
-            told.append(f"llm={cell.llm}")
-        told += [text for text in order.settings if text.startswith("extra_body") and not order.settings_from]
-        run = resume(folder, assignments=told, trust=order.trust)
+            assignments.append(f"llm={cell.llm}")
+        assignments += [text for text in order.settings if text.startswith("extra_body") and not order.settings_from]
+        run = resume(folder, assignments=assignments, trust=order.trust)
     else:
-        task, config = config_of(cell, (*order.settings, *order.again), trust=order.trust)
+        task, config = config_of(cell, (*order.settings, *order.overrides), trust=order.trust)
         trusted = config.trusted() if order.trust else _with_sources(config, order)
         run = start(task, trusted, order.folder, name=cell.key, trust=order.trust)
     try:
@@ -196,7 +197,7 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
     while folder.is_dir():
         try:
             RunLock(folder).release()
-            if (summary := finished(folder, order.again)) is not None and summary.final is not None:
+            if (summary := finished(folder, order.overrides)) is not None and summary.final is not None:
                 return CellResult(order.cell.key, "finished", score=summary.final.mean)
             break
         except InUse as error:
@@ -239,8 +240,8 @@ def print_into(log: Path) -> None:
     os.close(descriptor)
 
 
-def finished(folder: Path, again: Sequence[str] = ()) -> Summary | None:
-    """Return the summary of a cell's run if it has ended and `again` does not enlarge its budget.
+def finished(folder: Path, overrides: Sequence[str] = ()) -> Summary | None:
+    """Return the summary of a cell's run if it has ended and `overrides` does not enlarge its budget.
 
     Raises:
         LogbookError: it is damaged.
@@ -248,10 +249,10 @@ def finished(folder: Path, again: Sequence[str] = ()) -> Summary | None:
     """
     logbook = Logbook(folder)
     summary = logbook.summary() if (folder / "config.toml").exists() else None
-    if summary is None or not again:
+    if summary is None or not overrides:
         return summary
     before = logbook.config()
-    return None if larger_budgets(before, changed_config(logbook.task(), before, again)) else summary
+    return None if larger_budgets(before, changed_config(logbook.task(), before, overrides)) else summary
 
 
 class _Reporter(Listener):

@@ -24,11 +24,11 @@ PROBE_SHARE = 0.2  # maximal share of the budget for probing
 VALIDATED = 16  # maximal number of distribution means that are compared at the end
 PATIENCE = 30  # generations without improvement after which a search ends
 ASKED_EVERY = 10  # generations between checks of the number of seeds
-FEWER = ((1, 0.9), (2, 0.7))  # sufficient seeds, and the rank correlation of two halves that shows it
+FEWER = ((1, 0.9), (2, 0.7))  # numbers of seeds, and the least rank correlation of two halves at which they suffice
 FLAT = 10  # generations with equal returns after which a search ends
 LEAST_CLIMB = 5  # generations needed to detect a rise
 MOST_CORRELATED = 100  # maximal number of constants whose correlations are stored
-LEAST_EIGENVALUE = 1e-4  # of the correlations, which are stored rounded
+LEAST_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
 KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant may be near zero
 LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budget fewer are compared, or none
 
@@ -68,17 +68,17 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState |
     while spent + population * needed <= budget and not settled(levels):
         if len(levels) % ASKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
             needed = SEEDS_PER_GENERATION
-        asked = search.ask()
-        candidates = [tunable.at(_in_z(shape, np.asarray(x))) for x in asked]
+        samples = search.ask()
+        candidates = [tunable.at(_in_z(shape, np.asarray(x))) for x in samples]
         shared = trials.seeds(first, needed)
         first, spent = first + needed, spent + population * needed
         if needed == SEEDS_PER_GENERATION:
-            halves = [trials.climbed(candidates, half) for half in (shared[: needed // 2], shared[needed // 2 :])]
+            halves = [trials.maximised(candidates, half) for half in (shared[: needed // 2], shared[needed // 2 :])]
             scores = np.mean(halves, axis=0)
             needed = _needed(*halves)
         else:
-            scores = trials.climbed(candidates, shared)
-        search.tell(asked, (-scores).tolist())
+            scores = trials.maximised(candidates, shared)
+        search.tell(samples, (-scores).tolist())
         # The mean of the distribution, not the luckiest candidate.
         means.append(_in_z(shape, np.asarray(search.result.xfavorite)))
         levels.append(float(scores.mean()))
@@ -117,7 +117,8 @@ def settled(levels: Sequence[float]) -> bool:
     """Whether a search has converged, judged by the mean return of its generations.
 
     Checked every `PATIENCE / 3` generations, from generation `PATIENCE` on: the search ends if a line through the last
-    `PATIENCE` predicts a gain over as many more below their standard error. It ends sooner after `FLAT` equal returns.
+    `PATIENCE` returns predicts a gain over `PATIENCE` more generations that is below the standard error of their mean.
+    It ends sooner after `FLAT` equal returns.
     """
     if len(levels) >= FLAT and len(set(levels[-FLAT:])) == 1:
         return True
@@ -211,7 +212,7 @@ def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
         return alike, 0
     moves = PROBE * np.eye(tunable.size)
     shared = trials.seeds(0, SEEDS_PER_GENERATION)
-    scores = trials.climbed([tunable.at(z) for z in (alike * 0, *moves, *-moves)], shared)
+    scores = trials.maximised([tunable.at(z) for z in (alike * 0, *moves, *-moves)], shared)
     loss = np.abs(scores[1:] - scores[0]).reshape(2, -1).max(axis=0)
     if not np.median(loss) > 0:
         return alike, cost

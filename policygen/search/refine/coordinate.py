@@ -52,7 +52,7 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | 
         candidates = [TablePolicy.from_actions(policy.task, table, *rest) for table in tables]
         known = one.first == shared
         contenders = candidates if known else [current, *candidates]
-        scores = trials.climbed(contenders, trials.seeds(one.first, one.count)).tolist()
+        scores = trials.maximised(contenders, trials.seeds(one.first, one.count)).tolist()
         played, shared = played + len(contenders) * one.count, one.first
         standing, *scores = [standing, *scores] if known else scores
         if (best := max(scores)) > standing:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import MOST_TRIED, FiniteMDP, expected_return, promises
+from policygen.episodes.exact import MOST_TRIED, FiniteMDP, expected_return, weighted_advantages
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
-from policygen.search.refine.lessons import board_of, entries_of, with_entries
+from policygen.search.refine.lessons import cell_view, entries_of, with_entries
 from policygen.search.refine.q import choosing_table
 from policygen.search.refine.tunable import Refined
 
@@ -21,9 +21,10 @@ def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
     """Improve the table until no change of one entry improves it further; no episode is played.
 
     Policy iteration (Howard 1960) for the undiscounted return within the step limit: every cell takes the action of
-    highest promise, summed over steps and the cell's states. A limit, or cells of many states, can make that worse;
-    then single entries change, the most promising first. At first, half of the episodes start in any state (exploring
-    starts), since unvisited cells could not improve.
+    highest advantage, weighted by the visits to the cell's states. A step limit, or a cell with several states, can
+    make the table worse; then one entry changes at a time, the highest advantage first. Two searches are compared: one
+    from the table, and one from the table that is best when half of the episodes start in any state (exploring
+    starts), because cells without visits cannot improve.
 
     Raises:
         PolicyError: the policy is not a table of choices, it has memory, or the MDP is unknown.
@@ -32,14 +33,14 @@ def policy_iteration(policy: Policy, mdp: FiniteMDP | None) -> Refined:
     if mdp is None:
         raise PolicyError(f"policy-iteration needs an environment that publishes its MDP; tune {table.task.name} by q")
     states, steps = len(mdp.start), table.task.max_steps
-    board = board_of(table, states)
-    cells = np.asarray(board.read(np.arange(states).reshape(-1, 1)))
-    anywhere = replace(mdp, start=(mdp.start + 1 / states) / 2)
+    view = cell_view(table, states)
+    cells = np.asarray(view.read(np.arange(states).reshape(-1, 1)))
+    exploring = replace(mdp, start=(mdp.start + 1 / states) / 2)
     proposed = entries_of(table)
-    explored, _ = _improved(anywhere, proposed, cells, steps)
+    explored, _ = _improved(exploring, proposed, cells, steps)
     found = [_improved(mdp, entries, cells, steps) for entries in (explored, proposed)]
     best = max(found, key=lambda one: one[1])[0]
-    return Refined(with_entries(table, best), 0, "policy-iteration", board.cells)
+    return Refined(with_entries(table, best), 0, "policy-iteration", view.cells)
 
 
 def _improved(
@@ -47,11 +48,11 @@ def _improved(
 ) -> tuple[npt.NDArray[np.int64], float]:
     """Improve entries until no single change helps; return them and their expected return."""
     while True:
-        reached, by_state = promises(mdp, entries[cells], steps)
-        promise = np.zeros((len(entries), by_state.shape[1]))
-        np.add.at(promise, cells, by_state)
-        ahead = promise.max(axis=1) > 1e-12
-        for changed in _changes(entries, promise, ahead):
+        reached, by_state = weighted_advantages(mdp, entries[cells], steps)
+        advantage = np.zeros((len(entries), by_state.shape[1]))
+        np.add.at(advantage, cells, by_state)
+        improvable = advantage.max(axis=1) > 1e-12
+        for changed in _changes(entries, advantage, improvable):
             if expected_return(mdp, changed[cells], steps) > reached + 1e-12:
                 entries = changed
                 break
@@ -60,13 +61,13 @@ def _improved(
 
 
 def _changes(
-    entries: npt.NDArray[np.int64], promise: npt.NDArray[np.float64], ahead: npt.NDArray[np.bool_]
+    entries: npt.NDArray[np.int64], advantage: npt.NDArray[np.float64], improvable: npt.NDArray[np.bool_]
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Yield all promising changes at once, then one entry at a time."""
-    if ahead.any():
-        yield np.where(ahead, promise.argmax(axis=1), entries)
-    for pair in np.argsort(-promise, axis=None, kind="stable")[:MOST_TRIED].tolist():
-        cell, action = divmod(pair, promise.shape[1])
+    if improvable.any():
+        yield np.where(improvable, advantage.argmax(axis=1), entries)
+    for pair in np.argsort(-advantage, axis=None, kind="stable")[:MOST_TRIED].tolist():
+        cell, action = divmod(pair, advantage.shape[1])
         if action != entries[cell]:
             changed = entries.copy()
             changed[cell] = action

@@ -44,7 +44,7 @@ class CellView:
     act: Callable[[Cells], npt.NDArray[Any]]
 
 
-def board_of(policy: TablePolicy, states: int | None = None) -> CellView:
+def cell_view(policy: TablePolicy, states: int | None = None) -> CellView:
     """Return the cells and actions of a table whose actions are choices.
 
     Args:
@@ -117,20 +117,20 @@ class LearnerActor:
     """A student as an actor: converts observations to cells, and its choices to actions."""
 
     student: Student
-    board: CellView
+    view: CellView
     shaped_reward: ShapedReward | None = None
     portable = False
 
     def begin(self, episodes: int, /) -> Lesson:
         """Begin new episodes."""
-        return Lesson(self.student, self.board, episodes, self.shaped_reward)
+        return Lesson(self.student, self.view, episodes, self.shaped_reward)
 
 
 class Lesson:
     """A student's decisions in n episodes."""
 
-    def __init__(self, student: Student, board: CellView, episodes: int, shaped_reward: ShapedReward | None) -> None:
-        self._student, self._board, self._shaped_reward = student, board, shaped_reward
+    def __init__(self, student: Student, view: CellView, episodes: int, shaped_reward: ShapedReward | None) -> None:
+        self._student, self._view, self._shaped_reward = student, view, shaped_reward
         self._before = np.zeros((episodes, shaped_reward.measure.task.width) if shaped_reward is not None else 0)
         self._at = np.full(episodes, -1, np.int64)  # the cell of each episode; -1 before its first decision
         self._did = np.zeros(episodes, np.int64)
@@ -139,19 +139,19 @@ class Lesson:
         """Return the next actions, see `Decider`."""
         cells: Cells = self._at[rows]
         if (cells < 0).any():
-            cells = self._board.read(observations)
+            cells = self._view.read(observations)
             self._at[rows] = cells
             if self._shaped_reward is not None:
                 self._before[rows] = observations
         chosen = self._student.choose(cells)
         self._did[rows] = chosen
-        return self._board.act(chosen)
+        return self._view.act(chosen)
 
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:
         """Learn from the results, see `Learning`."""
-        after = self._board.read(observations)
+        after = self._view.read(observations)
         if self._shaped_reward is not None:
-            acted = self._board.act(self._did[rows])
+            acted = self._view.act(self._did[rows])
             rewards = self._shaped_reward.compute(self._before[rows], acted, observations, rewards, terminated)
             self._before[rows] = observations
         self._student.learn(Step(self._at[rows], self._did[rows], rewards, after, terminated))
@@ -170,7 +170,7 @@ class TrialActor:
         returns: undiscounted sums of the environment's rewards per episode, shape (episodes,).
     """
 
-    board: CellView
+    view: CellView
     table: Cells | None
     rng: np.random.Generator
     shaped_reward: ShapedReward | None = None
@@ -180,7 +180,7 @@ class TrialActor:
     def choose(self, cells: Cells, /) -> npt.NDArray[np.int64]:
         """Return the table's actions."""
         if self.table is None:
-            return self.rng.integers(self.board.actions, size=len(cells))
+            return self.rng.integers(self.view.actions, size=len(cells))
         return self.table[cells].astype(np.int64)
 
     def learn(self, step: Step, /) -> None:
@@ -199,7 +199,7 @@ class _TrialLesson(Lesson):
     """A lesson that records returns."""
 
     def __init__(self, trial_actor: TrialActor, episodes: int) -> None:
-        super().__init__(trial_actor, trial_actor.board, episodes, trial_actor.shaped_reward)
+        super().__init__(trial_actor, trial_actor.view, episodes, trial_actor.shaped_reward)
         self._returns = trial_actor.returns
 
     def learn(self, rows: Indices, observations: Rows, rewards: Vector, terminated: npt.NDArray[np.bool_], /) -> None:

@@ -95,7 +95,7 @@ def ars(tunable: Tunable, trials: Trials, rng_seed: int) -> Refined | None:
     for number in range(steps):
         deltas = rng.normal(size=(directions, tunable.size))
         pairs = [tunable.at(z + sign * noise * delta) for delta in deltas for sign in (1, -1)]
-        scores = trials.climbed(pairs, trials.seeds(2 * number, 2)).reshape(directions, 2)
+        scores = trials.maximised(pairs, trials.seeds(2 * number, 2)).reshape(directions, 2)
         order = np.argsort(-scores.max(axis=1))[:best]
         spread = float(scores[order].std()) or 1.0
         z = z + step / (best * spread) * (scores[order, 0] - scores[order, 1]) @ deltas[order]

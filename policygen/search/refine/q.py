@@ -22,7 +22,7 @@ from policygen.search.refine.lessons import (
     LearnerActor,
     ShapedReward,
     TrialActor,
-    board_of,
+    cell_view,
     entries_of,
     is_better,
     with_entries,
@@ -68,7 +68,7 @@ def discount_of(task: Task) -> float:
 
 
 def learnt(
-    board: CellView,
+    view: CellView,
     course: LearningBudget,
     rng: np.random.Generator,
     *,
@@ -87,12 +87,12 @@ def learnt(
     if advice is not None:
         count = int(np.clip(TRIAL_SHARE * course.episodes, *TRIED))
         for table in (advice, None):
-            trial_actors.append(TrialActor(board, table, rng, shaped_reward))
+            trial_actors.append(TrialActor(view, table, rng, shaped_reward))
             course.practice(trial_actors[-1], course.seeds(played, count))
             played += count
         if not is_better(trial_actors[0].returns, trial_actors[1].returns):
             advice = None  # no better than random actions
-    learner = Learner(board.cells, board.actions, course.discount, rng, advice=advice, expected=expected)
+    learner = Learner(view.cells, view.actions, course.discount, rng, advice=advice, expected=expected)
     for trial_actor in trial_actors:
         for step in trial_actor.steps:
             learner.learn(step)
@@ -102,7 +102,7 @@ def learnt(
     size = int(np.clip(course.episodes // BATCHES, *SIDE_BY_SIDE))
     while played < course.episodes:
         count = min(max(size, played // GROWTH), course.episodes - played)
-        course.practice(LearnerActor(learner, board, shaped_reward), course.seeds(played, count))
+        course.practice(LearnerActor(learner, view, shaped_reward), course.seeds(played, count))
         learner.replay()
         played += count
         yield played, learner.best()
@@ -126,22 +126,22 @@ def q_learning(
     if trials.practice is None or trials.episodes < LEAST_EPISODES:
         return None
     advice = entries_of(table)
-    board = board_of(table, len(mdp.start) if mdp is not None else None)
+    view = cell_view(table, len(mdp.start) if mdp is not None else None)
     validation = int(trials.episodes * VALIDATION_SHARE) if mdp is None else 0
     course = LearningBudget(
         trials.practice, trials.seeds, trials.episodes - validation, discount_of(table.task), trials.measure
     )
     rng = np.random.default_rng(rng_seed)
-    batches = list(learnt(board, course, rng, advice=advice, expected=method == "sarsa"))
+    batches = list(learnt(view, course, rng, advice=advice, expected=method == "sarsa"))
     if mdp is not None:
         tables = [table, *(with_entries(table, entries) for entries in _distinct([e for _, e in batches], advice))]
         scores = [score.mean for one in tables if (score := exact_score(one, mdp)) is not None]
-        return Refined(tables[int(np.argmax(scores))], course.episodes, method, board.cells)
+        return Refined(tables[int(np.argmax(scores))], course.episodes, method, view.cells)
     late = batches[len(batches) // 2 :]
     moments = np.unique(np.linspace(0, len(late) - 1, COMPARED).astype(int))
     tables = [table, *(with_entries(table, e) for e in _distinct([late[i][1] for i in moments], advice))]
     place, validated = best_of(tables, replace(trials, episodes=validation), course.episodes) if tables[1:] else (0, 0)
-    return Refined(tables[place], course.episodes + validated, method, board.cells)
+    return Refined(tables[place], course.episodes + validated, method, view.cells)
 
 
 def choosing_table(policy: Policy, method: str) -> TablePolicy:

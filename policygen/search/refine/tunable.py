@@ -1,4 +1,4 @@
-"""A policy as a vector of its constants, and back."""
+"""Conversion of a policy to a vector of its constants, and back."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ HUGE = 1e30
 
 
 class Returns(Protocol):
-    """Plays each policy on each seed: mean returns, shape (policies,); charges the episodes before it plays."""
+    """A function that plays each policy on each seed and charges the episodes in advance."""
 
     def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
-        """Mean return of each policy."""
+        """Return the mean return of each policy, shape (policies,)."""
         ...
 
 
 class Practice(Protocol):
-    """Plays an actor, which may learn meanwhile, on each seed; charges the episodes before it plays."""
+    """A function that plays an actor, which may learn, on each seed and charges the episodes in advance."""
 
     def __call__(self, actor: Actor, seeds: Sequence[int], /) -> None:
-        """One episode for each seed."""
+        """Play one episode per seed."""
         ...
 
 
@@ -48,13 +48,14 @@ class Practice(Protocol):
 class Trials:
     """The episodes that a numerical search may play, and the functions that play them.
 
-    `returns` plays candidates and charges their episodes; `seeds(first, count)` gives the search's own stream of
-    episode seeds; `episodes` is the maximum number of episodes in all. `practice` plays for learners; if the MDP is
-    known, it draws the episodes from the MDP.
-
-    `measure` is the objective and the potential, if any; `objectives` plays as `returns` does and gives the mean sum of
-    the objective. A search climbs by the objective if there is one, and chooses by the returns which policy to
-    keep.
+    Attributes:
+        returns: plays candidates and returns their mean returns.
+        seeds: `seeds(first, count)` returns part of the search's own stream of episode seeds.
+        episodes: maximum number of episodes in all.
+        practice: plays for learners; if the MDP is known, it draws the episodes from the MDP.
+        measure: the objective and the potential, if there are any.
+        objectives: plays like `returns`, and returns the mean sum of the objective. A search maximises the objective if
+            there is one, and chooses the policy to keep by the returns.
     """
 
     returns: Returns
@@ -65,18 +66,22 @@ class Trials:
     objectives: Returns | None = None
 
     @property
-    def climbed(self) -> Returns:
-        """The function that a search climbs by: `objectives`, or `returns` without an objective."""
+    def maximised(self) -> Returns:
+        """The function that a search maximises: `objectives`, or `returns` without an objective."""
         return self.objectives or self.returns
 
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """A tuned policy, how many episodes it took, what was tuned, and how flat the optimum is.
+    """A tuned policy and the course of its tuning.
 
-    `spread` is the search distribution's final standard deviation per constant, relative to the tuned constant, with
-    the place it stands in (`let x`, an output, `bins x`, `levels`): large where the return hardly depends on it.
-    `state` is what `cma` goes on from, and `climb` what it climbed: the means of its first and its last generation.
+    Attributes:
+        episodes: number of episodes played.
+        constants: number of constants that were tuned.
+        spread: for each constant its place (`let x`, an output, `bins x` or `levels`) and the final standard deviation
+            of the search, relative to the constant; it is large if the return hardly depends on the constant.
+        state: the state from which `cma` can continue.
+        climb: the mean of the first and of the last generation.
     """
 
     policy: Policy
@@ -94,7 +99,7 @@ class Tunable:
     def __init__(self, policy: Policy, floor: float = 0.0) -> None:
         self.policy = policy
         self.floor = floor
-        # What standardises quantities for the equations to weigh is fixed.
+        # Definitions of standardised quantities (`n_NAME`) are fixed.
         self._moving = {name for name, node in policy.lets if not is_definition(name, node)}
         named: list[tuple[str, Node]] = [(f"let {n}", node) for n, node in policy.lets if n in self._moving]
         edges: list[float] = []
@@ -103,7 +108,7 @@ class Tunable:
         if isinstance(policy, LinearPolicy):
             named += policy.equations
         elif isinstance(policy, TablePolicy):
-            # The grid of the task is the task's; only bins that the policy chose itself move.
+            # Only bins that the policy chose itself are tuned, not those of the task.
             if policy.grid != policy.task.grid:
                 edges = [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
                 places = [f"bins {dimension.name}" for dimension in policy.grid.dimensions for _ in dimension.edges]
@@ -114,15 +119,15 @@ class Tunable:
         in_nodes = [value for _, node in named for value in constants(node)]
         places = [name for name, node in named for _ in constants(node)] + places + ["levels"] * len(levels)
         self._values = np.array([*in_nodes, *edges, *levels], dtype=np.float64)
-        # The floor is one of weights; a feature's constants, such as the rate of a clock, have sizes of their own.
+        # The floor holds for weights; constants in features, such as the rate of a clock, keep their own size.
         weighing = np.array([not place.startswith("let ") for place in places], np.bool_)
         sizes = np.maximum(np.abs(self._values), np.where(weighing, floor, 0.0))
-        # A zero edge or level has no size of its own: the others of its kind lend it theirs.
+        # A zero edge or level takes the mean size of the other edges or levels.
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
             known = part[part < HUGE]
             part[part == 0] = float(known.mean()) if known.any() else 0.1
-        # A 1 in a feature is mostly structure: a limit of `clip`, a side, what a share is taken from; and pi is pi.
+        # A 1 in a feature mostly belongs to its structure (a limit of `clip`, a sign, `1 - x`), and pi always does.
         structure = [
             value == math.pi or (abs(value) == 1 and place.startswith("let "))
             for value, place in zip(self._values, places, strict=True)
@@ -133,36 +138,36 @@ class Tunable:
 
     @property
     def size(self) -> int:
-        """Number of constants that move."""
+        """Number of tuned constants."""
         return len(self._free)
 
     @property
     def values(self) -> Vector:
-        """The constants that move, shape (size,)."""
+        """The tuned constants, shape (size,)."""
         return self._values[self._free]
 
     def in_units(self, deviations: Vector) -> Vector:
-        """Standard deviations of z as those of the constants."""
+        """Convert standard deviations of z to those of the constants."""
         return deviations * self._sizes
 
     def in_sizes(self, deviations: Vector) -> Vector:
-        """Standard deviations of the constants as those of z."""
+        """Convert standard deviations of the constants to those of z."""
         return deviations / self._sizes
 
     def turned(self, tuned: Tunable, z: Vector) -> Vector:
-        """1 for each constant, -1 where the policy at z, which `tuned` is of, has it with the other operator."""
+        """Return 1 for each constant, or -1 if the policy at z (given as `tuned`) writes it with the opposite sign."""
         signs = np.sign((self._values[self._free] + self._sizes * z) * tuned._values[tuned._free])
         return np.where(signs == 0, 1.0, signs)
 
     def relative(self, deviations: Vector, z: Vector) -> list[float]:
-        """Standard deviations of z as shares of the constants' sizes at z, to 3 significant digits."""
+        """Return standard deviations of z relative to the sizes of the constants at z, to 3 significant digits."""
         with np.errstate(all="ignore"):
             sizes = np.maximum(np.abs(self._values[self._free] + self._sizes * z), 0.01 * self._sizes)
             shares = np.nan_to_num(deviations * self._sizes / sizes, posinf=HUGE)
         return [float(f"{value:.3g}") for value in shares]
 
     def at(self, z: Vector) -> Policy:
-        """The policy at z, the constants that moved rounded to a readable number of digits."""
+        """Return the policy at z, with changed constants rounded to `SIGNIFICANT_DIGITS`."""
         values = self._values.copy()
         with np.errstate(all="ignore"):
             values[self._free] = np.nan_to_num(values[self._free] + self._sizes * z, posinf=HUGE, neginf=-HUGE)
@@ -202,7 +207,7 @@ def _as_it_is(node: Node) -> Node:
 
 
 def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:
-    """The next edges, sorted and kept apart: a search may move one past another."""
+    """Return the next edges, sorted and with gaps, because a search may move one past another."""
     edges = sorted(next(values) for _ in range(count))
     for i in range(1, count):
         step = 1e-5 * max(1.0, abs(edges[i - 1]))

@@ -12,7 +12,7 @@ from policygen.episodes.exact import finite_mdp
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.trajectory import Actor
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.lessons import board_of
+from policygen.search.refine.lessons import cell_view
 from policygen.search.refine.q import LearningBudget, discount_of, learnt
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
@@ -47,7 +47,7 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
     mdp = finite_mdp(task)
     assert mdp is not None
     assert task.grid is not None
-    board = board_of(TablePolicy.from_actions(task, np.zeros(task.grid.size)), len(mdp.start))
+    view = cell_view(TablePolicy.from_actions(task, np.zeros(task.grid.size)), len(mdp.start))
     sampler, episodes = Sampler(mdp, task.max_steps), 1_024 if quick else 32_768
     played = list[int]()
 
@@ -57,7 +57,7 @@ def _learning(name: str, repeats: int, quick: bool) -> Row:
     def ours() -> None:
         played.clear()
         course = LearningBudget(practice, lambda first, count: range(first, first + count), episodes, discount_of(task))
-        for _ in learnt(board, course, np.random.default_rng(0)):
+        for _ in learnt(view, course, np.random.default_rng(0)):
             pass
 
     few = 2_000 if quick else 20_000

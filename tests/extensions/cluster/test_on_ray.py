@@ -86,7 +86,7 @@ def test_a_node_lost_in_mid_sweep_loses_nothing_and_each_run_is_what_it_is_here(
 
     conducted(sweep, tell, RayExecutor(sweep.folder, cluster.address, carry_out=noted))
     assert len(killed) == 3
-    assert sweep.whole, sweep.outcomes
+    assert sweep.complete, sweep.outcomes
     again = [key for key, count in Counter(begun.read_text().split()).items() if count > 1]
     assert set(again) <= set(killed)
     assert len(again) == 1  # what the lost node was at
@@ -105,7 +105,7 @@ def test_what_is_broken_off_there_goes_on_here(cluster: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         conducted(sweep, tell, RayExecutor(sweep.folder, cluster.address))
     assert [one.state for one in sweep.outcomes.values()] == ["interrupted"] * 2
-    assert conducted(open_sweep(SWEPT, workers=2)).whole
+    assert conducted(open_sweep(SWEPT, workers=2)).complete
     assert_as_alone("cartpole", 100, iterations=16)
 
 
@@ -119,7 +119,7 @@ def test_the_budget_of_the_sweep_holds_and_keys_are_in_no_log(cluster: Any, line
         assert done.code == 1, done.out
         assert len(server.chats) == 5
         assert all(CANARY in chat.headers["authorization"] for chat in server.chats)
-        assert f"go on with more: policygen resume swept --on ray --address {cluster.address}" in done.err
+        assert f"continue with a larger budget: policygen resume swept --on ray --address {cluster.address}" in done.err
         assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 5
         more = ("--set", f"base_url={server.openai_url}", "--max-calls", 9)
         done = line("resume", "swept", *address, *more)

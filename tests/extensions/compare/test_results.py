@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from policygen.errors import UsageError
-from policygen.extensions.compare.results import read_foreign
+from policygen.extensions.compare.results import read_other_program
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -27,23 +27,23 @@ def monitor(returns: list[float], start: float = 10.0) -> str:
 
 
 def test_a_monitor_file_scores_the_mean_of_its_last_hundred_episodes() -> None:
-    run = read_foreign(written(monitor([0.0] * 100 + [float(i) for i in range(100)]), "monitor.csv"))
+    run = read_other_program(written(monitor([0.0] * 100 + [float(i) for i in range(100)]), "monitor.csv"))
     assert (run.score, run.task) == (49.5, "CartPole-v1")
-    assert run.words == "mean of the last 100 training episodes"
+    assert run.meaning == "mean of the last 100 training episodes"
     assert run.episodes.tolist() == list(range(1, 201))
-    assert run.level[109] == 0.45  # episodes 10 to 109: 0 to 9 and ninety zeros
+    assert run.curve[109] == 0.45  # episodes 10 to 109: 0 to 9 and ninety zeros
     assert not len(run.calls)
 
 
 def test_monitor_files_of_parallel_environments_are_one_run_in_order_of_time() -> None:
     written(monitor([1.0, 3.0]), "ppo/0.monitor.csv")
     written(monitor([2.0, 4.0], start=10.5), "ppo/1.monitor.csv")
-    run = read_foreign(Path("ppo"))
-    assert run.level.tolist() == [1.0, 1.5, 2.0, 2.5]
+    run = read_other_program(Path("ppo"))
+    assert run.curve.tolist() == [1.0, 1.5, 2.0, 2.5]
 
 
 def test_a_log_of_props_scores_its_best_mean_and_says_that_it_is_biased() -> None:
-    run = read_foreign(
+    run = read_other_program(
         written(
             "Iteration, CPU Time, API Time, Total Episodes, Total Steps, Total Reward, Parameters\n"
             "1, 0.5, 2.0, 40, 900, 12.5, [1.0, 2.0, 3.0]\n2, 0.9, 4.0, 60, 1500, 80.0, [1, 2, 3]\n"
@@ -52,16 +52,16 @@ def test_a_log_of_props_scores_its_best_mean_and_says_that_it_is_biased() -> Non
         )
     )
     assert run.score == 80.0
-    assert "selection biases it upwards" in run.words
+    assert "selection biases it upwards" in run.meaning
     assert run.episodes.tolist() == [40, 60, 80]
     assert run.calls.tolist() == [1, 2, 3]
-    assert run.level.tolist() == [12.5, 80.0, 80.0]
+    assert run.curve.tolist() == [12.5, 80.0, 80.0]
 
 
 def test_a_plain_table_has_returns_over_episodes_or_calls() -> None:
-    run = read_foreign(written("Calls,Return\n5,1.5\n9,2.5\n"))
+    run = read_other_program(written("Calls,Return\n5,1.5\n9,2.5\n"))
     assert (run.score, run.calls.tolist(), run.episodes.tolist()) == (2.5, [5.0, 9.0], [])
-    assert np.array_equal(read_foreign(written("episodes,return\n5,1\n")).episodes, [5.0])
+    assert np.array_equal(read_other_program(written("episodes,return\n5,1\n")).episodes, [5.0])
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,16 @@ def test_a_plain_table_has_returns_over_episodes_or_calls() -> None:
 )
 def test_what_cannot_be_read_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
-        read_foreign(written(text))
+        read_other_program(written(text))
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"cannot read nowhere\.csv: No such file"):
-        read_foreign(Path("nowhere.csv"))
+        read_other_program(Path("nowhere.csv"))
     Path("empty").mkdir()
     with pytest.raises(UsageError, match=r"not a run, a sweep or a folder with a monitor\.csv"):
-        read_foreign(Path("empty"))
+        read_other_program(Path("empty"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes and devices")
@@ -101,10 +101,10 @@ def test_only_plain_files_are_read_and_only_so_much_of_them() -> None:
     Path("zero").symlink_to("/dev/zero")
     for path in (Path("pipe"), Path("zero"), Path("/dev/zero")):
         with pytest.raises(UsageError, match="is a link, a pipe or a device, not a plain file"):
-            read_foreign(path)
+            read_other_program(path)
     with Path("large.csv").open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(UsageError, match="has more than"):
-        read_foreign(Path("large.csv"))
+        read_other_program(Path("large.csv"))
     Path("link.csv").symlink_to(written("calls,return\n5,1\n", "good.csv"))
-    assert read_foreign(Path("link.csv")).score == 1.0
+    assert read_other_program(Path("link.csv")).score == 1.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from drawn import FAILED, LAKE, a_run, ended
 
-from policygen.extensions.plots.groups import Group, Member, each_once, grouped, read_member, repeated_runs
+from policygen.extensions.plots.groups import Group, Member, grouped, read_member, repeated_runs, unique_runs
 from policygen.runs.steering import Steering
 
 
@@ -99,7 +99,7 @@ def test_a_replay_is_a_group_of_its_own_and_names_the_run(tmp_path: Path, monkey
 def test_a_folder_in_other_words_counts_once(tmp_path: Path) -> None:
     run = ended(tmp_path, [0.1])
     again = run.parent / "." / ".." / run.parent.name / run.name
-    assert [path.resolve() for path in each_once([run, again])] == [run.resolve()]
+    assert [path.resolve() for path in unique_runs([run, again])] == [run.resolve()]
 
 
 def test_runs_that_repeat_settings_and_seed_are_found(tmp_path: Path) -> None:

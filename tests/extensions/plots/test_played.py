@@ -13,7 +13,14 @@ from support import Line
 
 import policygen
 from policygen.episodes.simulator import Simulator
-from policygen.extensions.plots.played import MOST_STEPS, POINTS, deciding_quantities, decision_figure, played, traces
+from policygen.extensions.plots.played import (
+    MOST_STEPS,
+    POINTS,
+    deciding_quantities,
+    decision_figure,
+    play_episodes,
+    traces,
+)
 from policygen.extensions.plots.portraits import policy_figure
 
 
@@ -97,7 +104,7 @@ COUNTING = "let turn = mod(prev(turn, -1) + 1, 4)\nbins turn: 0.5, 1.5\n| turn |
 
 def test_traces_are_what_the_episode_left() -> None:
     policy = policygen.parse(CLOCKED, "pendulum")
-    found = traces(policy, played(policy)[0][0])
+    found = traces(policy, play_episodes(policy)[0][0])
     assert set(found) == {"phase", "torque"}
     assert np.isnan(found["phase"][0])
     assert found["phase"][1:4].tolist() == [0.5, 1.0, 1.5]

@@ -198,7 +198,7 @@ def test_questions_of_episodes_side_by_side_go_out_together() -> None:
     with Together([f"{i}" for i in range(9)]) as server:
         config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url)
         asker = asker_of(config, concurrency=4)
-        replies = asker.together(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
+        replies = asker.map_parallel(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
     assert len(replies) == 9
     assert 1 < server.most <= 4
     assert asker.ledger.calls == 9
@@ -219,7 +219,7 @@ def test_budgets_hold_for_requests_side_by_side(limit: dict[str, Any]) -> None:
         config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, max_output_tokens=500, **limit)
         asker = asker_of(config, concurrency=6)
         with pytest.raises(BudgetExhausted):
-            asker.together(lambda prompt: asker.ask(1, 0, prompt), prompts)
+            asker.map_parallel(lambda prompt: asker.ask(1, 0, prompt), prompts)
     assert len(server.chats) == asker.ledger.calls == 4
     assert asker.ledger.tokens_in == 4 * 2000, "nothing is held any more"
 
@@ -237,7 +237,7 @@ def test_what_a_model_does_not_take_is_found_out_once_and_a_rate_limit_holds_all
         config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, temperature=0.5)
         asker = asker_of(config, concurrency=3, sleep=slept.append)
         with pytest.warns(UserWarning, match="does not take a temperature"):
-            replies = asker.together(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
+            replies = asker.map_parallel(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
     assert replies == ["first", "left", "left", "left"]
     assert [("temperature" in one.body) for one in server.chats] == [True] + [False] * 7
     assert slept.count(7.0) == 3

@@ -16,7 +16,14 @@ from support import LEANING, Line
 import policygen
 from policygen.errors import PolicyError, TaskError, UsageError
 from policygen.extensions.seats.asking import Unreadable
-from policygen.extensions.seats.mediate import Mediation, MediationResult, MediationSettings, MediatorRow, aim, page
+from policygen.extensions.seats.mediate import (
+    Mediation,
+    MediationResult,
+    MediationSettings,
+    MediatorRow,
+    learned_verdict,
+    page,
+)
 from policygen.extensions.seats.mediators import MEDIATORS, TASK, mediator_of, named_mediators, rooms_of, task_of_room
 from policygen.extensions.seats.plans import read_plan
 from policygen.extensions.worlds.locked.episode import Report, Signs
@@ -243,5 +250,5 @@ def test_the_page_says_what_was_missed() -> None:
         llm="planner", is_language_model=False, seed=0, episodes=2, rows=rows, tables=(("KeyInBox", "a table"),)
     )
     missed = "KeyInBox: missed; learned opens 1 of 2 doors, 1 fewer than always, with 22% of its questions"
-    assert aim(outcome, "KeyInBox") == missed
+    assert learned_verdict(outcome, "KeyInBox") == missed
     assert f"- {missed}." in page(outcome, "again")

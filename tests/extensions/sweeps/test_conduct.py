@@ -58,7 +58,7 @@ def states(sweep: Sweep) -> dict[str, str]:
 
 def test_each_cell_is_the_run_that_it_would_be_alone_whatever_the_number_of_workers() -> None:
     sweep = conducted(opened("cartpole", "frozenlake", workers=2))
-    assert sweep.whole
+    assert sweep.complete
     assert states(sweep) == dict.fromkeys((cell.key for cell in sweep.cells), "finished")
     assert len(sweep.cells) == 4
     for task in ("cartpole", "frozenlake"):
@@ -80,7 +80,7 @@ def test_a_suite_states_protocol_and_step_limit_and_the_user_wins() -> None:
         'name = "mine"\ntasks = ["cartpole"]\n[run]\niterations = 2\nepisodes = 7\n[max_steps]\ncartpole = 9\n'
     )
     sweep = conducted(opened("mine", seeds=(1,)))
-    assert sweep.whole
+    assert sweep.complete
     (cell,) = (SWEPT / key for key in sweep.outcomes)
     assert [len(attempt["played"]) for attempt in attempts_of(cell)] == [4, 4, 4, 4]
     assert sweep.outcomes[cell.name].score == 9.0
@@ -105,7 +105,7 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: L
     if number != signal.SIGKILL:
         assert process.returncode == 130
         assert sentences(said.decode()) == [
-            "Interrupted. Nothing is lost; go on with: policygen resume swept --workers 2",
+            "Interrupted. Nothing is lost; continue with: policygen resume swept --workers 2",
         ]
     for _ in range(100):  # killed with its parent, a worker may take a moment to break off
         done = line("resume", "swept")
@@ -187,7 +187,7 @@ def test_a_failing_model_is_reported_at_the_end_and_its_runs_can_go_on(line: Lin
         assert lines[0].startswith("2 of 4 runs finished, 2 failed")
         failed = [line.split(":")[1].strip() for line in lines[1:3]]
         assert failed == ["frozenlake-compatible-m-s0", "frozenlake-compatible-m-s1"]
-        assert lines[3] == f"go on with: policygen resume swept {' '.join(address)}"
+        assert lines[3] == f"continue with: policygen resume swept {' '.join(address)}"
         assert server.openai_url not in Path("swept/sweep.toml").read_text()
         done = line(*lines[3].split()[4:])
         assert done.code == 0, done.err
@@ -268,7 +268,10 @@ def test_the_calls_of_all_runs_together_stay_within_the_limit(line: Line) -> Non
         done = line("sweep", "frozenlake", *arguments, *address, "--max-calls", 5)
         assert done.code == 1
         assert len(server.chats) == 5
-        assert "all 5 calls of the sweep (--max-calls) are used; go on with more: policygen resume swept" in done.err
+        assert (
+            "all 5 calls of the sweep (--max-calls) are used; continue with a larger budget: policygen resume swept"
+            in done.err
+        )
         assert sum(entry[0] for entry in spent_so_far(SWEPT).values()) == 5
         address = ("--set", f"base_url={server.openai_url}")
         done = line("resume", "swept", *address, "--max-calls", 9)
@@ -394,4 +397,4 @@ def test_a_sweep_that_goes_on_can_have_more_for_each_run(line: Line) -> None:
     assert "2 were finished before" in again.out
     less = line("resume", "swept", "--max-episodes", 500)
     assert less.code == 1
-    assert less.err.count("the run has no such limit; a run that goes on can have more, not less") == 2
+    assert less.err.count("the run has no such limit; a resumed run can have more, not less") == 2

@@ -10,7 +10,7 @@ from rich.console import Console
 from sweeping import plan_of
 
 from policygen.extensions.sweeps.conduct import open_sweep
-from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, way_on
+from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
 from policygen.extensions.sweeps.worker import CellResult, Note, Progress
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -45,9 +45,9 @@ def test_the_table_has_a_row_a_task_and_says_what_is_done_and_at_work(capsys: py
 
 def test_the_way_on_names_every_option_that_the_manifest_does_not_keep() -> None:
     plan = plan_of("nim", llms=["manual:chats here"], settings=("iterations=1",))
-    sweep = open_sweep(Path("a sweep"), plan, again=("base_url=http://here:1/v1?a&b", "jobs=2"))
-    sweep.cache, sweep.track, sweep.place = Path("an swers"), ("mlflow",), "--workers 3"
-    assert way_on(sweep) == (
+    sweep = open_sweep(Path("a sweep"), plan, overrides=("base_url=http://here:1/v1?a&b", "jobs=2"))
+    sweep.cache, sweep.track, sweep.executor_options = Path("an swers"), ("mlflow",), "--workers 3"
+    assert resume_command(sweep) == (
         "policygen resume 'a sweep' --base-url 'http://here:1/v1?a&b' --set jobs=2 --trust --cache 'an swers' "
         "--track mlflow --workers 3"
     )
@@ -58,11 +58,11 @@ def test_the_last_words_name_what_failed_and_the_way_on() -> None:
     sweep = open_sweep(Path("swept"), plan_of("nim", seeds=[1, 2, 3]))
     sweep.outcomes["nim-builtin-s1"] = CellResult("nim-builtin-s1", "finished", "", 1.0)
     sweep.outcomes["nim-builtin-s2"] = CellResult("nim-builtin-s2", "failed", "no server answers")
-    assert not sweep.whole
+    assert not sweep.complete
     assert closing_words(sweep) == [
         "1 of 3 runs finished, 1 failed, 1 are not finished",
         "failed: nim-builtin-s2: no server answers",
-        "go on with: policygen resume swept",
+        "continue with: policygen resume swept",
     ]
     for seed in (2, 3):
         sweep.outcomes[f"nim-builtin-s{seed}"] = CellResult(f"nim-builtin-s{seed}", "finished", "", 1.0)

@@ -19,7 +19,7 @@ from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.learner import Learner, Step
-from policygen.search.refine.lessons import board_of, entries_of, is_better, with_entries
+from policygen.search.refine.lessons import cell_view, entries_of, is_better, with_entries
 from policygen.search.refine.methods import refine
 from policygen.search.refine.q import LearningBudget, discount_of, learnt
 from policygen.search.refine.tunable import Refined, Trials
@@ -201,15 +201,15 @@ def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_asi
     mdp = finite_mdp(task)
     assert mdp is not None
     best = TablePolicy.from_actions(task, best_return(mdp, 100).actions)
-    board, sampler = board_of(best, len(mdp.start)), Sampler(mdp, task.max_steps)
+    view, sampler = cell_view(best, len(mdp.start)), Sampler(mdp, task.max_steps)
     assert with_entries(best, entries_of(best)).actions.tolist() == best.actions.tolist()
     good = entries_of(best)
     course = LearningBudget(lambda actor, seeds: sampler.play(actor, seeds) and None, seeds, 640, discount_of(task))
     firsts, lasts = [], []
     for table in (good, (good + 2) % 4):
-        tables = [entries for _, entries in learnt(board, course, np.random.default_rng(0), advice=table)]
+        tables = [entries for _, entries in learnt(view, course, np.random.default_rng(0), advice=table)]
         firsts.append((tables[0] == table).all())
-        lasts.append(expected_return(mdp, tables[-1][board.read(np.arange(16).reshape(-1, 1))], 100))
+        lasts.append(expected_return(mdp, tables[-1][view.read(np.arange(16).reshape(-1, 1))], 100))
     assert firsts == [True, False]
     assert min(lasts) > 0.98 * 0.7402
     assert is_better(np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 0.0]))

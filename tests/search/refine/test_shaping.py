@@ -18,7 +18,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.logbook import Logbook
 from policygen.search.refine.learner import Step
-from policygen.search.refine.lessons import LearnerActor, ShapedReward, board_of
+from policygen.search.refine.lessons import LearnerActor, ShapedReward, cell_view
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
@@ -64,9 +64,9 @@ def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
     """What a learner on the lake is told of one episode."""
     mdp = finite_mdp(LAKE)
     assert mdp is not None
-    student, board = Told(), board_of(policy_of(POOR, "frozenlake"), len(mdp.start))  # type: ignore[arg-type]
+    student, view = Told(), cell_view(policy_of(POOR, "frozenlake"), len(mdp.start))  # type: ignore[arg-type]
     praise = ShapedReward(Measure(LAKE, shaping), discount)
-    Sampler(mdp, LAKE.max_steps).play(LearnerActor(student, board, praise), [3])
+    Sampler(mdp, LAKE.max_steps).play(LearnerActor(student, view, praise), [3])
     return student.steps
 
 

@@ -83,7 +83,7 @@ class RoomEpisode:
         seed: of the episode; None continues with the generator of `env`.
 
     Attributes:
-        steps, questions: numbers so far.
+        steps, questions: number of steps and of questions so far.
         returned: the sum of rewards so far.
         opened: whether the door is open.
         over: whether the episode has ended.
