@@ -228,6 +228,7 @@ class Tuned:
         proposed, proposed_score: the policy before tuning, and its score; None if tuning did not improve it.
         spread: how far each constant could still move (see `refine.Refined`).
         tuning: the state from which another search could go on.
+        plant: the plant it was tuned in, as text; empty where it was tuned in the environment itself.
     """
 
     refinement: str = ""
@@ -235,6 +236,7 @@ class Tuned:
     proposed_score: Score | None = None
     spread: tuple[tuple[str, float], ...] = ()
     tuning: TuningState | None = None
+    plant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

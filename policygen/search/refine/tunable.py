@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.trajectory import Actor
+from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.plants.fit import FittedPlant
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
@@ -55,6 +56,9 @@ class Trials:
     `measure` is the objective and the potential, if any; `objectives` plays as `returns` does and gives the mean sum of
     the objective. A search climbs by the objective if there is one, and chooses by the returns which policy to
     keep.
+
+    `watch` plays one policy and returns its episodes, `seen` are the episodes in the replay buffer, and `affords_one`
+    says whether another episode may be played.
     """
 
     returns: Returns
@@ -63,6 +67,9 @@ class Trials:
     practice: Practice | None = None
     measure: Measure | None = None
     objectives: Returns | None = None
+    watch: Callable[[Policy, Sequence[int]], list[Trajectory]] | None = None
+    seen: Sequence[Trajectory] = ()
+    affords_one: Callable[[], bool] = lambda: True
 
     @property
     def climbed(self) -> Returns:
@@ -76,6 +83,7 @@ class Refined:
 
     `spread` is the search distribution's final standard deviation per constant, relative to the tuned constant, with
     the place it stands in (`let x`, an output, `bins x`, `levels`): large where the return hardly depends on it.
+    `watched` are real episodes that the search has seen step by step, and `plant` is the plant it fitted to them.
     `state` is what `cma` goes on from, and `climb` what it climbed: the means of its first and its last generation.
     """
 
@@ -86,6 +94,8 @@ class Refined:
     spread: tuple[tuple[str, float], ...] = ()
     state: TuningState | None = None
     climb: tuple[float, float] | None = None
+    watched: tuple[Trajectory, ...] = ()
+    plant: FittedPlant | None = None
 
 
 class Tunable:
