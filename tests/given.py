@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import jinja2
 import numpy as np
 from support import Written
 
@@ -21,7 +24,7 @@ from policygen.extensions.worlds.locked.episode import Report
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
-from policygen.prompts.templates import used_templates, watching
+from policygen.prompts.templates import used_templates
 from policygen.proposers.make import make_proposer
 from policygen.runs.budget import Ledger
 from policygen.runs.config import Refinement, effective_config
@@ -66,6 +69,20 @@ def given() -> dict[str, Mapping[str, Any]]:
             for part in used_templates([name], {"kind": kind}):
                 found.setdefault(part, variables)
     return found
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[dict[str, Mapping[str, Any]]]:
+    """Within it, nothing is rendered, and the last variables that each template was given are kept, by its name."""
+    kept: dict[str, Mapping[str, Any]] = {}
+
+    def keep(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
+        name = str(template.name)
+        kept[name] = variables
+        return name
+
+    with mock.patch.object(jinja2.Template, "render", keep):
+        yield kept
 
 
 def _search(kind: str, example: Example | None = None) -> Example | None:

@@ -129,6 +129,11 @@ def split_comment(line: str) -> tuple[str, str]:
     return (stripped, "") if found is None else (line[: found.start()].strip(), found[1].strip())
 
 
+def with_comment(line: str, comment: str) -> str:
+    """Return the line with the comment at its end, which may be empty."""
+    return f"{line}  # {comment}" if comment else line
+
+
 def is_rule_line(line: str) -> bool:
     """Whether a line only separates the header of a table from its rows."""
     return _RULE_LINE.fullmatch(line) is not None

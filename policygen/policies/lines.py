@@ -1,32 +1,22 @@
-"""Text -> a draft: the content of the lines of its last policy, and what is wrong with them.
+"""Text -> the statements of its last policy, and where a text is wrong.
 
-Reading is tolerant of what surrounds a policy (prose, code fences, headings) and of how its lines are decorated.
-`read_table` and `read_equations` check whether the lines make a whole policy.
+Reading is tolerant of what surrounds a policy (prose, code fences, headings) and of how its lines are decorated. What
+the statements say together, and whether that is right, is for `parts`.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from policygen.errors import ExpressionError, UsageError
-from policygen.policies.cells import NUMBER, ascii_signs, is_rule_line, looks_like_bins, split_comment
-from policygen.policies.features import Lets
-from policygen.policies.policy import Policy
-from policygen.policies.shaping import OBJECTIVE, POTENTIAL
-from policygen.quantities.grid import Dimension
-from policygen.quantities.text import parse_expression, unknown_name
-from policygen.quantities.tree import NOTHING, Node, names_in, remembered_in
-from policygen.tasks.task import Task, decision_names, is_name, output_names
+from policygen.errors import ExpressionError
+from policygen.policies.cells import ascii_signs, is_rule_line, split_comment
+from policygen.tasks.task import Task, output_names
 
 MAX_CHARACTERS = 400_000
 MAX_LINE = 16_000
-MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
-MOST_FEATURES = 100  # or two for each observation, where that is more: all can be standardised and summed
-NOTHING_FOUND = "no policy was found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,100 +32,80 @@ class Problem:
         return f"{where}{self.found}; {self.expected}"
 
 
-@dataclass
-class Draft:
-    """The parts of a policy text read so far, and what it may build on; a number beside a value is its line number.
+class Problems(list[Problem]):
+    """The problems of one text, in the order in which reading meets them."""
 
-    Attributes:
-        incumbent: the policy that the text may revise.
-        offered: features that the text may use without defining them.
-        free_grid: whether `bins` lines may replace the grid.
-        bare: features written without `let`.
-        shaping: an objective and a potential, as text.
-        besides: the quantities that these read.
-        lines: the policy's own lines without decoration, "" for a blank one.
-    """
-
-    task: Task
-    incumbent: Policy | None = None
-    offered: Mapping[str, Node] = field(default_factory=dict)
-    free_grid: bool = True
-    lets: dict[str, Node] = field(default_factory=dict)
-    bins: dict[str, tuple[int, Dimension]] = field(default_factory=dict)
-    header: tuple[int, list[str]] | None = None
-    rows: list[tuple[int, list[str]]] = field(default_factory=list)
-    equations: dict[str, Node] = field(default_factory=dict)
-    equation_lines: dict[str, int] = field(default_factory=dict)
-    params: dict[int, tuple[int, float]] = field(default_factory=dict)
-    bare: dict[str, int] = field(default_factory=dict)
-    shaping: dict[str, tuple[int, str]] = field(default_factory=dict)
-    besides: frozenset[str] = frozenset()
-    lines: dict[int, str] = field(default_factory=dict)
-    comments: dict[int, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-
-    @property
-    def inherited(self) -> Mapping[str, Node]:
-        """The incumbent's own features."""
-        return dict(self.incumbent.lets) if self.incumbent is not None else {}
-
-    @property
-    def features(self) -> Mapping[str, Node]:
-        """The features that the text may use; its own definitions come first, then those on offer."""
-        return {**self.inherited, **self.offered, **self.lets}
-
-    def problem(self, line: int | None, found: str, expected: str) -> None:
+    def add(self, line: int | None, found: str, expected: str) -> None:
         """Note one more thing that is wrong."""
-        self.problems.append(Problem(line, found, expected))
+        self.append(Problem(line, found, expected))
 
     def refuse(self, line: int, error: ExpressionError | str) -> None:
         """Note a problem from a sentence of the form `what was found; what was expected`."""
         found, _, expected = str(error).partition("; ")
-        self.problem(line, found, expected or "correct the expression")
+        self.add(line, found, expected or "correct the expression")
 
-    def used(self, lets: Mapping[str, Node], wanted: Iterable[str]) -> Lets:
-        """Return the features that are needed, each after those whose present values it needs.
 
-        What is only remembered may stand anywhere: its value is that of the step before.
-        """
-        ordered: dict[str, Node] = {}
-        open_names: list[str] = []
+# --- the kinds of statement -------------------------------------------------------------------------------------------
 
-        def visit(name: str) -> None:
-            if name in open_names:
-                circle = " -> ".join([*open_names[open_names.index(name) :], name])
-                remedy = f"rename one of them, or read `prev({name})`, its last value"
-                self.problem(None, f"a value would need itself ({circle})", remedy)
-            elif name in lets and name not in ordered:
-                open_names.append(name)
-                for used in sorted(names_in(lets[name])):
-                    visit(used)
-                open_names.pop()
-                ordered[name] = lets[name]
 
-        waiting = sorted(wanted)
-        while waiting:
-            for name in waiting:
-                visit(name)
-            # Add the features that only `prev` reads, in sorted order: equal texts then give equal policies.
-            remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
-            waiting = sorted(name for name in remembered if name in lets and name not in ordered and not self.problems)
-        most = most_features(self.task)
-        if len(ordered) > most:  # kept ones count: the policy's own text must read back
-            self.problem(None, f"the policy has {len(ordered)} features", f"use at most {most}")
-        return tuple(ordered.items())
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One line of a policy: its number in the text, counted from 1, and the comment at its end."""
 
-    def all_params(self, count: int, what: str) -> list[tuple[int, float]] | None:
-        """Return line and value of each of `count` params, or None where some are missing or there are more."""
-        beyond = [index for index in self.params if index >= count]
-        missing = [index for index in range(count) if index not in self.params]
-        if beyond:
-            self.problem(self.params[beyond[0]][0], f"found params[{beyond[0]}]", f"indices are 0 to {count - 1}")
-        if missing:
-            some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-            expected = f"give one for each {what}, {count} in all"
-            self.problem(None, f"{len(missing)} params are missing ({some})", expected)
-        return None if beyond or missing else [self.params[index] for index in range(count)]
+    line: int
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blank(Statement):
+    """A line that is empty or only a comment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Let(Statement):
+    """`let NAME = EXPRESSION`; `text` is what follows `let`, and the expression is empty where it has no `=`."""
+
+    text: str
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Params(Statement):
+    """`params[INDEX]: NUMBER`, once or more often on a line."""
+
+    values: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bins(Statement):
+    """`bins NAME: EDGE, EDGE, ...`."""
+
+    name: str
+    edges: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Statement):
+    """`| CELL | CELL |`: a row of a table, or its header; `opened`: whether the line starts with a pipe."""
+
+    cells: tuple[str, ...]
+    opened: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(Statement):
+    """`NAME = EXPRESSION`: an equation, a feature without its `let`, or what the search aims at."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong(Statement):
+    """A line that looks like a statement but has too many characters to be read."""
+
+    characters: int
 
 
 # What a reply says instead of a policy, alone in its last block or alone in the reply.
@@ -149,61 +119,50 @@ _PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 
-def read_draft(
-    text: str,
-    task: Task,
-    incumbent: Policy | None = None,
-    offered: Mapping[str, Node] | None = None,
-    *,
-    free_grid: bool = True,
-) -> Draft:
-    """Read the lines of the last policy in `text`, a reply or a hand-written file; see `Draft` for the rest."""
-    draft = Draft(task, incumbent, offered or {}, free_grid)
-    if len(text) > MAX_CHARACTERS:
-        draft.problem(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
-    else:
-        _read_lines(_policy_lines(with_names(text, task)), _Vocabulary(task, list(draft.features)), draft)
-    return draft
-
-
-def most_features(task: Task) -> int:
-    """Return the maximum number of features that a policy may define."""
-    return max(MOST_FEATURES, 2 * len(task.observations))
-
-
-def with_names(text: str, task: Task) -> str:
-    """The text with `obs3` as the name of observation 3, and `action3` as that of number 3 of an action.
-
-    A number that is the whole action may be called `action`. What is called so in the task or defined in the text stays
-    as it is; parts of a Dict or Tuple have no number but their names.
-    """
-    numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
-    numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
-    known = {
-        *task.quantity_names,
-        *task.text_names,
-        *(actuator.name for actuator in task.actuators),
-        *output_names(task),
-    }
-
-    # Sought once, as a reply may have as many aliases as words; the word after `let` may be another `let`.
-    defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
-
-    def named(match: re.Match[str]) -> str:
-        names = task.observation_names if match[1] == "obs" else numbers
-        index = int(match[2]) if match[2] else 0 if len(names) == 1 else len(names)
-        stays = match[0] in known or index >= len(names) or match[0] in defined
-        return match[0] if stays else names[index]
-
-    return _ALIAS.sub(named, text)
+def statements(text: str, task: Task) -> Iterator[Statement]:
+    """Yield the statements of the last policy in `text`, a reply or a hand-written file, one a line."""
+    for number, raw in _policy_lines(_with_names(text, task)):
+        if (statement := _statement(number, raw)) is not None:
+            yield statement
 
 
 def resigns(text: str) -> bool:
     """Whether the text's last block, or all of a text without blocks, is the line `no improvement`."""
     blocks, everything = _blocks(text[-MAX_CHARACTERS:])
     last = blocks[-1] if blocks else everything
-    said = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE]))]
+    said = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE])[0])]
     return len(said) == 1 and _RESIGNATION.fullmatch(said[0]) is not None
+
+
+def _statement(number: int, raw: str) -> Statement | None:
+    """The statement on a line; None for prose."""
+    if len(raw) > MAX_LINE:
+        start = raw[:MAX_LINE]
+        reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0]) or _PARAM.search(start)
+        return TooLong(number, "", len(raw)) if reads_as_one else None
+    line, comment = _cleaned(raw)
+    if not line:
+        # A heading is of what surrounds a policy.
+        return None if raw.lstrip().startswith("##") else Blank(number, comment)
+    if match := _LET.match(line):
+        name, _, expression = match[1].partition("=")
+        return Let(number, comment, match[1], name.strip().rstrip(": "), expression.strip())
+    if not line.startswith("|") and (params := _PARAM.findall(line)):
+        return Params(number, comment, tuple((int(index), float(ascii_signs(value))) for index, value in params))
+    if match := _BINS.match(line):
+        edges = (edge.strip() for edge in match[2].strip("[] ").split(","))
+        return Bins(number, comment, match[1], tuple(edge for edge in edges if edge))
+    assignment = _ASSIGN.match(line)
+    if line.startswith("|") or ("|" in line and not assignment):
+        cells = (_plain(cell) for cell in line.strip().strip("|").split("|"))
+        return None if is_rule_line(line) else Row(number, comment, tuple(cells), line.startswith("|"))
+    return Assignment(number, comment, assignment[1], assignment[2]) if assignment else None
+
+
+def _plain(cell: str) -> str:
+    """A cell without emphasis: `**right**`, `*right*` and code quotes."""
+    match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
+    return match[2].strip() if match else cell.strip()
 
 
 # --- finding the policy in the text ----------------------------------------------------------------------------------
@@ -237,206 +196,40 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
     return blocks, everything
 
 
-@functools.lru_cache(maxsize=1_000)  # each line is read twice, and a rambling reply repeats itself
-def _cleaned(line: str) -> str:
-    """A line without comments, list bullets and emphasis around it."""
-    line, _ = split_comment(line)
+@functools.lru_cache(maxsize=1_000)  # a rambling reply repeats itself
+def _cleaned(line: str) -> tuple[str, str]:
+    """A line without comment, list bullets and emphasis around it; and the comment."""
+    line, comment = split_comment(line)
     line = re.sub(r"^(?:(?:[-•+]\s+|\d+[.)]\s+)(?=\D)|\*\s+(?=[^\d|]))", "", line)
     line = re.sub(r"^(\*\*|`)([\w() \[\]]+)\1", r"\2", line)  # **left** = ...
     line = line.strip("`").strip()
     if line.startswith("**") and line.endswith("**"):
         line = line[2:-2].strip()
-    return line.rstrip(";").rstrip()
+    return line.rstrip(";").rstrip(), comment
 
 
-# --- reading lines ---------------------------------------------------------------------------------------------------
+def _with_names(text: str, task: Task) -> str:
+    """The text with `obs3` as the name of observation 3, and `action3` as that of number 3 of an action.
 
-
-class _Vocabulary:
-    """The names that lines may use, also those of features that a later line defines: `parse` puts them in order.
-
-    Parts of a decision, `later`, may stand in `prev(NAME)` only.
+    A number that is the whole action may be called `action`. What is called so in the task or defined in the text stays
+    as it is; parts of a Dict or Tuple have no number but their names.
     """
+    numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
+    numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
+    known = {
+        *task.quantity_names,
+        *task.text_names,
+        *(actuator.name for actuator in task.actuators),
+        *output_names(task),
+    }
 
-    def __init__(self, task: Task, features: Sequence[str]) -> None:
-        self.task = task
-        self.base = task.quantity_names
-        self.outputs = output_names(task)
-        self.defined = dict.fromkeys(features)  # so far, in order
-        self.known = [*dict.fromkeys((*self.base, *features))]
-        self._listed = set(self.known)
-        self.later = decision_names(task)
-        self.unread: dict[str, int] = {}  # expressions that could not be read, and how many names were known
-        self.columns = {"action", *(a.name.lower() for a in task.actuators)}
+    # Sought once, as a reply may have as many aliases as words; the word after `let` may be another `let`.
+    defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
 
-    def add(self, name: str) -> None:
-        """Note a feature that some line defines."""
-        if name not in self._listed:
-            self._listed.add(name)
-            self.known.append(name)
+    def named(match: re.Match[str]) -> str:
+        names = task.observation_names if match[1] == "obs" else numbers
+        index = int(match[2]) if match[2] else 0 if len(names) == 1 else len(names)
+        stays = match[0] in known or index >= len(names) or match[0] in defined
+        return match[0] if stays else names[index]
 
-    def taken(self, name: str) -> str:
-        """Say what already has this name, ignoring case as table headers do; empty for a free or redefined name."""
-        kinds = {"an action": self.outputs, "a quantity of the task": self.base}
-        for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
-            if name.lower() in map(str.lower, names):
-                return kind
-        return next((f"a feature, `{o}`" for o in self.defined if o != name and o.lower() == name.lower()), "")
-
-    def defined_alike(self, name: str, text: str) -> bool:
-        """Whether the task defines the same feature; `to_text(whole=True)` repeats such definitions."""
-        own = dict(self.task.parsed_features).get(name)
-        try:
-            return own is not None and own == parse_expression(text, self.known, self.later, self.task.text_names)
-        except ExpressionError:
-            return False
-
-
-def _read_lines(lines: Sequence[tuple[int, str]], words: _Vocabulary, draft: Draft) -> None:
-    for _, raw in lines:
-        if len(raw) <= MAX_LINE and (match := _LET.match(_cleaned(raw))) and is_name(_let_name(match[1])):
-            words.add(_let_name(match[1]))
-    for number, raw in lines:
-        if len(raw) > MAX_LINE:
-            if "|" in raw or "=" in raw or _BINS.match(_cleaned(raw[:MAX_LINE])) or _PARAM.search(raw[:MAX_LINE]):
-                draft.problem(number, f"the line has {len(raw):,} characters", f"write at most {MAX_LINE:,} a line")
-            continue
-        line = _cleaned(raw)
-        _, draft.comments[number] = split_comment(raw)
-        if not line:
-            if not raw.lstrip().startswith("##"):  # a heading of what surrounds a policy
-                draft.lines[number] = ""
-            continue
-        if match := _LET.match(line):
-            _read_let(number, match[1], words, draft)
-        elif _PARAM.search(line) and not line.startswith("|"):
-            for index, value in _PARAM.findall(line):
-                draft.params[int(index)] = (number, float(ascii_signs(value)))
-                if math.isinf(float(ascii_signs(value))):
-                    draft.problem(number, f"params[{index}] is too large", "write a smaller number")
-        elif match := _BINS.match(line):
-            _read_bins(number, match[1], match[2], words.known, draft)
-        elif line.startswith("|") or ("|" in line and not _ASSIGN.match(line)):
-            _read_row(number, line, words, draft)
-        elif match := _ASSIGN.match(line):
-            _read_assignment(number, match[1], match[2], words, draft)
-        if len(draft.lets) > (most := most_features(draft.task)):
-            draft.problem(number, f"this is feature number {len(draft.lets)}", f"write at most {most}")
-            return
-
-
-def _let_name(text: str) -> str:
-    return text.partition("=")[0].strip().rstrip(": ")
-
-
-def _read_let(number: int, text: str, words: _Vocabulary, draft: Draft) -> None:
-    name, (_, equals, expression) = _let_name(text), text.partition("=")
-    if not equals or not is_name(name):
-        draft.problem(number, f"found `let {text[:60]}`", "write `let NAME = EXPRESSION`")
-    elif words.defined_alike(name, expression):
-        draft.lines[number] = f"let {name} = {expression.strip()}"
-    elif taken := words.taken(name):
-        draft.problem(number, f"`{name}` is already {taken}", "choose another name for the feature")
-    else:
-        # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
-        draft.lets[name] = _read_expression(number, expression, words, draft) or NOTHING
-        draft.lines[number] = f"let {name} = {expression.strip()}"
-        words.defined[name] = None
-
-
-def _read_expression(number: int, text: str, words: _Vocabulary, draft: Draft) -> Node | None:
-    """The expression on a line, or None where the draft has a new problem."""
-    try:
-        return parse_expression(text, words.known, words.later, words.task.text_names)
-    except ExpressionError as error:
-        draft.refuse(number, error)
-        return None
-
-
-def _read_bins(number: int, name: str, text: str, known: Sequence[str], draft: Draft) -> None:
-    if name not in known:
-        draft.refuse(number, unknown_name(name, known))
-        return
-    draft.lines[number] = f"bins {name}:"
-    edges = [part.strip() for part in text.strip("[] ").split(",") if part.strip()]
-    if len(edges) > MOST_EDGES:
-        draft.problem(number, f"{name} has {len(edges):,} bin edges", f"write at most {MOST_EDGES}")
-        edges = edges[:MOST_EDGES]
-    bad = [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]
-    # Keep the number of bins even if an edge cannot be read: rows that use them then cause no further problem.
-    draft.bins[name] = (number, Dimension(name, tuple(map(float, range(len(edges))))))
-    if bad:
-        draft.problem(number, f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")
-        return
-    try:
-        draft.bins[name] = (number, Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges)))
-    except UsageError as error:
-        draft.problem(number, str(error), "write the inner edges in increasing order")
-
-
-def _read_row(number: int, line: str, words: _Vocabulary, draft: Draft) -> None:
-    if is_rule_line(line):
-        return
-    cells = [_plain(cell) for cell in line.strip().strip("|").split("|")]
-    lowered = [cell.lower() for cell in cells]
-    names = {name.lower() for name in words.known} | words.columns
-    if not line.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
-        return  # prose with a pipe in it, such as |angle|
-    if any(cell in names for cell in lowered) and not any(looks_like_bins(cell) for cell in lowered[:-1]):
-        draft.header = (number, cells)
-        draft.rows.clear()  # a second table replaces the first: models restate the old one before they improve it
-        draft.lines = {n: text for n, text in draft.lines.items() if not text.startswith("|")}
-    else:
-        draft.rows.append((number, cells))
-    draft.lines[number] = f"| {' | '.join(cells)} |"
-
-
-def _plain(cell: str) -> str:
-    """A cell without emphasis: `**right**`, `*right*` and code quotes."""
-    match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
-    return match[2].strip() if match else cell.strip()
-
-
-def _read_assignment(number: int, left: str, right: str, words: _Vocabulary, draft: Draft) -> None:
-    name = _output_called(left, words)
-    if name is not None:
-        node = _read_expression(number, right, words, draft)
-        if name not in draft.equation_lines:
-            draft.lines[number] = f"{name} = {right}"
-        if node is not None and draft.equations.setdefault(name, node) != node:
-            found = f"{name} has another equation than on line {draft.equation_lines[name]}"
-            draft.problem(number, found, "write one equation for each output")
-        draft.equation_lines.setdefault(name, number)
-    elif left in (OBJECTIVE, POTENTIAL) and left not in words.known:
-        draft.shaping[left] = (number, right)
-    elif is_name(left) and not words.taken(left):
-        # `let` left out: taken as a feature if it reads as one and something uses it.
-        try:
-            if words.unread.get(right) == len(words.known):  # a rambling reply repeats itself
-                raise ExpressionError
-            node = parse_expression(right, words.known, words.later, words.task.text_names)
-        except ExpressionError:
-            words.unread[right] = len(words.known)
-            draft.bare.setdefault(left, number)
-            return
-        draft.bare[left] = number
-        draft.lets[left] = node
-        draft.lines[number] = f"let {left} = {right}"
-        words.add(left)
-        words.defined[left] = None
-
-
-def _output_called(left: str, vocabulary: _Vocabulary) -> str | None:
-    """The output that a left-hand side means: `left`, `score_left`, `score(left)`, `action[0]`, `action_0`."""
-    outputs, task = vocabulary.outputs, vocabulary.task
-    words = [word for word in re.split(r"[\s\[\]()]+", left) if word]
-    candidates = ["_".join(words), words[-1]]
-    for prefix in ("score_", "score"):
-        candidates += [c.removeprefix(prefix) for c in candidates if c.lower().startswith(prefix)]
-    lowered = {output.lower(): output for output in outputs}
-    if len(task.actuators) == 1 and task.actuators[0].is_choice:
-        actuator = task.actuators[0]
-        for index, output in enumerate(outputs):
-            lowered.setdefault(f"{actuator.name}_{actuator.labels[index]}".lower(), output)
-            lowered.setdefault(f"action_{index}", output)
-    return next((lowered[c.lower()] for c in candidates if c.lower() in lowered), None)
+    return _ALIAS.sub(named, text)

@@ -11,18 +11,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from policygen.errors import PolicyError, UsageError
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Draft, Problem, read_draft, resigns
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, Problems, resigns
+from policygen.policies.parts import Parts, Reading, Scope, read_parts
 from policygen.policies.policy import Policy
 from policygen.policies.read_equations import only_shapes, read_equations, read_shaping, shaping_of
 from policygen.policies.read_table import read_table
 from policygen.policies.shaping import Shaping
 from policygen.policies.written import arranged
-from policygen.quantities.tree import Node
+from policygen.quantities.tree import Node, read_by
 from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20
-# For each kind of policy what reads it off a draft: the policy, or None where the draft has problems; and its coverage.
-READERS: dict[str, Callable[[Draft], tuple[Policy | None, float]]] = {"table": read_table, "linear": read_equations}
+# For each kind of policy what makes it of the parts of a text.
+READERS: dict[str, Callable[[Parts, Scope, Problems], Reading]] = {"table": read_table, "linear": read_equations}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,42 +74,43 @@ def parse(
     """
     if incumbent is not None and resigns(text):
         return Parsed(None, (), resigned=True)
-    draft = read_draft(text, task, incumbent, definitions, free_grid=free_grid)
+    scope, problems = Scope(task, incumbent, definitions or {}, free_grid), Problems()
+    parts = read_parts(text, scope, problems)
     if kind is None:
         kind = (
-            "table" if draft.rows or draft.header or (draft.params and not draft.equations and task.grid) else "linear"
+            "table" if parts.rows or parts.header or (parts.params and not parts.equations and task.grid) else "linear"
         )
     if kind not in READERS:
         raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(READERS)}")
-    policy, coverage = None, 0.0
-    read = read_shaping(draft, learner=learner)
+    shaping = read_shaping(parts, scope, problems, learner=learner)
+    # A name that only these read is a feature, and no misspelt output.
+    beside = read_by(shaping.values())
+    parts = replace(parts, bare={name: line for name, line in parts.bare.items() if name not in beside})
+    read = Reading(incumbent)
     try:
-        if incumbent is not None and incumbent.kind == kind and only_shapes(draft):
-            policy = incumbent
-        else:
-            policy, coverage = READERS[kind](draft)
-            policy = _as_written(policy, draft) if policy is not None else None
+        if incumbent is None or incumbent.kind != kind or not only_shapes(parts, scope):
+            read = READERS[kind](parts, scope, problems)
+            read = replace(read, policy=_as_written(read, parts, incumbent))
     except PolicyError as error:
-        draft.problem(None, str(error), "define what the policy uses")
-    shaping = shaping_of(read, draft)
-    if draft.problems:
-        problems = draft.problems[:MOST_PROBLEMS]
-        if len(draft.problems) > MOST_PROBLEMS:
-            problems.append(
-                Problem(None, f"there are {len(draft.problems) - MOST_PROBLEMS} more problems", "correct these first")
-            )
-        return Parsed(None, tuple(problems), coverage)
-    if policy is not None and (problem := _unreadable(policy)):
-        return Parsed(None, (problem,), coverage)
-    return Parsed(policy, (), coverage, shaping=shaping)
+        problems.add(None, str(error), "define what the policy uses")
+    aim = shaping_of(shaping, parts, scope, problems)
+    if problems:
+        more = len(problems) - MOST_PROBLEMS
+        if more > 0:
+            problems[MOST_PROBLEMS:] = [Problem(None, f"there are {more} more problems", "correct these first")]
+        return Parsed(None, tuple(problems), read.coverage)
+    if read.policy is not None and (problem := _unreadable(read.policy)):
+        return Parsed(None, (problem,), read.coverage)
+    return Parsed(read.policy, (), read.coverage, shaping=aim)
 
 
-def _as_written(policy: Policy, draft: Draft) -> Policy:
-    """Return the policy that a draft says, with the draft's form."""
-    comments = ((line, draft.comments.get(number)) for number, line in draft.lines.items())
-    written = [f"{line}  # {comment}" if comment else line for line, comment in comments]
+def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy | None:
+    """Return the policy that a text says, with the text's form."""
+    if (policy := read.policy) is None:
+        return None
+    written = {**parts.form, **read.form}.values()
     standard = policy.to_text(plain=True).splitlines()
-    old = draft.incumbent.to_text().splitlines() if draft.incumbent is not None else []
+    old = incumbent.to_text().splitlines() if incumbent is not None else []
     lines = arranged(standard, written, old, policy.task.actuators)
     return policy if lines == standard else replace(policy, written=tuple(lines))
 

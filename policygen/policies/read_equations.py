@@ -1,4 +1,4 @@
-"""A draft -> a linear policy, and the objective and potential beside any policy; or what is wrong with them."""
+"""The parts of a text -> a linear policy, and the objective and potential beside any policy; or what is wrong."""
 
 from __future__ import annotations
 
@@ -9,49 +9,46 @@ import numpy as np
 from policygen.errors import ExpressionError
 from policygen.policies.features import rests_on
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.lines import NOTHING_FOUND, Draft
+from policygen.policies.lines import Problems
+from policygen.policies.parts import NOTHING_FOUND, Parts, Reading, Scope, in_order_of_need
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Shaping
 from policygen.quantities.text import parse_expression, to_text, unknown_name
 from policygen.quantities.tree import Node, names_in, read_by, remembered_in
 from policygen.tasks.task import Task, decision_names, output_names
 
 
-def read_equations(draft: Draft) -> tuple[LinearPolicy | None, float]:
-    """Return the equations that a draft says, or None where it has problems; and the share of outputs that it writes.
+def read_equations(parts: Parts, scope: Scope, problems: Problems) -> Reading:
+    """Return the policy that the equations make, with the share of outputs that they write; add what is wrong.
 
-    The incumbent's equations stay where the draft has none.
+    The incumbent's equations stay where the text has none.
     """
-    task, offered, inherited = draft.task, draft.offered, draft.inherited
-    old = dict(draft.incumbent.equations) if isinstance(draft.incumbent, LinearPolicy) else {}
+    task, offered, inherited = scope.task, scope.offered, scope.inherited
+    old = dict(scope.incumbent.equations) if isinstance(scope.incumbent, LinearPolicy) else {}
     outputs = output_names(task)
-    if draft.params and not draft.equations:
-        _equations_from_params(draft, outputs)
-    used = read_by([*draft.equations.values(), *draft.lets.values()]) | draft.besides
-    revises = not draft.equations and rests_on(read_by(old.values()), draft.lets, inherited)
-    for name, number in draft.bare.items():
+    written = parts.equations or _equations_from_params(parts, task, outputs, problems)
+    used = read_by([*written.values(), *parts.lets.values()])
+    revises = not written and rests_on(read_by(old.values()), parts.lets, inherited)
+    for name, line in parts.bare.items():
         if name not in used and not (revises and name in inherited):
-            draft.refuse(number, unknown_name(name, outputs, what="output"))
-    if not draft.equations and not revises and not draft.problems:
-        draft.problem(
-            None,
-            NOTHING_FOUND,
-            f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {_example(task)}`",
-        )
-    missing = [name for name in outputs if name not in draft.equations and name not in old]
-    if missing and not draft.problems:
-        draft.problem(None, f"there is no equation for {', '.join(missing)}", f"write `{missing[0]} = ...`")
-    if draft.problems:
-        return None, 0.0
-    equations = {name: draft.equations.get(name) or old[name] for name in outputs}
+            problems.refuse(line, unknown_name(name, outputs, what="output"))
+    if not written and not revises and not problems:
+        expected = f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {_example(task)}`"
+        problems.add(None, NOTHING_FOUND, expected)
+    missing = [name for name in outputs if name not in written and name not in old]
+    if missing and not problems:
+        problems.add(None, f"there is no equation for {', '.join(missing)}", f"write `{missing[0]} = ...`")
+    if problems:
+        return Reading()
+    equations = {name: written.get(name) or old[name] for name in outputs}
     needed = read_by(equations.values())
-    lets = draft.used(draft.features, needed)
-    kept = [old[name] for name in outputs if name not in draft.equations]
-    kept += [node for name, node in lets if name not in draft.lets and name not in offered]
-    if not draft.problems and read_by(kept) & offered.keys():
-        lets = draft.used({**offered, **inherited, **draft.lets}, needed)
-    if draft.problems:
-        return None, 0.0
-    return LinearPolicy(task, lets, tuple(equations.items())), len(draft.equations) / len(outputs)
+    lets = in_order_of_need(scope.features(parts.lets), needed, task, problems)
+    kept = [old[name] for name in outputs if name not in written]
+    kept += [node for name, node in lets if name not in parts.lets and name not in offered]
+    if not problems and read_by(kept) & offered.keys():
+        lets = in_order_of_need({**offered, **inherited, **parts.lets}, needed, task, problems)
+    if problems:
+        return Reading()
+    return Reading(LinearPolicy(task, lets, tuple(equations.items())), len(written) / len(outputs))
 
 
 def _example(task: Task) -> str:
@@ -61,21 +58,23 @@ def _example(task: Task) -> str:
     return f'contains({task.text_names[0]}, "word")'
 
 
-def _equations_from_params(draft: Draft, outputs: Sequence[str]) -> None:
+def _equations_from_params(parts: Parts, task: Task, outputs: Sequence[str], problems: Problems) -> dict[str, Node]:
     """`params[i]: v`, row-major over the (n + 1) x m matrix whose last row is the bias (the form ProPS prompts for)."""
-    names = draft.task.observation_names
-    values = draft.all_params((len(names) + 1) * len(outputs), "weight and bias")
-    if values is None or draft.problems:
-        return
-    matrix = np.array([value for _, value in values]).reshape(len(names) + 1, len(outputs))
+    names = task.observation_names
+    values = parts.all_params((len(names) + 1) * len(outputs), "weight and bias", problems) if parts.params else None
+    if values is None or problems:
+        return {}
+    matrix = np.array([stated.value for stated in values]).reshape(len(names) + 1, len(outputs))
+    equations = {}
     for name, weights in zip(outputs, matrix.T.tolist(), strict=True):
         terms = [f"{weight!r}*{quantity}" for quantity, weight in zip(names, weights, strict=False)]
         text = " + ".join([*terms, repr(weights[-1])]).replace("+ -", "- ")
         try:
-            draft.equations[name] = parse_expression(text, names)
+            equations[name] = parse_expression(text, names)
         except ExpressionError as error:
-            draft.refuse(values[0][0], error)
-            return  # the other outputs are as long
+            problems.refuse(values[0].line, error)
+            break  # the other outputs are as long
+    return equations
 
 
 # --- beside a policy --------------------------------------------------------------------------------------------------
@@ -83,28 +82,27 @@ def _equations_from_params(draft: Draft, outputs: Sequence[str]) -> None:
 _OF_THE_STATE = "a potential is of the state alone: write it over quantities, and the rest into an `objective`"
 
 
-def read_shaping(draft: Draft, *, learner: bool) -> dict[str, Node]:
-    """The expressions of a draft's objective and potential, as far as they can be read; the draft gets the problems.
+def read_shaping(parts: Parts, scope: Scope, problems: Problems, *, learner: bool) -> dict[str, Node]:
+    """The expressions of a text's objective and potential, as far as they can be read; `problems` get the rest.
 
     Args:
         learner: a step is judged by itself, so that an objective cannot remember.
     """
-    task, features = draft.task, draft.features
+    task, features = scope.task, scope.features(parts.lets)
     quantities = list(dict.fromkeys([*task.quantity_names, *features]))
     done = list(decision_names(task))
     read: dict[str, Node] = {}
-    for name, (number, text) in draft.shaping.items():
+    for name, stated in parts.shaping.items():
         try:
-            node = parse_expression(text, [*quantities, *done, REWARD], texts=task.text_names)
+            node = parse_expression(stated.value, [*quantities, *done, REWARD], texts=task.text_names)
         except ExpressionError as error:
-            draft.refuse(number, error)
+            problems.refuse(stated.line, error)
             continue
         found, expected = _misplaced(name, node, quantities, features, learner=learner)
         if found:
-            draft.problem(number, found, expected)
+            problems.add(stated.line, found, expected)
         else:
             read[name] = node
-    draft.besides = read_by(read.values())
     return read
 
 
@@ -140,12 +138,12 @@ def _remembered(node: Node, features: Mapping[str, Node]) -> str:
     return ""
 
 
-def shaping_of(read: Mapping[str, Node], draft: Draft) -> Shaping | None:
+def shaping_of(read: Mapping[str, Node], parts: Parts, scope: Scope, problems: Problems) -> Shaping | None:
     """The expressions with the features that they need; None where there are none, or these need themselves."""
-    if not read or draft.problems:
+    if not read or problems:
         return None
-    lets = draft.used(draft.features, read_by(read.values()))
-    if draft.problems:
+    lets = in_order_of_need(scope.features(parts.lets), read_by(read.values()), scope.task, problems)
+    if problems:
         return None
     texts = {name: to_text(node) for name, node in read.items()}
     return Shaping(
@@ -153,11 +151,11 @@ def shaping_of(read: Mapping[str, Node], draft: Draft) -> Shaping | None:
     )
 
 
-def only_shapes(draft: Draft) -> bool:
+def only_shapes(parts: Parts, scope: Scope) -> bool:
     """Whether a text says nothing of a policy, so that the incumbent is to be tuned again as it is."""
-    if draft.incumbent is None or not draft.shaping:
+    if scope.incumbent is None or not parts.shaping:
         return False
-    if draft.equations or draft.rows or draft.header or draft.params or draft.bins:
+    if parts.equations or parts.rows or parts.header or parts.params or parts.bins:
         return False
-    needed = dict(draft.incumbent.reader.needed)
-    return all(needed.get(name, node) == node for name, node in draft.lets.items())
+    needed = dict(scope.incumbent.reader.needed)
+    return all(needed.get(name, node) == node for name, node in parts.lets.items())

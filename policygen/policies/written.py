@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from policygen.outgoing import plain
-from policygen.policies.cells import is_rule_line, looks_like_bins, split_comment
+from policygen.policies.cells import is_rule_line, looks_like_bins, split_comment, with_comment
 from policygen.quantities.text import respelled
 from policygen.tasks.spaces import Actuator
 
@@ -141,4 +141,4 @@ def _line(standard: str, expression: str, comment: str) -> str:
     name, equals, now = standard.partition(" = ")
     if expression and equals and not standard.startswith("|"):
         standard = name + equals + respelled(expression, now)
-    return f"{standard}  # {comment}" if comment else standard
+    return with_comment(standard, comment)

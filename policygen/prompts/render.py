@@ -16,7 +16,8 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.features import CellReader
-from policygen.policies.lines import Problem, most_features, read_draft
+from policygen.policies.lines import Problem, Problems
+from policygen.policies.parts import Scope, most_features, read_parts
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
@@ -312,10 +313,10 @@ def render_repair(
 def _defined(reply: str, columns: list[str], context: Context, config: RunConfig) -> dict[str, Any]:
     """The columns that a malformed table may have, and the names of the features that it or the best policy defines."""
     inherited = dict(context.incumbent.lets) if context.incumbent is not None else {}
-    draft = read_draft(reply, context.task, context.incumbent)
-    if config.grid == "free" and draft.bins:
-        header = {cell.lower() for cell in draft.header[1]} if draft.header is not None else None
-        columns = list(dict.fromkeys([*columns, *draft.bins]))
+    parts = read_parts(reply, Scope(context.task, context.incumbent), Problems())
+    if config.grid == "free" and parts.bins:
+        header = {cell.lower() for cell in parts.header.cells} if parts.header is not None else None
+        columns = list(dict.fromkeys([*columns, *parts.bins]))
         if header is not None:
-            columns = [name for name in columns if name in draft.bins or name.lower() in header]
-    return {"columns": columns, "features": list(dict.fromkeys([*inherited, *draft.lets, *draft.bare]))}
+            columns = [name for name in columns if name in parts.bins or name.lower() in header]
+    return {"columns": columns, "features": list(dict.fromkeys([*inherited, *parts.lets, *parts.bare]))}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -101,29 +99,12 @@ def render_template(name: str, variables: Mapping[str, Any]) -> str:
         TemplateError: it does not exist, cannot be rendered, or would make too much or take too long; the message names
             the file and the line.
     """
-    if (watched := _watched.get()) is not None:
-        watched[name] = variables
-        return name
     token = variables_given.set(variables)
     try:
         with limited():
             return _explained(name, lambda: _environment().get_template(name).render(variables).strip() + "\n")
     finally:
         variables_given.reset(token)
-
-
-_watched: ContextVar[dict[str, Mapping[str, Any]] | None] = ContextVar("variables by template", default=None)
-
-
-@contextmanager
-def watching() -> Iterator[dict[str, Mapping[str, Any]]]:
-    """Within it, nothing is rendered, and the last variables that each template was given are kept, by its name."""
-    kept: dict[str, Mapping[str, Any]] = {}
-    token = _watched.set(kept)
-    try:
-        yield kept
-    finally:
-        _watched.reset(token)
 
 
 def load_template(name: str) -> None:

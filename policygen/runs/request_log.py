@@ -11,8 +11,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from policygen.errors import BudgetExhausted
 from policygen.llm import LLMOptions, Provider
-from policygen.llm.cache import Cache, question
-from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt
+from policygen.llm.cache import Cache, Question, question
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.runs.budget import Hold, Ledger, Price
@@ -24,6 +24,21 @@ MOST_IDEA = 160  # characters of the sentence that an attempt is remembered by
 MOST_READ = 20_000  # characters of a reply that are searched for it
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _END = re.compile(r"(?<=[.!?])\s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One request of an attempt or question: to whom, and what is asked how."""
+
+    provider: Provider
+    number: int
+    request: int
+    prompt: Prompt
+    options: LLMOptions
+
+    def answered(self, reply: Reply, requests: int, *tokens: int) -> Exchange:
+        """Return the exchange with a reply that took so many requests."""
+        return Exchange(self.number, self.request, self.prompt, reply, requests, *tokens)
 
 
 @dataclass(eq=False)
@@ -88,46 +103,71 @@ class RequestLog:
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
         config = self.ledger.config
-        options, attempt = options or llm_options(config), number if self.by_attempt else 0
-        prompt = seeded(prompt, config, attempt, request)
-        requests_before = 0
-        for earlier in self._recorded.pop((number, request), ()):
-            requests_before += earlier.requests
+        seeded_prompt = seeded(prompt, config, self._in_key(number), request)
+        asked = _Request(provider, number, request, seeded_prompt, options or llm_options(config))
+        exchange, failed = self._on_record(asked)
+        if exchange is None:
+            key = self._key(asked)
+            exchange = self._in_cache(asked, key) or self._send(asked, key)
+        # Add the failed requests of the interrupted run to this attempt; the transcript has a line for each.
+        return replace(exchange, requests=exchange.requests + failed)
+
+    def _on_record(self, asked: _Request) -> tuple[Exchange | None, int]:
+        """Charge again what an interrupted run was left with: return its answer, and its requests that failed."""
+        failed = 0
+        for earlier in self._recorded.pop((asked.number, asked.request), ()):
             for _ in range(earlier.requests):
                 self.ledger.charge_call()
             if isinstance(earlier, Exchange):
-                tokens = self.ledger.charge_reply(prompt, earlier.reply)
-                return Exchange(number, request, prompt, earlier.reply, requests_before, *tokens)
-        cache = self.cache if provider.is_language_model else None
-        asked = question(provider, options, prompt, seed=config.seed, attempt=attempt, request=request)
-        known = cache.get(asked) if cache is not None and asked is not None else None
-        if known is not None:
-            exchange = self._charge_and_record(Exchange(number, request, prompt, known, 0))
-        elif not provider.is_language_model:
-            before = self.ledger.calls
-            reply = ask(
-                provider,
-                prompt,
-                charge=self.ledger.charge_call,
-                max_output_tokens=config.max_output_tokens,
-                options=options,
-            )
-            exchange = self._charge_and_record(Exchange(number, request, prompt, reply, self.ledger.calls - before))
-        else:
-            try:
-                exchange, cut_short = self._ask_model(provider, number, request, prompt, options)
-            finally:
-                self.tell(None)
-            if cache is not None and asked is not None and not cut_short:
-                cache.put(asked, exchange.reply)
-        # Add the failed requests of the interrupted run to this attempt; the transcript has a line for each.
-        return replace(exchange, requests=exchange.requests + requests_before)
+                tokens = self.ledger.charge_reply(asked.prompt, earlier.reply)
+                return asked.answered(earlier.reply, earlier.requests, *tokens), failed
+            failed += earlier.requests
+        return None, failed
 
-    def _ask_model(
-        self, model: Provider, number: int, request: int, prompt: Prompt, options: LLMOptions
-    ) -> tuple[Exchange, bool]:
+    def _in_key(self, number: int) -> int:
+        """The attempt's number as it counts for the cache and the model's seed."""
+        return number if self.by_attempt else 0
+
+    def _key(self, asked: _Request) -> Question | None:
+        """Return the key of a request in the cache; None where its answer is neither looked up nor kept there."""
+        if self.cache is None or not asked.provider.is_language_model:
+            return None
+        place = {"seed": self.ledger.config.seed, "attempt": self._in_key(asked.number), "request": asked.request}
+        return question(asked.provider, asked.options, asked.prompt, **place)
+
+    def _in_cache(self, asked: _Request, key: Question | None) -> Exchange | None:
+        """Charge and record the answer that the cache has."""
+        reply = self.cache.get(key) if self.cache is not None and key is not None else None
+        return self._charge_and_record(asked.answered(reply, 0)) if reply is not None else None
+
+    def _send(self, asked: _Request, key: Question | None) -> Exchange:
+        """Send a request, and keep the answer under its key."""
+        if not asked.provider.is_language_model:
+            return self._ask_search(asked)
+        try:
+            exchange, cut_short = self._ask_model(asked)
+        finally:
+            self.tell(None)
+        if self.cache is not None and key is not None and not cut_short:
+            self.cache.put(key, exchange.reply)
+        return exchange
+
+    def _ask_search(self, asked: _Request) -> Exchange:
+        """Ask a provider that is no language model: it costs nothing, and nothing is on its way meanwhile."""
+        before = self.ledger.calls
+        reply = ask(
+            asked.provider,
+            asked.prompt,
+            charge=self.ledger.charge_call,
+            max_output_tokens=self.ledger.config.max_output_tokens,
+            options=asked.options,
+        )
+        return self._charge_and_record(asked.answered(reply, self.ledger.calls - before))
+
+    def _ask_model(self, asked: _Request) -> tuple[Exchange, bool]:
         """Return the exchange, and whether the remaining budget shortened the reply; then the reply is not cached."""
-        hold = self._hold(prompt, lambda *tokens: cost(options, model.spec, (model.model,), *tokens))
+        model, options = asked.provider, asked.options
+        hold = self._hold(asked.prompt, lambda *tokens: cost(options, model.spec, (model.model,), *tokens))
         tries = 0
 
         def charge() -> None:
@@ -137,13 +177,13 @@ class RequestLog:
                 self.sleep(seconds)
             with self._free:
                 self.ledger.charge_call()
-                self.on_sent(number, request)
+                self.on_sent(asked.number, asked.request)
                 tries += 1
 
         try:
             reply = ask(
                 model,
-                prompt,
+                asked.prompt,
                 charge=charge,
                 max_output_tokens=hold.tokens_out,
                 options=options,
@@ -155,10 +195,10 @@ class RequestLog:
                 self.ledger.release(hold)
                 self._free.notify_all()
                 if tries:
-                    failed = FailedExchange(number, request, prompt, tries, str(error) or "interrupted")
-                    self.on_exchange(failed)
+                    place = (asked.number, asked.request, asked.prompt)
+                    self.on_exchange(FailedExchange(*place, tries, str(error) or "interrupted"))
             raise
-        exchange = self._charge_and_record(Exchange(number, request, prompt, reply, tries), hold)
+        exchange = self._charge_and_record(asked.answered(reply, tries), hold)
         return exchange, reply.truncated and hold.tokens_out < self.ledger.config.max_output_tokens
 
     def _charge_and_record(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:

@@ -15,9 +15,9 @@ from support import Written, fenced
 
 import policygen
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.lines import MOST_FEATURES
 from policygen.policies.normalise import Definition, definitions, is_definition, normalisable
 from policygen.policies.parse import parse
+from policygen.policies.parts import MOST_FEATURES
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.make import make_proposer

@@ -13,8 +13,9 @@ from support import ARM, PAIR
 
 import policygen
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.lines import MAX_CHARACTERS, MOST_FEATURES
+from policygen.policies.lines import MAX_CHARACTERS
 from policygen.policies.parse import MOST_PROBLEMS, Parsed, parse
+from policygen.policies.parts import MOST_FEATURES
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integers

@@ -5,7 +5,8 @@ import time
 import pytest
 from support import PAIR
 
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, MOST_FEATURES, Draft, read_draft
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problems
+from policygen.policies.parts import MOST_FEATURES, Parts, Scope, Stated, read_parts
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import parse_expression, to_text
 from policygen.tasks.load import load_task
@@ -15,20 +16,20 @@ CARTPOLE = load_task("cartpole")
 LAKE = load_task("frozenlake")
 
 
-def draft_of(text: str, task: Task = CARTPOLE, **features: str) -> Draft:
-    return read_draft(
-        text, task, None, {name: parse_expression(f, task.quantity_names) for name, f in features.items()}
-    )
+def parts_of(text: str, task: Task = CARTPOLE, **features: str) -> tuple[Parts, Problems]:
+    offered = {name: parse_expression(f, task.quantity_names) for name, f in features.items()}
+    problems = Problems()
+    return read_parts(text, Scope(task, None, offered), problems), problems
 
 
 def equations_of(text: str, task: Task = CARTPOLE) -> dict[str, str]:
-    draft = draft_of(text, task)
-    assert draft.problems == []
-    return {name: to_text(node) for name, node in draft.equations.items()}
+    parts, problems = parts_of(text, task)
+    assert problems == []
+    return {name: to_text(node) for name, node in parts.equations.items()}
 
 
 def problems_of(text: str, task: Task = CARTPOLE) -> list[str]:
-    return list(map(str, draft_of(text, task).problems))
+    return list(map(str, parts_of(text, task)[1]))
 
 
 # --- finding the policy in the text ----------------------------------------------------------------------------------
@@ -36,28 +37,27 @@ def problems_of(text: str, task: Task = CARTPOLE) -> list[str]:
 
 def test_the_last_block_with_a_policy_counts_and_lines_keep_their_numbers():
     text = "```\nleft = 1\n```\nBetter:\n~~~text\nleft = 2\nright = oops\n~~~\n```\nno policy here\n```"
-    draft = draft_of(text)
-    assert {name: to_text(node) for name, node in draft.equations.items()} == {"left": "2"}
-    assert [problem.line for problem in draft.problems] == [7]
+    parts, problems = parts_of(text)
+    assert {name: to_text(node) for name, node in parts.equations.items()} == {"left": "2"}
+    assert [problem.line for problem in problems] == [7]
 
 
 @pytest.mark.parametrize(
     "line", ["# left = 1", "// left = 1", "", "Let me think.", "|---|---|", "lean |angle| is small", "x == 3"]
 )
 def test_what_is_no_policy_line_is_passed_over(line):
-    draft = draft_of(line)
-    assert (draft.problems, draft.equations, draft.rows, draft.header, draft.lets) == ([], {}, [], None, {})
+    parts, problems = parts_of(line)
+    assert (problems, parts.equations, parts.rows, parts.header, parts.lets) == ([], {}, (), None, {})
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
 def test_features_build_on_each_other_and_may_be_redefined():
-    draft = draft_of(
-        "let lean = angle + 0.2*spin\nLet twice = 2*lean\nlet lean = angle\nleft = twice + known", known="spin"
-    )
-    assert draft.problems == []
-    assert {name: to_text(node) for name, node in draft.lets.items()} == {"lean": "angle", "twice": "2*lean"}
+    text = "let lean = angle + 0.2*spin\nLet twice = 2*lean\nlet lean = angle\nleft = twice + known"
+    parts, problems = parts_of(text, known="spin")
+    assert problems == []
+    assert {name: to_text(node) for name, node in parts.lets.items()} == {"lean": "angle", "twice": "2*lean"}
 
 
 def test_a_feature_that_cannot_be_read_is_reported_once_and_keeps_its_name():
@@ -84,17 +84,17 @@ def test_what_is_wrong_with_a_line_is_said_with_what_to_write(line, problem):
 
 def test_a_definition_that_the_task_has_itself_is_no_second_one():
     (name, text), *_ = LAKE.features
-    assert draft_of(f"let {name} = {text}", LAKE).lets == {}
+    assert parts_of(f"let {name} = {text}", LAKE)[0].lets == {}
     assert problems_of(f"let {name} = {text} + 1", LAKE) == [
         f"line 1: `{name}` is already a quantity of the task; choose another name for the feature"
     ]
 
 
 def test_bins_are_edges_whatever_surrounds_them():
-    draft = draft_of("bins angle: -0.1, 0, \u22120.0 + 1\nbins spin = [0.5, 1.5]")
-    assert draft.bins["spin"] == (2, Dimension("spin", (0.5, 1.5)))
-    assert [problem.line for problem in draft.problems] == [1]
-    assert draft.bins["angle"][1].bins == 4  # rows that use them are not wrong for that
+    parts, problems = parts_of("bins angle: -0.1, 0, \u22120.0 + 1\nbins spin = [0.5, 1.5]")
+    assert parts.bins["spin"] == Stated(2, Dimension("spin", (0.5, 1.5)))
+    assert [problem.line for problem in problems] == [1]
+    assert parts.bins["angle"].value.bins == 4  # rows that use them are not wrong for that
 
 
 def test_outputs_of_several_choices_are_called_by_both_names():
@@ -121,7 +121,7 @@ def test_a_feature_with_parameters_in_it_is_a_feature_that_cannot_be_read():
 
 def test_thousands_of_aliases_are_read_at_once():
     start = time.monotonic()
-    assert draft_of("obs0 " * 40_000).equations == {}
+    assert parts_of("obs0 " * 40_000)[0].equations == {}
     assert time.monotonic() - start < 10  # it took minutes
     assert (
         equations_of("Now let let stand.\nlet obs0 = 2*obs1\nleft = obs0 + obs1\nright = 0")["left"]

@@ -1,0 +1,375 @@
+"""Statements -> the named parts of a policy text, each with the line that states it.
+
+A part says what its lines say. `read_table` and `read_equations` check whether the parts make a whole policy.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from policygen.errors import ExpressionError, UsageError
+from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, with_comment
+from policygen.policies.features import Lets
+from policygen.policies.lines import (
+    MAX_CHARACTERS,
+    MAX_LINE,
+    Assignment,
+    Bins,
+    Blank,
+    Let,
+    Params,
+    Problems,
+    Row,
+    Statement,
+    TooLong,
+    statements,
+)
+from policygen.policies.policy import Policy
+from policygen.policies.shaping import OBJECTIVE, POTENTIAL
+from policygen.quantities.grid import Dimension
+from policygen.quantities.text import parse_expression, unknown_name
+from policygen.quantities.tree import NOTHING, Node, names_in, remembered_in
+from policygen.tasks.task import Task, decision_names, is_name, output_names
+
+MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
+MOST_FEATURES = 100  # or two for each observation, where that is more: all can be standardised and summed
+NOTHING_FOUND = "no policy was found"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The context for turning a text into a policy.
+
+    Attributes:
+        task: gives the names of quantities and actions, and the grid.
+        incumbent: the policy that the text may revise.
+        offered: features that the text may use without defining them.
+        free_grid: whether `bins` lines may replace the grid.
+    """
+
+    task: Task
+    incumbent: Policy | None = None
+    offered: Mapping[str, Node] = field(default_factory=dict)
+    free_grid: bool = True
+
+    @property
+    def inherited(self) -> Mapping[str, Node]:
+        """The incumbent's own features."""
+        return dict(self.incumbent.lets) if self.incumbent is not None else {}
+
+    def features(self, own: Mapping[str, Node]) -> Mapping[str, Node]:
+        """The features that a text may use; its own definitions come first, then those on offer."""
+        return {**self.inherited, **self.offered, **own}
+
+
+@dataclass(frozen=True, slots=True)
+class Stated(Generic[T]):
+    """A value, and the number of the line that states it."""
+
+    line: int
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The named parts of a policy text.
+
+    Attributes:
+        lets: the features that it defines; one that cannot be read is `NOTHING`.
+        bare: the lines `NAME = EXPRESSION`, by name: features written without `let`, and those that cannot be read.
+        bins: the new dimensions of the grid, by quantity.
+        header: the header of the last table.
+        rows: the rows of the last table.
+        equations: by output; the first one counts.
+        params: by index.
+        shaping: an objective and a potential, as text.
+        form: the policy's own lines without decoration, by line number: what its author's order and comments are.
+    """
+
+    lets: Mapping[str, Node]
+    bare: Mapping[str, int]
+    bins: Mapping[str, Stated[Dimension]]
+    header: Row | None
+    rows: Sequence[Row]
+    equations: Mapping[str, Node]
+    params: Mapping[int, Stated[float]]
+    shaping: Mapping[str, Stated[str]]
+    form: Mapping[int, str]
+
+    def all_params(self, count: int, what: str, problems: Problems) -> list[Stated[float]] | None:
+        """Return each of `count` params, or None where some are missing or there are more."""
+        beyond = [index for index in self.params if index >= count]
+        missing = [index for index in range(count) if index not in self.params]
+        if beyond:
+            problems.add(self.params[beyond[0]].line, f"found params[{beyond[0]}]", f"indices are 0 to {count - 1}")
+        if missing:
+            some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+            problems.add(
+                None, f"{len(missing)} params are missing ({some})", f"give one for each {what}, {count} in all"
+            )
+        return None if beyond or missing else [self.params[index] for index in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A policy made from parts, or None where they have problems.
+
+    Attributes:
+        coverage: the share of cells, or of outputs, that the text itself decides.
+        form: what a policy writes in the place of some lines of the text, by line number.
+    """
+
+    policy: Policy | None = None
+    coverage: float = 0.0
+    form: Mapping[int, str] = field(default_factory=dict)
+
+
+def read_parts(text: str, scope: Scope, problems: Problems) -> Parts:
+    """Read the last policy in a reply or a hand-written file; add what is wrong with its lines to `problems`."""
+    reader = _PartsReader(scope, problems)
+    if len(text) > MAX_CHARACTERS:
+        problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
+    else:
+        reader.read(list(statements(text, scope.task)))
+    return reader.parts()
+
+
+def most_features(task: Task) -> int:
+    """Return the maximum number of features that a policy may define."""
+    return max(MOST_FEATURES, 2 * len(task.observations))
+
+
+def in_order_of_need(lets: Mapping[str, Node], wanted: Iterable[str], task: Task, problems: Problems) -> Lets:
+    """Return the features that are needed, each after those whose present values it needs.
+
+    What is only remembered may stand anywhere: its value is that of the step before.
+    """
+    ordered: dict[str, Node] = {}
+    open_names: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in open_names:
+            circle = " -> ".join([*open_names[open_names.index(name) :], name])
+            remedy = f"rename one of them, or read `prev({name})`, its last value"
+            problems.add(None, f"a value would need itself ({circle})", remedy)
+        elif name in lets and name not in ordered:
+            open_names.append(name)
+            for used in sorted(names_in(lets[name])):
+                visit(used)
+            open_names.pop()
+            ordered[name] = lets[name]
+
+    waiting = sorted(wanted)
+    while waiting:
+        for name in waiting:
+            visit(name)
+        # Add the features that only `prev` reads, in sorted order: equal texts then give equal policies.
+        remembered = frozenset().union(*(remembered_in(node) for node in ordered.values()))
+        waiting = sorted(name for name in remembered if name in lets and name not in ordered and not problems)
+    most = most_features(task)
+    if len(ordered) > most:  # kept ones count: the policy's own text must read back
+        problems.add(None, f"the policy has {len(ordered)} features", f"use at most {most}")
+    return tuple(ordered.items())
+
+
+class _PartsReader:
+    """Reads one statement after the other, and knows the names that they may use.
+
+    These include features that a later line defines (`in_order_of_need` sorts them). Parts of a decision, `later`, may
+    stand in `prev(NAME)` only.
+    """
+
+    def __init__(self, scope: Scope, problems: Problems) -> None:
+        task, self.problems = scope.task, problems
+        self.task = task
+        self.outputs = output_names(task)
+        self.later = decision_names(task)
+        self.columns = {"action", *(a.name.lower() for a in task.actuators)}
+        self.features = dict.fromkeys(scope.features({}))  # so far, in order
+        self.known = list(dict.fromkeys((*task.quantity_names, *self.features)))
+        self.unread: dict[str, int] = {}  # expressions that could not be read, and how many names were known
+        self.lets: dict[str, Node] = {}
+        self.bare: dict[str, int] = {}
+        self.bins: dict[str, Stated[Dimension]] = {}
+        self.header: Row | None = None
+        self.rows: list[Row] = []
+        self.equations: dict[str, Stated[Node | None]] = {}
+        self.params: dict[int, Stated[float]] = {}
+        self.shaping: dict[str, Stated[str]] = {}
+        self.form: dict[int, str] = {}
+
+    def parts(self) -> Parts:
+        """Return what has been read."""
+        equations = {name: node for name, stated in self.equations.items() if (node := stated.value) is not None}
+        rows = tuple(self.rows)
+        return Parts(
+            self.lets, self.bare, self.bins, self.header, rows, equations, self.params, self.shaping, self.form
+        )
+
+    def read(self, lines: Sequence[Statement]) -> None:
+        """Read the statements of a text, up to the first feature that is one too many."""
+        defined = (line.name for line in lines if isinstance(line, Let) and is_name(line.name))
+        self.known = list(dict.fromkeys((*self.known, *defined)))
+        most = most_features(self.task)
+        for line in lines:
+            form = self._statement(line)
+            if form is not None:
+                self.form[line.line] = with_comment(form, line.comment)
+            if len(self.lets) > most:
+                self.problems.add(line.line, f"this is feature number {len(self.lets)}", f"write at most {most}")
+                return
+
+    def _statement(self, line: Statement) -> str | None:
+        """Read one statement; return it without decoration if it is part of the policy's form."""
+        match line:
+            case Let():
+                return self._let(line)
+            case Params():
+                self._params(line)
+            case Bins():
+                return self._bins(line)
+            case Row():
+                return self._row(line)
+            case Assignment():
+                return self._assignment(line)
+            case TooLong():
+                found = f"the line has {line.characters:,} characters"
+                self.problems.add(line.line, found, f"write at most {MAX_LINE:,} a line")
+            case Blank():
+                return ""
+        return None
+
+    def _let(self, line: Let) -> str | None:
+        name = line.name
+        if "=" not in line.text or not is_name(name):
+            self.problems.add(line.line, f"found `let {line.text[:60]}`", "write `let NAME = EXPRESSION`")
+            return None
+        if not self._task_defines(name, line.expression):
+            if taken := self._taken(name):
+                self.problems.add(line.line, f"`{name}` is already {taken}", "choose another name for the feature")
+                return None
+            # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
+            self.lets[name] = self._expression(line.line, line.expression) or NOTHING
+            self.features[name] = None
+        return f"let {name} = {line.expression}"
+
+    def _params(self, line: Params) -> None:
+        for index, value in line.values:
+            self.params[index] = Stated(line.line, value)
+            if math.isinf(value):
+                self.problems.add(line.line, f"params[{index}] is too large", "write a smaller number")
+
+    def _bins(self, line: Bins) -> str | None:
+        name, edges = line.name, line.edges
+        if name not in self.known:
+            self.problems.refuse(line.line, unknown_name(name, self.known))
+            return None
+        if len(edges) > MOST_EDGES:
+            self.problems.add(line.line, f"{name} has {len(edges):,} bin edges", f"write at most {MOST_EDGES}")
+            edges = edges[:MOST_EDGES]
+        # Keep the number of bins even if an edge cannot be read: rows that use them then cause no further problem.
+        dimension = Dimension(name, tuple(map(float, range(len(edges)))))
+        bad = [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]
+        if bad:
+            found = f"the bin edge `{bad[0][:40]}` is not a number"
+            self.problems.add(line.line, found, f"write `bins {name}: 0, 0.5, 1`")
+        else:
+            try:
+                dimension = Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
+            except UsageError as error:
+                self.problems.add(line.line, str(error), "write the inner edges in increasing order")
+        self.bins[name] = Stated(line.line, dimension)
+        return f"bins {name}:"
+
+    def _row(self, line: Row) -> str | None:
+        lowered = [cell.lower() for cell in line.cells]
+        names = {name.lower() for name in self.known} | self.columns
+        if not line.opened and lowered[0] not in names and not looks_like_bins(lowered[0]):
+            return None  # prose with a pipe in it, such as |angle|
+        if any(cell in names for cell in lowered) and not any(looks_like_bins(cell) for cell in lowered[:-1]):
+            self.header = line
+            self.rows.clear()  # a second table replaces the first: models restate the old one before they improve it
+            self.form = {number: text for number, text in self.form.items() if not text.startswith("|")}
+        else:
+            self.rows.append(line)
+        return f"| {' | '.join(line.cells)} |"
+
+    def _assignment(self, line: Assignment) -> str | None:
+        name, text = line.name, line.expression
+        if (output := self._output(name)) is not None:
+            return self._equation(line, output)
+        if name in (OBJECTIVE, POTENTIAL) and name not in self.known:
+            self.shaping[name] = Stated(line.line, text)
+        elif is_name(name) and not self._taken(name):
+            # `let` left out: taken as a feature if it reads as one and something uses it.
+            try:
+                if self.unread.get(text) == len(self.known):  # a rambling reply repeats itself
+                    raise ExpressionError
+                node = parse_expression(text, self.known, self.later, self.task.text_names)
+            except ExpressionError:
+                self.unread[text] = len(self.known)
+                self.bare.setdefault(name, line.line)
+                return None
+            self.bare[name] = line.line
+            self.lets[name] = node
+            self.features[name] = None
+            if name not in self.known:
+                self.known.append(name)
+            return f"let {name} = {text}"
+        return None
+
+    def _equation(self, line: Assignment, name: str) -> str | None:
+        node = self._expression(line.line, line.expression)
+        if name not in self.equations:
+            self.equations[name] = Stated(line.line, node)
+            return f"{name} = {line.expression}"
+        first = self.equations[name]
+        if first.value is None:
+            self.equations[name] = Stated(first.line, node)
+        elif node is not None and first.value != node:
+            found = f"{name} has another equation than on line {first.line}"
+            self.problems.add(line.line, found, "write one equation for each output")
+        return None
+
+    def _expression(self, line: int, text: str) -> Node | None:
+        """The expression on a line; None where it cannot be read, which is a new problem."""
+        try:
+            return parse_expression(text, self.known, self.later, self.task.text_names)
+        except ExpressionError as error:
+            self.problems.refuse(line, error)
+            return None
+
+    def _task_defines(self, name: str, text: str) -> bool:
+        """Whether the task defines the same feature; `to_text(whole=True)` repeats such definitions."""
+        own = dict(self.task.parsed_features).get(name)
+        try:
+            return own is not None and own == parse_expression(text, self.known, self.later, self.task.text_names)
+        except ExpressionError:
+            return False
+
+    def _taken(self, name: str) -> str:
+        """Say what already has this name, ignoring case as table headers do; empty for a free or redefined name."""
+        kinds = {"an action": self.outputs, "a quantity of the task": self.task.quantity_names}
+        for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
+            if name.lower() in map(str.lower, names):
+                return kind
+        return next((f"a feature, `{o}`" for o in self.features if o != name and o.lower() == name.lower()), "")
+
+    def _output(self, left: str) -> str | None:
+        """The output that a left-hand side means: `left`, `score_left`, `score(left)`, `action[0]`, `action_0`."""
+        words = [word for word in re.split(r"[\s\[\]()]+", left) if word]
+        candidates = ["_".join(words), words[-1]]
+        for prefix in ("score_", "score"):
+            candidates += [c.removeprefix(prefix) for c in candidates if c.lower().startswith(prefix)]
+        lowered = {output.lower(): output for output in self.outputs}
+        if len(self.task.actuators) == 1 and self.task.actuators[0].is_choice:
+            actuator = self.task.actuators[0]
+            for index, output in enumerate(self.outputs):
+                lowered.setdefault(f"{actuator.name}_{actuator.labels[index]}".lower(), output)
+                lowered.setdefault(f"action_{index}", output)
+        return next((lowered[c.lower()] for c in candidates if c.lower() in lowered), None)
