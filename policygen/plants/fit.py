@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.policies.plant import NEXT, REWARD, Column, Equations, Plant
+from policygen.policies.plant import NEXT, Column, Equations, Plant
+from policygen.policies.shaping import REWARD
 from policygen.quantities.compiled import compile_together
 from policygen.quantities.tree import names_in
 from policygen.tasks.task import Task
@@ -24,6 +25,8 @@ MARGIN = 0.3  # share of the range seen by which a prediction may leave it
 MOST_STEPS = 12  # of the least-squares search
 DAMPING = 1e-8
 WRONG = 1e3  # a residual at most, in usual changes; one that is no number
+MOST_UNCERTAIN = 5  # numbers that an account names
+UNCERTAIN = 0.1  # standard deviation of such a number, as a share of it, at least
 OUTLIER = 10.0  # residuals beyond so many median residuals count less than their square
 _MOST_AT_ONCE = 2_000_000  # numbers of one array while derivatives are computed
 
@@ -81,7 +84,7 @@ class Transitions:
         """The root mean square of each observation's change in a step, at least a millionth of its spread: (d,)."""
         changes = np.sqrt(((self.after - self.before) ** 2).mean(axis=0))
         least = 1e-6 * self.before.std(axis=0)
-        return np.where(changes > least, changes, np.maximum(least, 1e-9))
+        return np.asarray(np.where(changes > least, changes, np.maximum(least, 1e-9)))
 
     def memory(self, equations: Equations) -> list[Column]:
         """Return what the plant remembers at each step: a column for each of `equations.remembered`."""
@@ -103,6 +106,26 @@ class Transitions:
         return np.flatnonzero((last - self.blocks) % every == 0)
 
 
+@dataclass(frozen=True, slots=True)
+class PlantAccount:
+    """A fitted plant in short, as an attempt records it and as prompts and reports show it.
+
+    Attributes:
+        text: its lines, with the fitted numbers.
+        steps: number of transitions it was fitted to.
+        errors: for each observation its name, the error of one step, and that of `AHEAD` steps (None where no episode
+            is that long); each as a share of the change over that time, so that 1 is as good as "nothing changes".
+        uncertain: the least certain numbers: left-hand side of the line, number, standard deviation.
+        worst: where one step is predicted worst: observation, value before, after, predicted, and its step in the data.
+    """
+
+    text: str
+    steps: int
+    errors: tuple[tuple[str, float, float | None], ...] = ()
+    uncertain: tuple[tuple[str, float, float], ...] = ()
+    worst: tuple[str, float, float, float, int] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class FittedPlant:
     """A plant with its numbers fitted several times.
@@ -114,8 +137,9 @@ class FittedPlant:
         starts: the first observations of the episodes, shape (episodes, d).
         worst: the least that a step paid, at most 0.
         steps: number of transitions it was fitted to.
-        errors: of one step, and of `AHEAD` steps where episodes are long enough: for each observation the root mean
-            square of the error, as a share of the change over that time. 1 is as good as "nothing changes".
+        error, error_ahead: of one step, and of `AHEAD` steps (None where no episode is that long): for each
+            observation the root mean square, as a share of the change over that time. 1 is as good as "nothing
+            changes".
     """
 
     equations: Equations
@@ -124,13 +148,40 @@ class FittedPlant:
     high: Column
     starts: Column
     worst: float
-    errors: tuple[Column, Column | None]
+    error: Column
+    error_ahead: Column | None
     steps: int
 
     @property
     def plant(self) -> Plant:
         """The plant with the numbers of the first member."""
         return self.equations.with_values(self.values[0])
+
+    def account(self, data: Transitions) -> PlantAccount:
+        """Return the plant in short, judged by these transitions."""
+        equations, names = self.equations, self.equations.task.observation_names
+        one, ahead = self.error, self.error_ahead
+        errors = [
+            (name, _short(float(one[i])), None if ahead is None else _short(float(ahead[i])))
+            for i, name in enumerate(names)
+        ]
+        sizes = np.abs(self.values[0])
+        shares = np.where(sizes > 0, self.deviations / np.maximum(sizes, 1e-300), 0.0)
+        least = [k for k in np.argsort(-shares, kind="stable").tolist()[:MOST_UNCERTAIN] if shares[k] > UNCERTAIN]
+        uncertain = [
+            (equations.places[k], _short(float(self.values[0][k])), _short(float(self.deviations[k]))) for k in least
+        ]
+        found, _ = equations.step(
+            list(data.before.T), data.memory(equations), equations.decided(data.actions), list(self.values[0])
+        )
+        wrong = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1) - data.after
+        wrong = np.abs(np.nan_to_num(wrong, nan=1e6, posinf=1e6, neginf=-1e6)) / data.spreads
+        row, i = np.unravel_index(int(wrong.argmax()), wrong.shape)
+        step = int(row - np.flatnonzero(data.first[: row + 1])[-1])
+        predicted = _short(float(np.broadcast_to(found[i], len(data))[row]))
+        before, after = _short(float(data.before[row, i])), _short(float(data.after[row, i]))
+        worst = (names[i], before, after, predicted, step)
+        return PlantAccount(self.plant.to_text(), self.steps, tuple(errors), tuple(uncertain), worst)
 
     @property
     def deviations(self) -> Column:
@@ -171,7 +222,8 @@ def fitted(equations: Equations, values: Column, data: Transitions) -> FittedPla
         high + room,
         data.before[data.first],
         min(0.0, float(data.rewards.min())),
-        (_error(equations, values[0], data, 1), _error(equations, values[0], data, AHEAD)),
+        _error(equations, values[0], data, 1),
+        _error(equations, values[0], data, AHEAD) if _longest(data) >= AHEAD else None,
         len(data),
     )
 
@@ -289,14 +341,21 @@ class _Problem:
         return np.concatenate(rows).T
 
 
-def _error(equations: Equations, values: Column, data: Transitions, steps: int) -> Column | None:
-    """Return the error of predictions so many steps ahead, as a share of the change; None if episodes are shorter."""
+def _longest(data: Transitions) -> int:
+    return int(np.diff([*np.flatnonzero(data.first), len(data)]).max())
+
+
+def _short(value: float) -> float:
+    """Round to 4 significant digits."""
+    return float(f"{value:.4g}") if np.isfinite(value) else 1e6
+
+
+def _error(equations: Equations, values: Column, data: Transitions, steps: int) -> Column:
+    """Return the error of predictions so many steps ahead, as a share of the change."""
     n = len(data)
     episode = np.cumsum(data.first)
     begins = np.arange(n - steps + 1)
     begins = begins[episode[begins] == episode[begins + steps - 1]][:: max(1, n // 2_000)]
-    if not len(begins):
-        return None
     memory = [column[begins] for column in data.memory(equations)]
     decided = equations.decided(data.actions)
     observed: list[Any] = list(data.before[begins].T)
@@ -306,4 +365,4 @@ def _error(equations: Equations, values: Column, data: Transitions, steps: int) 
     truth = data.after[begins + steps - 1]
     change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))
     wrong = np.sqrt((np.nan_to_num(found - truth, nan=1e6, posinf=1e6, neginf=-1e6) ** 2).mean(axis=0))
-    return np.where(change > 1e-9, wrong / np.maximum(change, 1e-9), 0.0)
+    return np.asarray(np.where(change > 1e-9, wrong / np.maximum(change, 1e-9), 0.0))

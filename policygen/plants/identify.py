@@ -1,9 +1,9 @@
 """Plants proposed by `builtin`, without a language model: sparse regression over polynomials of what was observed.
 
 The change of each observation is a sum of products of observations and parts of the action, and terms are dropped while
-the error on held-out steps does not grow (sequentially thresholded least squares; Brunton, Proctor and Kutz, "Discovering
-governing equations from data by sparse identification of nonlinear dynamical systems", PNAS 113, 2016). Two observations
-whose squares add up to 1 are the cosine and sine of an angle.
+the error on held-out steps does not grow (sequentially thresholded least squares; Brunton, Proctor and Kutz,
+"Discovering governing equations from data by sparse identification of nonlinear dynamical systems", PNAS 113, 2016).
+Two observations whose squares add up to 1 are the cosine and sine of an angle.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class PlantCopies:
         seen = after.T.astype(np.float32)
         if self._rngs is not None:
             for i, name in enumerate(task.observation_names):
-                seen[:, i] += self._noise.get(name, 0.0) * self._rngs.standard_normal(n)
+                seen[:, i] += np.float32(self._noise.get(name, 0.0)) * self._rngs.standard_normal(n, np.float32)
         return seen, rewards, ended, False, {}
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:

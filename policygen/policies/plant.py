@@ -10,13 +10,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.features import parse_lets, part_of_decision
+from policygen.policies.parts import ENDS
+from policygen.policies.shaping import REWARD
 from policygen.quantities.compiled import compile_together, slot_of
 from policygen.quantities.text import format_number, next_of, parse_expression, to_text
 from policygen.quantities.tree import (
@@ -34,10 +36,11 @@ from policygen.quantities.tree import (
 )
 from policygen.tasks.task import Task, decision_names
 
-NEXT, REWARD, ENDS, START, NOISE = "next", "reward", "ends", "start", "noise"
+NEXT, START, NOISE = "next", "start", "noise"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
 Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Plant:
     reward: str = ""
     ends: str = ""
     starts: Texts = ()
-    noise: Texts = ()
+    noise: tuple[tuple[str, float], ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -78,11 +81,17 @@ class Plant:
     def revised_by(self, new: Plant) -> Plant:
         """Return this plant with the lines of `new` in the place of its own; lines that `new` leaves out stay."""
         return Plant(
-            *(tuple({**dict(getattr(self, part)), **dict(getattr(new, part))}.items()) for part in ("lets", "next")),
+            _merged(self.lets, new.lets),
+            _merged(self.next, new.next),
             new.reward or self.reward,
             new.ends or self.ends,
-            *(tuple({**dict(getattr(self, part)), **dict(getattr(new, part))}.items()) for part in ("starts", "noise")),
+            _merged(self.starts, new.starts),
+            _merged(self.noise, new.noise),
         )
+
+
+def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> tuple[tuple[str, T], ...]:
+    return tuple({**dict(old), **dict(new)}.items())
 
 
 @dataclass(frozen=True)
@@ -229,7 +238,7 @@ class Equations:
         return [np.asarray(part(None, actions), np.float64) for part in self._parts]
 
     def step(
-        self, observed: Sequence[Any], memory: Sequence[Any], decided: Sequence[Any], values: Sequence[Any]
+        self, observed: Sequence[Any], memory: Sequence[Any], decided: Sequence[Any], values: Any
     ) -> tuple[list[Any], list[Any]]:
         """Return the observations after a step, and the memory.
 
@@ -249,7 +258,7 @@ class Equations:
         observed: Sequence[Any],
         memory: Sequence[Any],
         decided: Sequence[Any],
-        values: Sequence[Any],
+        values: Any,
         after: Sequence[Any],
     ) -> tuple[Any, Any]:
         """Return what a step pays, and whether the episode ends after it (1 or 0)."""

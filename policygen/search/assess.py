@@ -184,6 +184,7 @@ def _proposed(proposal: Proposal) -> Attempt:
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
         shaping=proposal.parsed.shaping,
+        plant=proposal.parsed.plant,
         stopped=proposal.stopped,
         requests=requests,
     )
@@ -220,6 +221,7 @@ def _tuned(
             runner.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
+            plant=search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant),
             state=None if floor and begins(attempt, search.attempts) else _left_off(policy, attempt.shaping, search),
         )
         if refined is None:
@@ -234,12 +236,11 @@ def _tuned(
     finally:
         runner.tell(None)
     assert tuned.score is not None
-    plant = refined.plant.plant.to_text() if refined.plant is not None else ""
     before, after = _on_common_episodes(score, tuned.score) if score is not None else (None, tuned.score)
     words = _refinement_in_words(refined, before, after, attempt.shaping)
     if before is not None and after.mean <= before.mean:
-        return policy, Tuned(words, tuning=refined.state, plant=plant), performance, refined.watched
-    found = Tuned(words, attempt.saved, score, refined.spread, refined.state, plant)
+        return policy, Tuned(words, tuning=refined.state, fitted_plant=refined.plant), performance, refined.watched
+    found = Tuned(words, attempt.saved, score, refined.spread, refined.state, refined.plant)
     return refined.policy, found, tuned, refined.watched
 
 

@@ -1,8 +1,8 @@
 """`model`: tune inside a plant that is fitted to the episodes played, so that few real ones are needed.
 
-Fit the plant, tune the policy in it, play one real episode, and again, until that episode turns out as predicted and the
-plant promises no better policy. The real episodes are the only ones that count; what becomes the best is decided on
-others, as for every method.
+Fit the plant, tune the policy in it, play one real episode, and again, until that episode turns out as predicted and
+the plant promises no better policy. Only real episodes count; what becomes the best is decided on others, as for every
+method.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ POPULATION = 24  # more candidates cost hardly more: all are computed together
 RESTARTS = 2  # further searches in the plant before it is believed that it promises nothing better
 PREDICTED = 24  # episodes in the plant by which policies are compared
 MOST_ROUNDS = 25
+FRESH = 3  # every third search begins with the policy as it was proposed, the others where the last one ended
 NEAR = 0.05  # predictions that differ by this share of the returns seen agree
 NEARNESS = 0.1  # of a step's pay: what nearness to an end counts, where an end is what is sought
 
@@ -62,13 +63,13 @@ def in_plant(
     if trials.watch is None or not seen or Tunable(policy, floor).size == 0 or task.text_names:
         return None
     known = plant or known_plant(task)
-    found, tried = _Found(Refined(policy, 0, "model", 0, state=state), -np.inf), list[_Found]()
-    fitted: FittedPlant | None = None
+    tried: list[_Found] = []
     while len(watched) < min(trials.episodes, MOST_ROUNDS) and trials.affords_one():
         fitted = _fitted(known, Transitions.of(task, seen), rng)
         inside = _Inside(fitted, trials.measure, int(rng.integers(2**31)))
-        warm = tried and len(tried) % 3
-        begin = (found.refined.policy, found.refined.state) if warm else (policy, state)
+        begin = (policy, state)
+        if tried and len(tried) % FRESH:
+            begin = (tried[-1].refined.policy, tried[-1].refined.state)
         found = inside.search(*begin, floor)
         if found is None:
             return None
@@ -84,13 +85,13 @@ def in_plant(
             if better.promised <= found.promised + _tolerance(seen, better.promised):
                 break
             tried.append(better)
-            found = better
-    if fitted is None:
+    if not tried:
         return None
-    fitted = _fitted(known, Transitions.of(task, seen), rng)
+    data = Transitions.of(task, seen)
+    fitted = _fitted(known, data, rng)
     promised = _Inside(fitted, trials.measure, int(rng.integers(2**31))).promises([one.refined.policy for one in tried])
     best = tried[int(np.argmax(promised))].refined
-    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=fitted)
+    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=fitted.account(data))
 
 
 def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:
@@ -128,7 +129,7 @@ class _Inside:
         self._fitted, self._first, self._searches = fitted, first_seed, 0
         self._measure = measure if measure is not None and measure.objective is not None else None
         task = fitted.equations.task
-        # Where steps cost something, an end is what is sought: before one is reached, nearness to it tells policies apart.
+        # Where steps cost something, an end is sought: before one is reached, nearness to it tells policies apart.
         self._margin = fitted.equations.margin if fitted.worst < 0 else None
         self._unit = NEARNESS * -fitted.worst
         self._spread = float(np.ptp(fitted.starts)) or 1.0

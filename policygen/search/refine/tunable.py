@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.plants.fit import FittedPlant
+from policygen.plants.fit import PlantAccount
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
@@ -95,7 +95,7 @@ class Refined:
     state: TuningState | None = None
     climb: tuple[float, float] | None = None
     watched: tuple[Trajectory, ...] = ()
-    plant: FittedPlant | None = None
+    plant: PlantAccount | None = None
 
 
 class Tunable:
