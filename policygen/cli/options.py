@@ -162,6 +162,9 @@ BUDGET_OPTIONS = all_of(
     click.option("--patience", type=int, help="Stop after this many attempts without a new best."),
     MODEL_BUDGETS,
     click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
+    click.option(
+        "--max-steps", type=int, help="Most steps of the environment while searching, all but the final score's."
+    ),
 )
 RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option(

@@ -145,3 +145,26 @@ class RandomActor:
             return columns[0]
         stacked = np.stack(columns, axis=1)
         return self._task.limits.to_actions(stacked) if self._task.has_numbers else stacked
+
+
+class HeldRandomActor(RandomActor):
+    """Random actions that hold for a few steps, so that they move a slow system; in episodes played one by one.
+
+    Each episode holds them for another time: 1 step up to a 25th of the step limit, about 20 steps at least.
+    """
+
+    def __init__(self, task: Task, seed: int) -> None:
+        super().__init__(task, seed)
+        self._longest = max(20.0, task.max_steps / 25)
+
+    def begin(self, episodes: int, /) -> HeldRandomActor:
+        """Begin an episode with a new time to hold."""
+        self._change = 1 / float(np.exp(self._rng.uniform(0, np.log(self._longest))))
+        self._held: npt.NDArray[Any] | None = None
+        return self
+
+    def decide(self, observations: Rows, rows: Indices, /) -> npt.NDArray[Any]:
+        """Return the last action, or now and then a new one."""
+        if self._held is None or self._rng.random() < self._change:
+            self._held = super().decide(observations, rows)
+        return self._held

@@ -256,14 +256,19 @@ def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
     return CellReader(task, lets, frozenset(grid.names), grid=grid)
 
 
-def parse_lets(texts: Collection[tuple[str, str]], task: Task, what: str) -> tuple[Lets, list[str]]:
+def parse_lets(
+    texts: Collection[tuple[str, str]], task: Task, what: str, also: Collection[str] = ()
+) -> tuple[Lets, list[str]]:
     """Parse saved definitions, each over quantities before it; return them, and the names of all quantities.
+
+    Args:
+        also: further names that they may read.
 
     Raises:
         PolicyError: a name cannot name a feature; `what` names the damaged record.
         ExpressionError: a definition cannot be read.
     """
-    known, lets = list(task.quantity_names), []
+    known, lets = [*task.quantity_names, *also], []
     later = [*(name for name, _ in texts), *decision_names(task)]
     for name, text in texts:
         if not is_name(name) or name in known:

@@ -103,6 +103,15 @@ class Assignment(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Motion(Statement):
+    """`next NAME = EXPRESSION`, `start NAME = DISTRIBUTION` or `noise NAME = NUMBER`: a line of a plant."""
+
+    word: str
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class TooLong(Statement):
     """A line that looks like a statement but has too many characters to be read."""
 
@@ -116,6 +125,7 @@ _FENCE = re.compile(r"^\s*(```+|~~~+)")
 _LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
+_MOTION = re.compile(r"(next|start|noise)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*:?=(?!=)\s*(.+)")
 _PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
@@ -148,6 +158,8 @@ def _statement(number: int, raw: str) -> Statement | None:
     if match := _LET.match(line):
         name, _, expression = match[1].partition("=")
         return Let(number, comment, match[1], name.strip().rstrip(": "), expression.strip())
+    if match := _MOTION.match(line):
+        return Motion(number, comment, match[1], match[2], match[3])
     if not line.startswith("|") and (params := _PARAM.findall(line)):
         return Params(number, comment, tuple((int(index), float(ascii_signs(value))) for index, value in params))
     if match := _BINS.match(line):

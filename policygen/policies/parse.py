@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from policygen.errors import PolicyError, UsageError
 from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, Problems, resigns
 from policygen.policies.parts import Parts, Reading, Scope, read_parts
+from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
 from policygen.policies.read_equations import only_shapes, read_equations, read_shaping, shaping_of
+from policygen.policies.read_plant import read_plant
 from policygen.policies.read_table import read_table
 from policygen.policies.shaping import Shaping
 from policygen.policies.written import arranged
@@ -35,6 +37,7 @@ class Parsed:
             incumbent's action.
         resigned: whether the text says, instead of a policy, that it cannot improve on the incumbent.
         shaping: the objective and the potential in the text; with nothing else in it, the policy is the incumbent.
+        plant: the plant in the text; its lines, too, may stand without a policy.
     """
 
     policy: Policy | None
@@ -42,6 +45,7 @@ class Parsed:
     coverage: float = 0.0
     resigned: bool = False
     shaping: Shaping | None = None
+    plant: Plant | None = None
 
 
 def parse(
@@ -85,9 +89,10 @@ def parse(
         )
     if kind not in READERS:
         raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(READERS)}")
+    plant = read_plant(parts, scope, problems)
     shaping = read_shaping(parts, scope, problems, learner=learner)
     # A name that only these read is a feature, and no misspelt output.
-    beside = read_by(shaping.values())
+    beside = read_by(shaping.values()) | {name for name, _ in (plant.lets if plant is not None else ())}
     parts = replace(parts, bare={name: line for name, line in parts.bare.items() if name not in beside})
     read = Reading(incumbent)
     try:
@@ -104,7 +109,7 @@ def parse(
         return Parsed(None, tuple(problems), read.coverage)
     if read.policy is not None and (problem := _unreadable(read.policy)):
         return Parsed(None, (problem,), read.coverage)
-    return Parsed(read.policy, (), read.coverage, shaping=aim)
+    return Parsed(read.policy, (), read.coverage, shaping=aim, plant=plant)
 
 
 def _as_written(read: Reading, parts: Parts, incumbent: Policy | None) -> Policy | None:

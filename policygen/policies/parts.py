@@ -21,6 +21,7 @@ from policygen.policies.lines import (
     Bins,
     Blank,
     Let,
+    Motion,
     Params,
     Problems,
     Row,
@@ -29,7 +30,7 @@ from policygen.policies.lines import (
     statements,
 )
 from policygen.policies.policy import Policy
-from policygen.policies.shaping import OBJECTIVE, POTENTIAL
+from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Node, names_in, remembered_in
@@ -37,6 +38,7 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
 MOST_FEATURES = 100  # or two for each observation, where that is more: all can be standardised and summed
+ENDS = "ends"  # an equation of a plant, as `reward` is
 NOTHING_FOUND = "no policy was found"
 T = TypeVar("T")
 
@@ -88,6 +90,8 @@ class Parts:
         equations: by output; the first one counts.
         params: by index.
         shaping: an objective and a potential, as text.
+        plant: the lines of a plant as text, by their word (`next`, `start`, `noise`, `reward`, `ends`) and name.
+        plant_lets: the features that read the action of the step, which only a plant may.
         form: the policy's own lines without decoration, by line number: what its author's order and comments are.
     """
 
@@ -99,6 +103,8 @@ class Parts:
     equations: Mapping[str, Node]
     params: Mapping[int, Stated[float]]
     shaping: Mapping[str, Stated[str]]
+    plant: Mapping[tuple[str, str], Stated[str]]
+    plant_lets: Mapping[str, Node]
     form: Mapping[int, str]
 
     def all_params(self, count: int, what: str, problems: Problems) -> list[Stated[float]] | None:
@@ -201,6 +207,9 @@ class _PartsReader:
         self.equations: dict[str, Stated[Node | None]] = {}
         self.params: dict[int, Stated[float]] = {}
         self.shaping: dict[str, Stated[str]] = {}
+        self.plant: dict[tuple[str, str], Stated[str]] = {}
+        self.plant_lets: dict[str, Node] = {}
+        self.states_plant = False
         self.form: dict[int, str] = {}
 
     def parts(self) -> Parts:
@@ -208,13 +217,24 @@ class _PartsReader:
         equations = {name: node for name, stated in self.equations.items() if (node := stated.value) is not None}
         rows = tuple(self.rows)
         return Parts(
-            self.lets, self.bare, self.bins, self.header, rows, equations, self.params, self.shaping, self.form
+            self.lets,
+            self.bare,
+            self.bins,
+            self.header,
+            rows,
+            equations,
+            self.params,
+            self.shaping,
+            self.plant,
+            self.plant_lets,
+            self.form,
         )
 
     def read(self, lines: Sequence[Statement]) -> None:
         """Read the statements of a text, up to the first feature that is one too many."""
         defined = (line.name for line in lines if isinstance(line, Let) and is_name(line.name))
         self.known = list(dict.fromkeys((*self.known, *defined)))
+        self.states_plant = any(isinstance(line, Motion) or self._states_plant(line) for line in lines)
         most = most_features(self.task)
         for line in lines:
             form = self._statement(line)
@@ -235,6 +255,10 @@ class _PartsReader:
                 return self._bins(line)
             case Row():
                 return self._row(line)
+            case Motion():
+                self._motion(line, line.word, line.name)
+            case Assignment() if self._states_plant(line):
+                self._motion(line, line.name, "")
             case Assignment():
                 return self._assignment(line)
             case TooLong():
@@ -253,10 +277,41 @@ class _PartsReader:
             if taken := self._taken(name):
                 self.problems.add(line.line, f"`{name}` is already {taken}", "choose another name for the feature")
                 return None
+            if self._reads_action(line):
+                return None
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
             self.lets[name] = self._expression(line.line, line.expression) or NOTHING
             self.features[name] = None
         return f"let {name} = {line.expression}"
+
+    def _states_plant(self, line: Statement) -> bool:
+        """Whether the line is the reward or the end of a plant."""
+        own = isinstance(line, Assignment) and line.name in (REWARD, ENDS)
+        return own and isinstance(line, Assignment) and line.name not in (*self.known, *self.outputs)
+
+    def _motion(self, line: Motion | Assignment, word: str, name: str) -> None:
+        first = self.plant.setdefault((word, name), Stated(line.line, line.expression))
+        if first.value != line.expression:
+            found = f"`{word} {name}".strip() + f"` has another right-hand side than on line {first.line}"
+            self.problems.add(line.line, found, "write it once")
+
+    def _reads_action(self, line: Let) -> bool:
+        """Whether a feature is of the plant alone, because it reads the action of the step; if so, it is noted."""
+        if not self.states_plant:
+            return False
+        known = [*self.known, *self.plant_lets]
+        try:
+            parse_expression(line.expression, known, self.later, self.task.text_names)
+            reads_plant = names_in(parse_expression(line.expression, known, self.later)) & self.plant_lets.keys()
+            if not reads_plant:
+                return False
+        except ExpressionError:
+            pass
+        try:
+            self.plant_lets[line.name] = parse_expression(line.expression, [*known, *self.later], self.later)
+        except ExpressionError:
+            return False
+        return True
 
     def _params(self, line: Params) -> None:
         for index, value in line.values:

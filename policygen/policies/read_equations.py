@@ -153,9 +153,10 @@ def shaping_of(read: Mapping[str, Node], parts: Parts, scope: Scope, problems: P
 
 def only_shapes(parts: Parts, scope: Scope) -> bool:
     """Whether a text says nothing of a policy, so that the incumbent is to be tuned again as it is."""
-    if scope.incumbent is None or not parts.shaping:
+    if scope.incumbent is None or not (parts.shaping or parts.plant):
         return False
     if parts.equations or parts.rows or parts.header or parts.params or parts.bins:
         return False
     needed = dict(scope.incumbent.reader.needed)
-    return all(needed.get(name, node) == node for name, node in parts.lets.items())
+    besides = parts.plant and not any(name in needed for name in parts.lets)
+    return bool(besides) or all(needed.get(name, node) == node for name, node in parts.lets.items())

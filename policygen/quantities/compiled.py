@@ -73,6 +73,50 @@ def compile_scalar(node: Node, names: Sequence[str]) -> ScalarFunction:
     return _compiled(node, tuple(names), _SCALAR)
 
 
+def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[[Sequence[Array]], list[Array]]:
+    """Compile several expressions to one function of columns that computes each part they share only once.
+
+    The columns are those of `compile_batch`, but may have any shapes that broadcast; there is one result per node.
+    """
+    places: dict[Node, int] = {}
+    for index, name in enumerate(names):
+        places[Name(name)] = index
+    steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
+
+    def place_of(node: Node) -> int:
+        if node not in places:
+            function, parts = _shared_step(node)
+            arguments = tuple(map(place_of, parts))
+            places[node] = len(names) + len(steps)
+            steps.append((function, arguments))
+        return places[node]
+
+    wanted = [place_of(node) for node in nodes]
+
+    def computed(columns: Sequence[Array]) -> list[Array]:
+        values = list(columns)
+        for function, arguments in steps:
+            values.append(function(*[values[i] for i in arguments]))
+        return [values[i] for i in wanted]
+
+    return computed
+
+
+def _shared_step(node: Node) -> tuple[Callable[..., Any], Sequence[Node]]:
+    """Return the function that computes a node from its parts, and the parts."""
+    match node:
+        case Number(value):
+            constant = np.asarray(value, np.float64)
+            return (lambda: constant), ()
+        case Previous(name, start):
+            return (lambda before, first: np.where(np.isnan(before), first, before)), (Name(slot_of(name)), start)
+        case Call("fixed", (inner,)):
+            return (lambda value: value), (inner,)
+        case Call(function, arguments):
+            return OPERATIONS[function].batch, arguments
+    raise AssertionError(node)
+
+
 def _compiled(node: Node, names: tuple[str, ...], form: _Form) -> Callable[[Sequence[Any]], Any]:
     """Compile to a function of one value per name."""
     match node:

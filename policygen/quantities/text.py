@@ -185,6 +185,11 @@ class _Converter:
             # `prev(NAME, START)` is no function, since its first argument is a name.
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
                 return self._previous(arguments, depth)
+            # `next(NAME)` is the value after the step, where the names include it: in the reward of a plant.
+            case ast.Call(func=ast.Name(id="next"), args=[ast.Name(id=name)], keywords=[]) if (
+                next_of(name) in self.names
+            ):
+                return Name(next_of(name))
             case ast.Call(func=ast.Name(id="contains"), args=arguments, keywords=[]) if self.texts:
                 return self._contains(arguments)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
@@ -248,6 +253,11 @@ class _Converter:
             raise ExpressionError(f"{operation.name}() takes {expected} arguments, here it has {len(arguments)}")
         depths = itertools.chain((depth + _nests(operation),), itertools.repeat(depth + 1))
         return Call(operation.name, tuple(map(self.convert, arguments, depths)))
+
+
+def next_of(name: str) -> str:
+    """Return the name of a quantity's value after the step."""
+    return f"next({name})"
 
 
 def _place(tree: ast.expr) -> tuple[int, int]:

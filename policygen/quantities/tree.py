@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -157,17 +157,26 @@ def signed_constants(node: Node) -> tuple[float, ...]:
 
 def with_constants(node: Node, values: Iterator[float]) -> Node:
     """Return the expression with its `constants` replaced by `values`, in the same order."""
+    return _with_numbers(node, lambda: Number(next(values)))
+
+
+def with_named_constants(node: Node, names: Iterator[str]) -> Node:
+    """Return the expression with its `constants` replaced by quantities of these names, in the same order."""
+    return _with_numbers(node, lambda: Name(next(names)))
+
+
+def _with_numbers(node: Node, new: Callable[[], Node]) -> Node:
     match node:
         case Number():
-            return Number(next(values))
+            return new()
         case Call("fixed", _):
             return node
         case Previous(name, start):
-            return Previous(name, with_constants(start, values)) if start != NOTHING else node
+            return Previous(name, _with_numbers(start, new)) if start != NOTHING else node
         case Call("^" as function, (base, exponent)):
-            return Call(function, (with_constants(base, values), exponent))
+            return Call(function, (_with_numbers(base, new), exponent))
         case Call(function, arguments):
-            return Call(function, tuple(with_constants(argument, values) for argument in arguments))
+            return Call(function, tuple(_with_numbers(argument, new) for argument in arguments))
     return node
 
 
@@ -201,3 +210,15 @@ def negated(node: Node) -> Node | None:
         case Call("*" | "/" as function, (first, other)) if (flipped := negated(first)) is not None:
             return Call(function, (flipped, other))
     return None
+
+
+def replaced(node: Node, values: Mapping[str, Node]) -> Node:
+    """Return the expression with the current values of some quantities replaced by expressions."""
+    match node:
+        case Name(name):
+            return values.get(name, node)
+        case Call(function, arguments):
+            return Call(function, tuple(replaced(argument, values) for argument in arguments))
+        case Previous(name, start):
+            return Previous(name, replaced(start, values))
+    return node

@@ -21,7 +21,9 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.files import damaged
 from policygen.llm import read_spec
+from policygen.plants.fit import PlantAccount
 from policygen.policies.lines import Problem
+from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
@@ -230,6 +232,7 @@ class Tuned:
         proposed, proposed_score: the policy before tuning, and its score; None if tuning did not improve it.
         spread: relative standard deviation of each constant at the end of the search (see `refine.Refined`).
         tuning: the state from which a later search can continue.
+        fitted_plant: the plant it was tuned in; None where it was tuned in the environment itself.
     """
 
     refinement: str = ""
@@ -237,6 +240,7 @@ class Tuned:
     proposed_score: Score | None = None
     spread: tuple[tuple[str, float], ...] = ()
     tuning: TuningState | None = None
+    fitted_plant: PlantAccount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +300,7 @@ class Attempt:
         idea: the first sentence that the model wrote beside the policy, cut to a line.
         coverage: share of the cells or outputs that the reply itself decided; the rest is the incumbent's.
         shaping: the objective and potential that guided its tuning; None for most attempts.
+        plant: the lines of a plant that the reply wrote; None for most attempts.
         undefined: features and outputs that were not finite, each with its share of the steps.
         unstable: number of scored episodes in which the environment reported that the simulation diverged.
         stopped: why a budget ended this attempt before its repair or its score; empty for most. The run ends after
@@ -314,6 +319,7 @@ class Attempt:
     problems: tuple[Problem, ...] = ()
     coverage: float = 0.0
     shaping: Shaping | None = None
+    plant: Plant | None = None
     undefined: tuple[tuple[str, float], ...] = ()
     unstable: int = 0
     stopped: str = ""

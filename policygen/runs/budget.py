@@ -98,6 +98,7 @@ class Ledger:
     usd: float | None = 0.0
     episodes: int = 0
     env_steps: int = 0
+    longest: int = 0  # steps that one episode may take
     llm_seconds: float = 0.0
     cached: int = 0
     held: list[Hold] = field(default_factory=list)
@@ -162,11 +163,24 @@ class Ledger:
             BudgetExhausted: they would exceed the limit.
         """
         if not self.affords_episodes(count):
-            raise BudgetExhausted(
-                f"the next {count} episodes would exceed {self.config.max_episodes:,} (--max-episodes)"
-            )
+            if self.episodes_left is None or self.config.max_steps is None:
+                limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
+            else:
+                limit = f"of up to {self.longest:,} steps could exceed {self.config.max_steps:,} steps (--max-steps)"
+            raise BudgetExhausted(f"the next {count} episodes {limit}")
         self.episodes += count
 
+    @property
+    def episodes_left(self) -> int | None:
+        """How many further episodes are within the limits, each as long as it may get; None without a limit."""
+        limits = []
+        if self.config.max_episodes is not None:
+            limits.append(self.config.max_episodes - self.episodes)
+        if self.config.max_steps is not None:
+            limits.append((self.config.max_steps - self.env_steps) // max(1, self.longest))
+        return max(0, min(limits)) if limits else None
+
     def affords_episodes(self, count: int) -> bool:
-        """Whether `count` further episodes are within the limit."""
-        return self.config.max_episodes is None or self.episodes + count <= self.config.max_episodes
+        """Whether `count` further episodes are within the limits."""
+        left = self.episodes_left
+        return left is None or count <= left

@@ -31,7 +31,7 @@ from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
 from policygen.tasks.trial import refuse_unseeded
 
-RefineMethod = Literal["auto", "cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
+RefineMethod = Literal["auto", "cma", "ars", "model", "coordinate", "q", "sarsa", "policy-iteration"]
 LEARNERS = ("q", "sarsa")  # methods that learn step by step, and can use a potential
 FOR_TABLES = ("coordinate", "q", "sarsa", "policy-iteration")  # methods that change the entries of a table
 
@@ -205,6 +205,9 @@ class Budgets(_Part):
     max_tokens: int | None = Field(None, ge=1, description="tokens in and out")
     max_usd: float | None = Field(None, ge=0, description="cost")
     max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
+    max_steps: int | None = Field(
+        None, ge=1, description="steps of the environment while searching, all but the final score's: for a real plant"
+    )
 
 
 class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, SearchSettings):
@@ -355,7 +358,7 @@ CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds", "step_time
 # Settings that must not change; repeating them confirms that they are the user's choice, not a file's.
 _SAID_AGAIN = ("llm", "extra_body")
 # Settings that a resumed run may increase.
-BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes")
+BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes", "max_steps")
 
 
 def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:

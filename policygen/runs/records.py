@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, creat
 
 from policygen.episodes.score import Score
 from policygen.errors import LogbookError, PolicyError, explain
+from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
 from policygen.runs.attempt import Attempt, Comparison, Ending, Played, Requests, SavedPolicy, Standing, Tuned
@@ -39,7 +40,7 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
         record |= _shallow(record.pop(name))
     for name, policy in (("policy", record.pop("saved")), ("proposed", record["proposed"])):
         record[name] = policy.record if policy is not None else None  # the task has its own file
-    for name in ("score", "proposed_score", "tuning", "shaping"):
+    for name in ("score", "proposed_score", "tuning", "shaping", "plant", "fitted_plant"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
     record["played"] = attempt.played.rows
     record["problems"] = [asdict(problem) for problem in attempt.problems]
@@ -88,6 +89,8 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
         raise PolicyError("its score needs one seed for each return")
     if values["shaping"] is not None:
         Measure(task, values["shaping"])
+    if values["plant"] is not None:
+        Equations(task, values["plant"])
     values |= {"proposed": policies["proposed"], "played": Played.of_rows(values["played"])}
     parts = {part: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for part, kind in _PARTS.items()}
     return Attempt(**values, saved=policies["policy"], **parts)

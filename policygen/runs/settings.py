@@ -50,4 +50,5 @@ class Settings(TypedDict, total=False):
     max_tokens: int | None
     max_usd: float | None
     max_episodes: int | None
+    max_steps: int | None
     buffer_steps: int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +13,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Message
 from policygen.policies.normalise import Definition, definitions, normalisable
+from policygen.policies.plant import Plant, known_plant
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
@@ -93,6 +95,11 @@ class Search:
         """The score shown as the best: the unbiased one, or `best_score` where there is none."""
         return self.unbiased_score or self.best_score
 
+    @property
+    def plant(self) -> Plant:
+        """The plant so far: what the task states, revised by one reply after the other."""
+        return revised(self.task, self.attempts)
+
     def keep(self, assessment: Assessment) -> Attempt:
         """Remember an assessed attempt and its episodes; an accepted one is the best from now on."""
         score = self.best_score = assessment.best_score
@@ -164,6 +171,12 @@ class Search:
             config.memory,
             demonstrations=self.demonstrations,
         )
+
+
+def revised(task: Task, attempts: Sequence[Attempt]) -> Plant:
+    """Return the plant that a task states, revised by the replies of the attempts."""
+    plants = [attempt.plant for attempt in attempts if attempt.plant is not None]
+    return functools.reduce(Plant.revised_by, plants, known_plant(task))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Literal
 from policygen.runs.config import FOR_TABLES, RefineMethod, RunConfig
 from policygen.tasks.task import PolicyKind, Task
 
-Method = Literal["cma", "ars", "coordinate", "q", "sarsa", "policy-iteration"]
+Method = Literal["cma", "ars", "coordinate", "q", "sarsa", "policy-iteration", "model"]
 
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 POPULATION = 12  # candidates of a generation, all on the same seeds
@@ -71,7 +71,7 @@ def tuning_of(
     left = config.max_episodes - played if config.max_episodes is not None else None
     # It is scored before it is tuned.
     episodes = max(0, episodes_of_tuning(number, config, left - config.episodes if left is not None else None))
-    if episodes < POPULATION * SEEDS_PER_GENERATION:
+    if method != "model" and episodes < POPULATION * SEEDS_PER_GENERATION:
         episodes = 0
     return Tuning(
         method,
@@ -93,7 +93,7 @@ def method_for(method: RefineMethod, *, choices: bool, exact: bool = False, cons
         exact: whether the MDP is known.
         constants: number of constants to tune otherwise; CMA-ES is used up to its limit.
     """
-    if method != "auto":
+    if method != "auto" and not (method == "model" and choices):
         return method
     if choices:
         return "policy-iteration" if exact else "coordinate"
@@ -107,6 +107,8 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     is for the best policies at the end, with all episodes that no proposal could use.
     """
     episodes = config.refine.episodes
+    if config.refine.method == "model":  # takes few, and leaves the others
+        return max(0, min(episodes or EPISODES_OF_TUNING, left if left is not None else EPISODES_OF_TUNING))
     if left is None:
         return episodes if episodes is not None else EPISODES_OF_TUNING
     if episodes is None:

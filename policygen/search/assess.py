@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from policygen.episodes.score import Score, first_episodes
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
@@ -98,17 +99,24 @@ def _assessed(
     """Score, tune and compare the policy of a proposal."""
     policy = proposal.parsed.policy
     assert policy is not None
+    # A structure with all weights 0 is tuned before it is played, where episodes are dear.
+    unplayed = proposal.standardised and runner.config.refine.method == "model"
     try:
-        performance = runner.perform(proposal.number, policy)
+        performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
     except BudgetExhausted as error:
         unscored = replace(
             attempt, saved=saved(policy), verdict="not scored: the episodes are used up", stopped=str(error)
         )
         return Assessment(unscored, (), search.best_score, search.validation)
     performance = _comparable(policy, performance, search, runner)
+    watched: tuple[Trajectory, ...] = ()
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
     attempt = replace(attempt, saved=saved(policy))
-    policy, tuned, performance = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
+    policy, tuned, performance, watched = _tuned(
+        attempt, policy, performance, search, runner, trials=trials, floor=floor
+    )
+    if performance.score is None:
+        performance = runner.perform(proposal.number, policy)
     assert performance.score is not None
     contest = _contest(policy, performance.score, search, runner)
     verdict = contest.verdict
@@ -129,7 +137,7 @@ def _assessed(
     if attempt.accepted:
         exact = contest.best_score.exact
         validation = None if exact else runner.validate(policy, None, runner.config.episodes)
-    return Assessment(attempt, performance.trajectories, contest.best_score, validation)
+    return Assessment(attempt, [*watched, *performance.trajectories], contest.best_score, validation)
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
@@ -187,6 +195,7 @@ def _proposed(proposal: Proposal) -> Attempt:
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
         shaping=proposal.parsed.shaping,
+        plant=proposal.parsed.plant,
         stopped=proposal.stopped,
         requests=requests,
     )
@@ -205,13 +214,16 @@ def _tuned(
     *,
     trials: Trials | None,
     floor: float,
-) -> tuple[Policy, Tuned, Performance]:
-    """Tune an attempt's policy as settings and budget allow; return the better policy and its performance."""
+) -> tuple[Policy, Tuned, Performance, tuple[Trajectory, ...]]:
+    """Tune an attempt's policy as settings and budget allow.
+
+    Returns:
+        The better policy, what was tuned, its performance, and the episodes that the tuning has seen step by step.
+    """
     score, method = performance.score, runner.config.refine.method
     trials = trials or runner.trials(attempt.number, attempt.shaping)
-    assert score is not None
     if method is None or trials.episodes <= 0:
-        return policy, Tuned(), performance
+        return policy, Tuned(), performance, ()
     try:
         refined = refine(
             policy,
@@ -220,27 +232,29 @@ def _tuned(
             runner.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
+            plant=search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant),
             state=None
             if floor and starts_new_search(attempt, search.attempts)
             else _tuning_state(policy, attempt.shaping, search),
         )
         if refined is None:
-            return policy, Tuned(), performance
+            return policy, Tuned(), performance, ()
         # A policy that cannot be read back could not be resumed.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise
     except Exception as error:  # the untuned proposal has a score
-        return policy, Tuned(f"{method}, given up: {in_a_sentence(error)}"), performance
+        return policy, Tuned(f"{method}, given up: {in_a_sentence(error)}"), performance, ()
     finally:
         runner.tell(None)
     assert tuned.score is not None
-    before, after = _on_common_episodes(score, tuned.score)
+    before, after = _on_common_episodes(score, tuned.score) if score is not None else (None, tuned.score)
     words = _refinement_in_words(refined, before, after, attempt.shaping)
-    if after.mean <= before.mean:
-        return policy, Tuned(words, tuning=refined.state), performance
-    return refined.policy, Tuned(words, attempt.saved, score, refined.spread, refined.state), tuned
+    if before is not None and after.mean <= before.mean:
+        return policy, Tuned(words, tuning=refined.state, fitted_plant=refined.plant), performance, refined.watched
+    found = Tuned(words, attempt.saved, score, refined.spread, refined.state, refined.plant)
+    return refined.policy, found, tuned, refined.watched
 
 
 def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
@@ -271,15 +285,18 @@ def _objective(shaping: Shaping | None) -> tuple[str, ...]:
     return (shaping.objective, *(text for _, text in shaping.lets)) if shaping is not None and shaping.objective else ()
 
 
-def _refinement_in_words(refined: Refined, before: Score, after: Score, shaping: Shaping | None) -> str:
+def _refinement_in_words(refined: Refined, before: Score | None, after: Score, shaping: Shaping | None) -> str:
     cost = f"{refined.episodes:,} episodes" if refined.episodes else "no episodes: exact scores"
-    outcome = "" if after.mean > before.mean else ", which did not help and was dropped"
+    if refined.plant is not None:
+        cost = f"in a plant fitted to {refined.plant.steps:,} steps, {cost} of the environment"
+    outcome = "" if before is None or after.mean > before.mean else ", which did not help and was dropped"
     what = "entries" if refined.method in FOR_TABLES else "constants"
     if shaping is not None and shaping.objective:
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
     if shaping is not None and shaping.potential and refined.method not in LEARNERS:
         outcome += "; its potential was not used, which is for q and sarsa"
-    return f"{refined.method} over {refined.constants} {what}, {cost}: {_to(before.mean, after.mean)}{outcome}"
+    result = _to(before.mean, after.mean) if before is not None else f"{after.mean:.4g}"
+    return f"{refined.method} over {refined.constants} {what}, {cost}: {result}{outcome}"
 
 
 def _to(before: float, after: float) -> str:

@@ -10,7 +10,7 @@ from policygen.episodes.exact import best_return, finite_mdp
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
-from policygen.errors import EnvironmentFault
+from policygen.errors import EnvironmentFault, UsageError
 from policygen.runs.config import RunConfig
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
 from policygen.tasks.environments import make_env
@@ -30,7 +30,27 @@ SURVIVAL = 0.5  # correlation of length and return above which better policies a
 def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
     """Return a task and settings as a new run uses them, without knowledge where that is withheld."""
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
-    return task, with_sample_size(task, config)
+    return task, with_sample_size(task, within_steps(task, config))
+
+
+def within_steps(task: Task, config: RunConfig) -> RunConfig:
+    """Choose how few episodes a run with `max_steps` plays, where no file, option or program says so.
+
+    A score takes a tenth of the steps, at the longest that its episodes may be, but 2 episodes at least and 20 at most.
+    `--refine auto` is then `model` for equations.
+    """
+    if config.max_steps is None:
+        return config
+    chosen: dict[str, object] = {"episodes": max(2, min(USUAL, config.max_steps // (10 * task.max_steps)))}
+    if config.refine.method == "auto" and config.policy == "linear":
+        chosen["refine"] = replace(config.refine, method="model")
+    if config.max_steps < 3 * task.max_steps:
+        raise UsageError(
+            f"--max-steps {config.max_steps:,} is too few for {task.name}, whose episodes take up to "
+            f"{task.max_steps:,} steps: allow at least three episodes, {3 * task.max_steps:,}"
+        )
+    kept = {name for name in config.model_fields_set if name != "refine"}
+    return config.model_copy(update={name: value for name, value in chosen.items() if name not in kept})
 
 
 def with_optimum(task: Task) -> Task:

@@ -14,7 +14,7 @@ from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
-from policygen.episodes.trajectory import Actor, RandomActor, Trajectory
+from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
@@ -29,6 +29,7 @@ from policygen.search.refine.tunable import Trials
 
 # An environment that fails for so many consecutive proposals would fail for the next ones, which cost money.
 MOST_FAULTS = 5
+WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Means = npt.NDArray[np.float64]
 
 
@@ -54,6 +55,8 @@ class EpisodeRunner:
         self.mdp = search.mdp
         self.config = config
         self.ledger = ledger
+        self.ledger.longest = search.task.max_steps
+        self._buffer = search.buffer
         self.tell = tell
         self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
         self.faults = 0  # consecutive proposals for which the environment failed
@@ -88,10 +91,16 @@ class EpisodeRunner:
 
     def play_randomly(self) -> Performance:
         """Play the warm-up: the score of random actions."""
-        seeds = warm_up_seeds(self.config)
+        seeds, limit = warm_up_seeds(self.config), self.config.max_steps
         if not seeds:
             return Performance(None)
-        trajectories = self.play(RandomActor(self.task, self.config.seed), seeds)
+        if limit is None:
+            trajectories = self.play(RandomActor(self.task, self.config.seed), seeds)
+        else:  # one after the other, up to a share of the steps
+            trajectories = []
+            actor = HeldRandomActor(self.task, self.config.seed)
+            while len(trajectories) < len(seeds) and self.ledger.env_steps < WARM_UP_SHARE * limit:
+                trajectories += self.play(actor, seeds[len(trajectories) : len(trajectories) + 1])
         return Performance(sampled_score(trajectories, self.players.engine), trajectories)
 
     def perform(self, number: int, policy: Policy) -> Performance:
@@ -187,8 +196,16 @@ class EpisodeRunner:
             played += len(seeds)
             self.tell(TuningProgress(number, played, episodes, mean, since))
 
+        def watch(policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
+            return play([policy], seeds)[0][0]
+
+        def affords_one() -> bool:
+            # The result has to be scored, too.
+            return self.left is None or self.left > self.config.episodes
+
+        seen = [episode.trajectory for episode in self._buffer] if self.config.refine.method == "model" else []
         pursued = objectives if measure is not None and measure.objective is not None else None
-        return Trials(returns, seeds, episodes, practice, measure, pursued)
+        return Trials(returns, seeds, episodes, practice, measure, pursued, watch, seen, affords_one)
 
     def _play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
         self.ledger.charge_episodes(len(policies) * len(seeds))
@@ -201,7 +218,7 @@ class EpisodeRunner:
     @property
     def left(self) -> int | None:
         """Remaining episodes; None without a limit."""
-        return self.config.max_episodes - self.ledger.episodes if self.config.max_episodes is not None else None
+        return self.ledger.episodes_left
 
     def affords(self, wanted: int, *scores: Score) -> bool:
         """Whether the limit allows extending each score to `wanted` episodes."""

@@ -51,6 +51,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         ],
         **({"unseeded": True} if task.unseeded else {}),
         "features": dict(task.features),
+        **{name: text for name, text in (("reward", task.reward), ("ends", task.ends)) if text},
         "about": task.about,
         "hints": list(task.hints),
         "facts": list(task.facts),
@@ -110,6 +111,8 @@ class _TaskRecord:
     unseeded: bool = False
     texts: tuple[ObservedText, ...] = ()
     inputs: tuple[str, ...] = ()
+    reward: str = ""
+    ends: str = ""
     facts: tuple[str, ...] = ()
     layout: Layout | Words | None = None
     action_layout: ActionLayout | None = None
@@ -167,6 +170,8 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
         hints=read.hints,
         facts=read.facts,
         inputs=read.inputs,
+        reward=read.reward,
+        ends=read.ends,
         untrusted="the saved task",
         assumed=read.assumed,
         unseeded=read.unseeded,

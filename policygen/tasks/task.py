@@ -46,6 +46,8 @@ class Task:
     Attributes:
         observations: numbers; `texts`: observed texts, which features search for phrases.
         features: named expressions over the observations and earlier features.
+        reward, ends: what a step pays and when an episode ends, as the documentation says, in the language of plants
+            (see `policygen.policies.plant`); empty where it is to be learned.
         grid: bins of observations and features.
         layout: nesting of the environment's observations, None for one array or number.
         action_layout: construction of an action from a row of actuators, None if the row (or its number) is the action.
@@ -67,6 +69,8 @@ class Task:
     kwargs: tuple[tuple[str, Any], ...] = ()
     texts: tuple[ObservedText, ...] = ()
     features: tuple[tuple[str, str], ...] = ()
+    reward: str = ""
+    ends: str = ""
     grid: Grid | None = None
     about: str = ""
     hints: tuple[str, ...] = ()
@@ -194,6 +198,8 @@ def without_knowledge(task: Task) -> Task:
         texts=texts,
         actuators=actuators,
         features=(),
+        reward="",
+        ends="",
         inputs=(),
         grid=Grid(tuple(dimensions)) if dimensions else None,
         about="",

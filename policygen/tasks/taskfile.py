@@ -74,6 +74,8 @@ class _TaskFile(_Strict):
     texts: list[_TextEntry] = []
     actions: list[_ActionEntry] = []
     features: dict[str, str] = {}
+    reward: str = ""
+    ends: str = ""
     inputs: list[str] = []
     grid: dict[str, int | list[float]] = {}
     run: dict[str, Any] = {}
@@ -144,6 +146,8 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], where: str, step_timeou
         action_space=kind,
         max_steps=stated.max_steps or spec_limit or DEFAULT_MAX_STEPS,
         features=tuple(stated.features.items()),
+        reward=stated.reward.strip(),
+        ends=stated.ends.strip(),
         about=stated.about.strip(),
         hints=tuple(hint.strip() for hint in stated.hints),
         facts=(*(fact.strip() for fact in stated.facts), *_read_facts(stated, env, actuators, step_timeout)),

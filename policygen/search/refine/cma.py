@@ -33,17 +33,20 @@ KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant m
 LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budget fewer are compared, or none
 
 
-def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState | None = None) -> Refined | None:
+def cma_es(
+    tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState | None = None, *, population: int = POPULATION
+) -> Refined | None:
     """Tune by CMA-ES; None if the budget is too small for one generation.
 
     Args:
         state: final state of an earlier search of these constants, which ended at this policy.
+        population: candidates of a generation, at least.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its optional plotting is not installed
         import cma  # start-up time: takes a second to load
 
-    population = max(POPULATION, 4 + int(3 * math.log(tunable.size)))
+    population = max(population, 4 + int(3 * math.log(tunable.size)))
     options: dict[str, Any] = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0}
     if tunable.size == 1:
         options["CMA_diagonal"] = True

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from policygen.episodes.exact import FiniteMDP
+from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
@@ -20,6 +21,7 @@ from policygen.runs.tuning import method_for
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.coordinate import coordinate
 from policygen.search.refine.iteration import policy_iteration
+from policygen.search.refine.model import in_plant
 from policygen.search.refine.q import check_forgetful, q_learning
 from policygen.search.refine.tunable import Refined, Trials, Tunable
 
@@ -33,6 +35,7 @@ def refine(
     mdp: FiniteMDP | None = None,
     floor: float = 0.0,
     state: TuningState | None = None,
+    plant: Plant | None = None,
 ) -> Refined | None:
     """Tune a policy's numbers within a budget of episodes.
 
@@ -40,6 +43,7 @@ def refine(
         trials: player of candidates, with its seeds and budget.
         floor: least size of a constant's first step. With 0, steps are proportional to the constants, which respects
             physical units and keeps zeros. Above 0, features (`let`) are not tuned.
+        plant: the equations of motion that a reply has written, for `model`.
         state: final state of an earlier search of the policy, from which `cma` continues; its floor has priority.
 
     Raises:
@@ -61,7 +65,9 @@ def refine(
         return coordinate(policy, trials, rng_seed) if isinstance(policy, TablePolicy) else None
     if tunable.size == 0:
         return None
-    if chosen == "cma":
+    if chosen == "model" and trials.seen and not policy.task.text_names:
+        return in_plant(policy, trials, rng_seed, plant, floor=tunable.floor, state=state)
+    if chosen in ("cma", "model"):
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)
 

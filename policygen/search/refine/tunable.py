@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.trajectory import Actor
+from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.plants.fit import PlantAccount
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
@@ -56,6 +57,9 @@ class Trials:
         measure: the objective and the potential, if there are any.
         objectives: plays like `returns`, and returns the mean sum of the objective. A search maximises the objective if
             there is one, and chooses the policy to keep by the returns.
+        watch: plays one policy and returns its episodes.
+        seen: the episodes in the replay buffer.
+        affords_one: whether another episode may be played.
     """
 
     returns: Returns
@@ -64,6 +68,9 @@ class Trials:
     practice: Practice | None = None
     measure: Measure | None = None
     objectives: Returns | None = None
+    watch: Callable[[Policy, Sequence[int]], list[Trajectory]] | None = None
+    seen: Sequence[Trajectory] = ()
+    affords_one: Callable[[], bool] = lambda: True
 
     @property
     def maximised(self) -> Returns:
@@ -82,6 +89,8 @@ class Refined:
             of the search, relative to the constant; it is large if the return hardly depends on the constant.
         state: the state from which `cma` can continue.
         climb: the mean of the first and of the last generation.
+        watched: real episodes that the search has seen step by step.
+        plant: the plant that it fitted to them.
     """
 
     policy: Policy
@@ -91,6 +100,8 @@ class Refined:
     spread: tuple[tuple[str, float], ...] = ()
     state: TuningState | None = None
     climb: tuple[float, float] | None = None
+    watched: tuple[Trajectory, ...] = ()
+    plant: PlantAccount | None = None
 
 
 class Tunable:

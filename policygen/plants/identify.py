@@ -1,0 +1,352 @@
+"""Plants proposed by `builtin`, without a language model: sparse regression over polynomials of what was observed.
+
+The change of each observation is a sum of products of observations and parts of the action, and terms are dropped while
+the error on held-out steps does not grow (sequentially thresholded least squares; Brunton, Proctor and Kutz,
+"Discovering governing equations from data by sparse identification of nonlinear dynamical systems", PNAS 113, 2016).
+Two observations whose squares add up to 1 are the cosine and sine of an angle.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.plants.fit import Transitions
+from policygen.policies.features import Reader
+from policygen.policies.plant import Column, Equations, Plant, number_text
+from policygen.quantities.text import next_of
+from policygen.tasks.task import Task, decision_names, is_name, output_names
+
+DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
+MOST_TERMS = 170
+THRESHOLDS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # least size of a term, as a share of what is predicted
+TOLERATED = 1.1  # by which factor the error on held-out steps may grow for fewer terms
+NEGLIGIBLE = 1e-4  # an error that needs no further terms, as a share of what is predicted
+AT_A_LIMIT = 3  # values that are exactly the largest, or the least, show a limit
+ON_A_CIRCLE = 1e-3
+RIDGE = 1e-8
+STEPS_PER_TERM = 3  # no more terms are offered than the data have steps for
+MOST_IN_A_LINE = 30  # terms
+LATER_PAYS = 0.5  # a line reads values after the step if that makes its error smaller than this share
+GOOD_ENOUGH = 1e-3  # error of a line that need not read values after the step
+
+Product = tuple[int, ...]  # the variables of a term, by index
+
+
+def identified(data: Transitions, known: Plant) -> Plant:
+    """Return a plant for the data; the reward and the end are those of `known`, where it has them."""
+    return _Identification(data, known).plant()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A sum of products of variables that predicts something.
+
+    `error` is the root mean square on held-out steps, as a share of what is predicted.
+    """
+
+    products: tuple[Product, ...]
+    weights: tuple[float, ...]
+    error: float
+
+    def lines(self, names: Sequence[str], name: str) -> tuple[list[tuple[str, str]], str]:
+        """Return the sum as text, and the lines before it that a long one needs: parts called NAME_1, NAME_2, ..."""
+        terms = [
+            "*".join([number_text(weight), *(_power(names[v], product.count(v)) for v in dict.fromkeys(product))])
+            for weight, product in zip(self.weights, self.products, strict=True)
+        ]
+        parts = [" + ".join(terms[i : i + MOST_IN_A_LINE]) for i in range(0, len(terms), MOST_IN_A_LINE)] or ["0"]
+        before = [(f"{name}_{k}", _signed(part)) for k, part in enumerate(parts[:-1], 1)]
+        return before, _signed(" + ".join([*(part for part, _ in before), parts[-1]]))
+
+
+def _power(name: str, exponent: int) -> str:
+    return name if exponent == 1 else f"{name}^{exponent}"
+
+
+def _signed(text: str) -> str:
+    return text.replace("+ -", "- ")
+
+
+class _Identification:
+    """The regression of one set of transitions."""
+
+    def __init__(self, data: Transitions, known: Plant) -> None:
+        self._data, self._known, self._task = data, known, data.task
+        self._names = list(self._task.observation_names)
+        columns = Equations(self._task, Plant()).decided(data.actions)
+        decided = dict(zip(decision_names(self._task), columns, strict=True))
+        self._parts = _free_parts(self._task)
+        self._decided = np.column_stack([decided[name] for name in self._parts])
+        self._held_out = data.blocks % 4 == 3
+        self._pairs = _circles(np.concatenate([data.before, data.after]))
+
+    def plant(self) -> Plant:
+        """Return the plant."""
+        data, names = self._data, self._names
+        sines = {j: i for i, j in self._pairs}
+        turns = {i: _angle(data.after, i, j) - _angle(data.before, i, j) for i, j in self._pairs}
+        targets = {
+            i: (turns[i] + np.pi) % (2 * np.pi) - np.pi if i in turns else data.after[:, i] - data.before[:, i]
+            for i in range(len(names))
+            if i not in sines
+        }
+        limits = {i: self._limits(i) if i not in turns else (None, None) for i in targets}
+        values = np.column_stack([data.before, self._decided])
+        inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
+        products, columns, sums = self._explicit(values, targets, inside, set(sines))
+        # Most simulators move with the speeds after the step: a line may read what another one says of that.
+        later = [i for i in targets if i not in turns]
+        wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
+        for i in sorted(targets, key=lambda i: -sums[i].error):
+            free = [k for k, j in enumerate(later) if j != i and not _reads_later(sums[j], values.shape[1])]
+            if (
+                sums[i].error < GOOD_ENOUGH
+                or not free
+                or any(_reads(sums[j], values.shape[1] + later.index(i)) for j in targets if i in later)
+            ):
+                continue
+            some = [*range(len(products)), *(len(products) + k for k in free)]
+            with_later = np.column_stack([columns, data.after[:, later]])[:, some]
+            found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, inside[i])
+            if found.error < LATER_PAYS * sums[i].error:
+                sums[i] = found
+        return self._written(sums, limits, later)
+
+    def _explicit(
+        self,
+        values: Column,
+        targets: dict[int, Column],
+        inside: dict[int, npt.NDArray[np.bool_]],
+        sines: set[int],
+    ) -> tuple[list[Product], Column, dict[int, _Sum]]:
+        """Return sums over what is known before the step, each of the degree that predicts held-out steps best."""
+        sums: dict[int, _Sum] = {}
+        products, columns = list[Product](), np.zeros((len(values), 0))
+        for degree in range(1, DEGREE + 1):
+            offered = self._products(len(self._names), degree, sines)
+            if len(offered) <= len(products):
+                break
+            products, columns = offered, _columns(offered, values)
+            for i, target in targets.items():
+                found = _sparse(products, columns, target, self._held_out, inside[i])
+                if i not in sums or found.error < sums[i].error / TOLERATED - NEGLIGIBLE:
+                    sums[i] = found
+        return products, columns, sums
+
+    def _written(
+        self, sums: dict[int, _Sum], limits: dict[int, tuple[float | None, float | None]], later: Sequence[int]
+    ) -> Plant:
+        names = self._names
+        later_names = [self._free(f"later_{names[i]}") for i in later]
+        variables = [*names, *self._parts, *later_names]
+        lets: list[tuple[str, str]] = []
+        lines: dict[str, str] = {}
+        pairs = dict(self._pairs)
+        for i in sorted(sums, key=lambda i: _reads_later(sums[i], len(names) + len(self._parts))):
+            name = names[i]
+            if i in pairs:
+                other = names[pairs[i]]
+                angle, turn = self._free(f"angle_{name}"), self._free(f"turn_{name}")
+                before, text = sums[i].lines(variables, turn)
+                lets += [(angle, f"atan2({other}, {name})"), *before, (turn, text)]
+                lines |= {name: f"cos({angle} + {turn})", other: f"sin({angle} + {turn})"}
+                continue
+            before, text = sums[i].lines(variables, self._free(f"change_{name}"))
+            lets += before
+            text = _within(_signed(f"{name} + {text}") if sums[i].products else name, *limits[i])
+            place = len(names) + len(self._parts) + later.index(i)
+            if any(_reads(other, place) for other in sums.values()):
+                lets.append((later_names[later.index(i)], text))
+                text = later_names[later.index(i)]
+            lines[name] = text
+        ends = self._known.ends or self._end()
+        ordered = tuple((name, lines[name]) for name in names)
+        return Plant(tuple(lets), ordered, self._known.reward or self._reward(ends, lets), ends)
+
+    def _products(self, quantities: int, most: int, sines: set[int]) -> list[Product]:
+        return _products(
+            quantities,
+            quantities + len(self._parts),
+            most,
+            sines,
+            choices=self._task.action_space == "discrete",
+            at_most=min(MOST_TERMS, len(self._data) // STEPS_PER_TERM),
+        )
+
+    def _free(self, name: str) -> str:
+        taken = {*self._task.quantity_names, *decision_names(self._task)}
+        while name in taken or not is_name(name):
+            name = f"{name[:50]}_"
+        return name
+
+    def _limits(self, i: int) -> tuple[float | None, float | None]:
+        """Return the limits that an observation after a step seems to have; None: no limit."""
+        after = self._data.after[:, i]
+        low, high = float(after.min()), float(after.max())
+        if len(np.unique(after)) < 2 * AT_A_LIMIT:
+            return None, None
+        at = [np.count_nonzero(after == limit) >= AT_A_LIMIT for limit in (low, high)]
+        return low if at[0] else None, high if at[1] else None
+
+    def _reward(self, ends: str, lets: Sequence[tuple[str, str]]) -> str:
+        """Return the reward as text: a polynomial of the step, and what an end pays beside it."""
+        data, names = self._data, self._names
+        plain = ~data.ended if not data.ended.all() else np.ones(len(data), np.bool_)
+        angles = [name for name, text in lets if text.startswith("atan2(")]
+        own = [_angle(data.before, i, j) for i, j in self._pairs]
+        found, variables = _Sum((), (), np.inf), list[str]()
+        predicted = np.zeros(len(data))
+        for later in ([], [i for i in range(len(names)) if data.after[:, i].std() > 0]):
+            quantities = [*data.before.T, *own, *data.after[:, later].T]
+            products = self._products(len(quantities), 2, set())
+            columns = _columns(products, np.column_stack([*quantities, self._decided]))
+            new = _sparse(products, columns, data.rewards, self._held_out, plain)
+            if new.error < (LATER_PAYS if later else 1.0) * found.error:
+                found = new
+                variables = [*names, *angles, *(next_of(names[i]) for i in later), *self._parts]
+                places = [products.index(product) for product in new.products]
+                predicted = columns[:, places] @ np.array(new.weights)
+            if found.error < GOOD_ENOUGH:
+                break
+        shortened = replace(found, products=found.products[:MOST_IN_A_LINE], weights=found.weights[:MOST_IN_A_LINE])
+        _, text = shortened.lines(variables, "")
+        if ends and data.ended.any():
+            beside = float(np.mean((data.rewards - predicted)[data.ended]))
+            if abs(beside) > 1e-6 * max(1.0, abs(float(data.rewards.mean()))):
+                text = _signed(f"{text} + {number_text(beside)}*ends")
+        return text
+
+    def _end(self) -> str:
+        """Return the end as text: thresholds of single quantities beyond which every step seen ended its episode."""
+        data = self._data
+        reader = Reader(self._task)
+        columns = [np.asarray(np.broadcast_to(c, len(data)), np.float64) for c in reader.columns(data.after.T)]
+        left, tests = data.ended.copy(), list[str]()
+        while left.any():
+            found: list[tuple[int, str, npt.NDArray[np.bool_]]] = []
+            for name, column in zip(reader.names, columns, strict=True):
+                for sign, symbol in ((1, ">"), (-1, "<")):
+                    values = sign * column
+                    bound = float(values[~data.ended].max(initial=-np.inf))
+                    covered = left & (values > bound)
+                    if covered.any() and np.isfinite(bound):
+                        edge = sign * (bound + float(values[covered].min())) / 2
+                        found.append((int(covered.sum()), f"{name} {symbol} {number_text(edge)}", covered))
+            if not found:
+                break
+            _, test, covered = max(found, key=lambda one: one[0])
+            tests.append(test)
+            left &= ~covered
+        return " or ".join(tests)
+
+
+def _angle(rows: Column, cosine: int, sine: int) -> Column:
+    return np.asarray(np.arctan2(rows[:, sine], rows[:, cosine]))
+
+
+def _within(text: str, low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"clip({text}, {number_text(low)}, {number_text(high)})"
+    if low is not None:
+        return f"max({text}, {number_text(low)})"
+    return text if high is None else f"min({text}, {number_text(high)})"
+
+
+def _reads(one: _Sum, variable: int) -> bool:
+    return any(variable in product for product in one.products)
+
+
+def _reads_later(one: _Sum, first: int) -> bool:
+    return any(v >= first for product in one.products for v in product)
+
+
+def _free_parts(task: Task) -> list[str]:
+    """Return the names of an action's parts that tell actions apart: numbers, and all labels of a choice but one."""
+    names, outputs = [], iter(output_names(task))
+    for actuator in task.actuators:
+        own = list(itertools.islice(outputs, max(1, len(actuator.labels))))
+        names += own[1:] if actuator.is_choice else own
+    return names
+
+
+def _circles(rows: Column) -> list[tuple[int, int]]:
+    """Return pairs of columns that are the cosine and the sine of one angle."""
+    pairs: list[tuple[int, int]] = []
+    for i, j in itertools.combinations(range(rows.shape[1]), 2):
+        free = not {i, j} & {index for pair in pairs for index in pair}
+        on = np.abs(rows[:, i] ** 2 + rows[:, j] ** 2 - 1).max() < ON_A_CIRCLE
+        if free and on and min(rows[:, i].std(), rows[:, j].std()) > ON_A_CIRCLE:
+            pairs.append((i, j))
+    return pairs
+
+
+def _products(
+    quantities: int, variables: int, most: int, sines: set[int], *, choices: bool, at_most: int
+) -> list[Product]:
+    """Return the products of up to `most` variables, or fewer where there would be more than `at_most` products.
+
+    The square of a sine, which the cosine expresses, and products of labels of one choice are left out.
+    """
+    products: list[Product] = []
+    for degree in range(most, 0, -1):
+        products = [
+            product
+            for size in range(degree + 1)
+            for product in itertools.combinations_with_replacement(range(variables), size)
+            if all(product.count(j) <= 1 for j in sines) and not (choices and sum(v >= quantities for v in product) > 1)
+        ]
+        if len(products) <= at_most:
+            break
+    return products
+
+
+def _columns(products: Sequence[Product], values: Column) -> Column:
+    return np.column_stack([values[:, list(product)].prod(axis=1) for product in products])
+
+
+def _sparse(
+    products: Sequence[Product],
+    columns: Column,
+    target: Column,
+    held_out: npt.NDArray[np.bool_],
+    where: npt.NDArray[np.bool_],
+) -> _Sum:
+    """Return the sum of as few terms as the error on held-out steps allows; only the steps `where` count."""
+    columns, target, held_out = columns[where], target[where], held_out[where]
+    if not len(target) or float(np.ptp(target)) <= 1e-12 * float(np.abs(target).max(initial=0.0)):
+        mean = float(target.mean()) if len(target) else 0.0
+        return _Sum((), (), 0.0) if mean == 0 else _Sum(((),), (mean,), 0.0)
+    if held_out.all() or not held_out.any():
+        held_out = np.arange(len(target)) % 4 == 3
+    spread, sizes = float(target.std()), np.sqrt((columns**2).mean(axis=0))
+    tried: list[tuple[float, npt.NDArray[np.intp]]] = []
+    kept = np.arange(columns.shape[1])
+    for threshold in THRESHOLDS:
+        while True:
+            weights = _solved(columns[~held_out][:, kept], target[~held_out])
+            large = np.abs(weights) * sizes[kept] >= threshold * spread
+            if large.all() or not large.any():
+                break
+            kept = kept[large]
+        wrong = columns[held_out][:, kept] @ weights - target[held_out]
+        tried.append((float(np.sqrt((wrong**2).mean())) / spread, kept))
+    least = min(error for error, _ in tried)
+    error, kept = [one for one in tried if one[0] <= TOLERATED * least + NEGLIGIBLE][-1]
+    weights = _solved(columns[:, kept], target)
+    order = np.argsort(-np.abs(weights) * sizes[kept], kind="stable")
+    chosen = [products[k] for k in kept[order].tolist()]
+    return _Sum(tuple(chosen), tuple(weights[order].tolist()), error)
+
+
+def _solved(columns: Column, target: Column) -> Column:
+    """Solve a least-squares problem, its columns scaled to size 1, with a little damping."""
+    sizes = np.sqrt((columns**2).mean(axis=0)) + 1e-12
+    scaled = columns / sizes
+    gram = scaled.T @ scaled
+    gram[np.diag_indices(len(gram))] += RIDGE * len(columns)
+    return np.asarray(np.linalg.solve(gram, scaled.T @ target) / sizes, np.float64)

@@ -1,0 +1,102 @@
+"""Episodes inside a fitted plant: copies of it that step together, as those of an environment do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.batched import play_batch, play_together
+from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.plants.fit import FittedPlant
+from policygen.policies.plant import Column, drawn_starts
+
+ROOM = 4_096  # episodes that are played side by side
+
+
+class PlantCopies:
+    """Copies of a fitted plant, one per seed; a seed decides on the member of the ensemble, the start and the noise.
+
+    What leaves the region that the data cover has failed: the episode ends, and each step that is left pays the least
+    that a step has paid, if that is negative.
+
+    Attributes:
+        first: observations at the start, float32 of shape (n, d).
+    """
+
+    def __init__(self, plant: FittedPlant, seeds: Sequence[int], starts: Column | None = None) -> None:
+        equations = plant.equations
+        self._plant, self._equations = plant, equations
+        members = np.asarray(seeds) % len(plant.values)
+        self._values = list(plant.values[members].T)
+        if starts is None:
+            starts = np.stack([_start(plant, seed) for seed in seeds])
+        self._low, self._high = plant.low[:, None], plant.high[:, None]
+        self._state = list(np.array(starts, np.float64).T)
+        self.first = np.array(starts, np.float32)
+        self._memory: list[Any] = [np.full(len(seeds), np.nan) for _ in equations.remembered]
+        self._left = equations.task.max_steps
+        self._noise = dict(equations.plant.noise)
+        self._rngs = np.random.default_rng(list(seeds)[:1]) if self._noise else None
+
+    def step(self, actions: npt.NDArray[Any]) -> tuple[Any, ...]:
+        """Step every copy; return the values of a vector environment's `step`."""
+        equations, plant = self._equations, self._plant
+        task = equations.task
+        n = len(self._state[0])
+        decided = equations.decided(actions)
+        moved, memory = equations.step(self._state, self._memory, decided, self._values)
+        after = np.empty((len(moved), n))
+        for row, column in zip(after, moved, strict=True):
+            row[:] = column
+        left = ~((after >= self._low) & (after <= self._high)).all(axis=0)
+        if left.any():
+            after[:, left] = np.clip(np.nan_to_num(after[:, left]), self._low, self._high)
+        paid, ends = equations.outcome(self._state, self._memory, decided, self._values, list(after))
+        rewards, ended = np.empty(n), np.empty(n, np.bool_)
+        rewards[:], ended[:] = paid, ends
+        ended |= left
+        rewards[left | ~np.isfinite(rewards)] = plant.worst * self._left
+        self._left -= 1
+        self._state, self._memory = list(after), [np.broadcast_to(column, n) for column in memory]
+        seen = after.T.astype(np.float32)
+        if self._rngs is not None:
+            for i, name in enumerate(task.observation_names):
+                seen[:, i] += np.float32(self._noise.get(name, 0.0)) * self._rngs.standard_normal(n, np.float32)
+        return seen, rewards, ended, False, {}
+
+    def keep(self, which: npt.NDArray[np.bool_]) -> None:
+        """Keep only these copies."""
+        self._state = [column[which] for column in self._state]
+        self._memory = [column[which] for column in self._memory]
+        self._values = [column[which] for column in self._values]
+
+    def close(self) -> None:
+        """Do nothing: there is no environment behind it."""
+
+
+def _start(plant: FittedPlant, seed: int) -> Column:
+    """Return the first observation of an episode: one that was seen, with the `start` lines of the plant."""
+    rng = np.random.default_rng(seed)
+    start = plant.starts[rng.integers(len(plant.starts))].copy()
+    for name, value in drawn_starts(plant.equations.plant, rng):
+        start[plant.equations.task.observation_names.index(name)] = value
+    return np.asarray(start, np.float64)
+
+
+def play_in_plant(
+    plant: FittedPlant, actors: Sequence[Actor], seeds: Sequence[int], starts: Column | None = None
+) -> list[list[Trajectory]]:
+    """Play each actor in the plant, an episode for each seed.
+
+    Args:
+        starts: first observations, shape (seeds, d), in the place of those that the seeds draw; for one actor.
+    """
+
+    def play(actor: Actor, some: Sequence[int]) -> list[Trajectory]:
+        copies = PlantCopies(plant, some, starts)
+        return play_batch(plant.equations.task, actor, some, copies, copies.first)
+
+    return play_together(play, actors, seeds, ROOM if starts is None else len(seeds))

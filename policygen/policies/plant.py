@@ -1,0 +1,359 @@
+"""Plants: the equations of motion of an environment, in the policy language, and their computation for many states.
+
+A plant is written beside a policy but is not part of it: policies are tuned inside it, and the score of a policy always
+comes from the environment itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.errors import ExpressionError, PolicyError
+from policygen.policies.features import parse_lets, part_of_decision
+from policygen.policies.parts import ENDS
+from policygen.policies.shaping import REWARD
+from policygen.quantities.compiled import compile_together, slot_of
+from policygen.quantities.text import format_number, next_of, parse_expression, to_text
+from policygen.quantities.tree import (
+    Call,
+    Name,
+    Node,
+    Number,
+    constants,
+    names_in,
+    remembered_in,
+    replaced,
+    with_constants,
+    with_named_constants,
+    with_plain_signs,
+)
+from policygen.tasks.task import Task, decision_names
+
+NEXT, START, NOISE = "next", "start", "noise"
+SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
+Column = npt.NDArray[np.float64]
+Texts = tuple[tuple[str, str], ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """The equations of motion of a task's environment, as text.
+
+    Attributes:
+        lets: the quantities that the other lines need, each over those before it.
+        next: for each observation its value after a step, over quantities, `prev(...)` and the parts of an action
+            before it (the name of a choice is 1 where it is chosen). An observation without a line does not change.
+        reward: what a step pays, over the same names, `next(NAME)` for a value after the step, and `ends`.
+        ends: whether the episode ends in a state, over quantities; empty: it never does.
+        starts: for each observation how it starts: `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`; the others start
+            as in the episodes that were seen.
+        noise: for each observation the standard deviation of the noise in it.
+    """
+
+    lets: Texts = ()
+    next: Texts = ()
+    reward: str = ""
+    ends: str = ""
+    starts: Texts = ()
+    noise: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Its lines in the policy language."""
+        stated = [(f"let {name}", text) for name, text in self.lets]
+        stated += [(f"{NEXT} {name}", text) for name, text in self.next]
+        stated += [(f"{START} {name}", text) for name, text in self.starts]
+        stated += [(f"{NOISE} {name}", format_number(deviation)) for name, deviation in self.noise]
+        stated += [(name, text) for name, text in ((REWARD, self.reward), (ENDS, self.ends)) if text]
+        return tuple(f"{name} = {text}" for name, text in stated)
+
+    def to_text(self) -> str:
+        """Return its lines in the policy language; `parse` reads them back from beside a policy."""
+        return "\n".join(self.lines)
+
+    def revised_by(self, new: Plant) -> Plant:
+        """Return this plant with the lines of `new` in the place of its own; lines that `new` leaves out stay."""
+        return Plant(
+            _merged(self.lets, new.lets),
+            _merged(self.next, new.next),
+            new.reward or self.reward,
+            new.ends or self.ends,
+            _merged(self.starts, new.starts),
+            _merged(self.noise, new.noise),
+        )
+
+
+def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> tuple[tuple[str, T], ...]:
+    return tuple({**dict(old), **dict(new)}.items())
+
+
+@dataclass(frozen=True)
+class Equations:
+    """A plant that computes, with its numbers apart: plants that differ in numbers only share one `Equations`.
+
+    `values` are the numbers that fitting may change: all but exponents, pi, and those in `fixed(...)`, in `ends`,
+    `start` and `noise`.
+
+    Raises:
+        PolicyError: the plant does not fit the task.
+    """
+
+    task: Task
+    plant: Plant
+
+    def __post_init__(self) -> None:
+        if self.task.text_names:
+            raise PolicyError("an environment that is observed as text has no plant")
+        try:
+            _ = self.computed
+        except ExpressionError as error:
+            raise PolicyError(f"damaged plant: {error}") from None
+
+    @cached_property
+    def _lets(self) -> tuple[tuple[tuple[str, Node], ...], list[str]]:
+        return parse_lets(self.plant.lets, self.task, "plant", decision_names(self.task))
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """The expressions by the left-hand side of their line: `let x`, `next x`, `reward`, `ends`."""
+        lets, known = self._lets
+        nodes: dict[str, Node] = {f"let {name}": node for name, node in lets}
+        for name, text in self.plant.next:
+            if name not in self.task.observation_names:
+                raise PolicyError(f"damaged plant: `{name}` is not observed")
+            nodes[f"{NEXT} {name}"] = parse_expression(text, known)
+        if self.plant.reward:
+            after = [next_of(name) for name in (*self.task.quantity_names, *dict(self.plant.lets))]
+            nodes[REWARD] = parse_expression(self.plant.reward, [*known, *after, ENDS])
+        if self.plant.ends:
+            nodes[ENDS] = parse_expression(self.plant.ends, known)
+        return nodes
+
+    @cached_property
+    def values(self) -> Column:
+        """The numbers that fitting may change, shape (K,), in the order of the lines."""
+        return np.array([value for name in self._fitted for value in constants(_apart(self.nodes[name]))])
+
+    @cached_property
+    def _fitted(self) -> tuple[str, ...]:
+        return tuple(name for name in self.nodes if name != ENDS)
+
+    @cached_property
+    def places(self) -> tuple[str, ...]:
+        """For each of `values` the left-hand side of its line."""
+        return tuple(name for name in self._fitted for _ in constants(_apart(self.nodes[name])))
+
+    def with_values(self, values: Column) -> Plant:
+        """Return the plant with other numbers, each to 7 significant digits."""
+        rounded = iter([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values.tolist()])
+        texts = {
+            name: to_text(with_plain_signs(_together(with_constants(_apart(self.nodes[name]), rounded))))
+            for name in self._fitted
+        }
+        return replace(
+            self.plant,
+            lets=tuple((name, texts[f"let {name}"]) for name, _ in self.plant.lets),
+            next=tuple((name, texts[f"{NEXT} {name}"]) for name, _ in self.plant.next),
+            reward=texts.get(REWARD, ""),
+        )
+
+    # --- computing
+
+    @cached_property
+    def computed(self) -> dict[str, Node]:
+        """The expressions over observations, decisions and memory alone, their `values` as names `#0`, `#1`, ..."""
+        count = 0
+        lifted: dict[str, Node] = {}
+        for name in self.nodes:
+            lifted[name] = self.nodes[name]
+            if name != ENDS:
+                lifted[name], count = _lifted(_apart(self.nodes[name]), count)
+        defined: dict[str, Node] = {}
+        for name, node in self.task.parsed_features:
+            defined[name] = replaced(node, defined)
+        for name, _ in self.plant.lets:
+            defined[name] = replaced(lifted.pop(f"let {name}"), defined)
+        after = {name: Name(next_of(name)) for name in self.task.observation_names}
+        defined_after = {name: replaced(node, after) for name, node in defined.items()}
+        later = {next_of(name): node for name, node in defined_after.items()}
+        if ENDS in lifted:
+            lifted[ENDS] = replaced(lifted[ENDS], {**defined_after, **after})
+        ending = {ENDS: lifted.get(ENDS, Number(0.0))}
+        return {
+            **{n: replaced(node, {**defined, **later, **ending}) for n, node in lifted.items() if n != ENDS},
+            **({ENDS: lifted[ENDS]} if ENDS in lifted else {}),
+            **{f"let {name}": node for name, node in defined.items()},
+        }
+
+    @cached_property
+    def remembered(self) -> tuple[str, ...]:
+        """Names of the quantities and decisions whose values of the step before the plant reads."""
+        lines = [node for name, node in self.computed.items() if not name.startswith("let ")]
+        wanted: set[str] = set().union(*map(remembered_in, lines))
+        known = -1
+        while len(wanted) > known:
+            known = len(wanted)
+            wanted |= set().union(*(remembered_in(self._current(name)) for name in wanted))
+        return tuple(sorted(wanted))
+
+    def _current(self, name: str) -> Node:
+        return self.computed.get(f"let {name}", Name(name))
+
+    @cached_property
+    def inputs(self) -> list[str]:
+        """The names of the columns that the expressions of `computed` are over, but for those after the step."""
+        remembered = map(slot_of, self.remembered)
+        numbers = (f"#{i}" for i in range(len(self.values)))
+        return [*self.task.observation_names, *remembered, *decision_names(self.task), *numbers]
+
+    @cached_property
+    def inputs_after(self) -> list[str]:
+        """The names of the columns after the step, which the reward may read."""
+        return [next_of(name) for name in self.task.observation_names]
+
+    @cached_property
+    def _parts(self) -> list[Any]:
+        return [part_of_decision(self.task, name) for name in decision_names(self.task)]
+
+    @cached_property
+    def _advance(self) -> Any:
+        nodes = [self.computed.get(f"{NEXT} {name}", Name(name)) for name in self.task.observation_names]
+        return compile_together([*nodes, *map(self._current, self.remembered)], self.inputs)
+
+    @cached_property
+    def _judge(self) -> Any:
+        names = [*self.inputs, *self.inputs_after]
+        ends = self.computed.get(ENDS, Number(0.0))
+        return compile_together([self.computed.get(REWARD, Number(0.0)), ends], names)
+
+    def decided(self, actions: npt.NDArray[Any]) -> list[Column]:
+        """Return the parts of n actions of shape (n,) or (n, m), as columns of shape (n,)."""
+        return [np.asarray(part(None, actions), np.float64) for part in self._parts]
+
+    def step(
+        self, observed: Sequence[Any], memory: Sequence[Any], decided: Sequence[Any], values: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the observations after a step, and the memory.
+
+        Args:
+            observed: a column per observation.
+            memory: a column for each of `remembered`; NaN at the first step.
+            decided: the columns that `decided` returns.
+            values: for each of `values` a number or an array that broadcasts with the columns.
+        """
+        with np.errstate(all="ignore"):
+            found = self._advance([*observed, *memory, *decided, *values])
+        width = len(self.task.observation_names)
+        return found[:width], found[width:]
+
+    def outcome(
+        self,
+        observed: Sequence[Any],
+        memory: Sequence[Any],
+        decided: Sequence[Any],
+        values: Any,
+        after: Sequence[Any],
+    ) -> tuple[Any, Any]:
+        """Return what a step pays, and whether the episode ends after it (1 or 0)."""
+        with np.errstate(all="ignore"):
+            reward, ends = self._judge([*observed, *memory, *decided, *values, *after])
+        return reward, ends
+
+    @cached_property
+    def margin(self) -> Any:
+        """A function of observations as columns: how far a state is beyond the bound of `ends`, negative before it.
+
+        None if the plant states no comparison by which an episode ends.
+        """
+        node = _margin(self.computed[ENDS]) if ENDS in self.computed else None
+        if node is None or remembered_in(node) or names_in(node) - {next_of(n) for n in self.task.observation_names}:
+            return None
+        return compile_together([node], [next_of(name) for name in self.task.observation_names])
+
+
+def _margin(node: Node) -> Node | None:
+    """Return an expression that is positive where a condition of comparisons holds, and grows towards it."""
+    match node:
+        case Call(">" | ">=", (left, right)):
+            return Call("-", (left, right))
+        case Call("<" | "<=", (left, right)):
+            return Call("-", (right, left))
+        case Call("and" | "or" as function, (left, right)):
+            one, other = _margin(left), _margin(right)
+            return None if one is None or other is None else Call("min" if function == "and" else "max", (one, other))
+        case Call("not", (inner,)):
+            found = _margin(inner)
+            return None if found is None else Call("neg", (found,))
+    return None
+
+
+_PI = Name("pi")
+
+
+def _apart(node: Node) -> Node:
+    """Return an expression with pi as a name: it is no number to be fitted."""
+    match node:
+        case Number(value) if value == np.pi:
+            return _PI
+        case Call(function, arguments) if function != "fixed":
+            return Call(function, tuple(map(_apart, arguments)))
+    return node
+
+
+def _together(node: Node) -> Node:
+    """Undo `_apart`."""
+    return replaced(node, {"pi": Number(float(np.pi))})
+
+
+def _lifted(node: Node, first: int) -> tuple[Node, int]:
+    """Return an expression with its constants as names `#first`, ..., and the number of the next one."""
+    count = len(constants(node))
+    named = with_named_constants(node, iter([f"#{first + i}" for i in range(count)]))
+    return _together(named), first + count
+
+
+def number_text(value: float) -> str:
+    """Write a fitted number."""
+    return format_number(float(f"{value:.{SIGNIFICANT_DIGITS}g}"))
+
+
+def known_plant(task: Task) -> Plant:
+    """Return what a task file states of the plant: its reward and its end."""
+    return Plant(reward=task.reward, ends=task.ends)
+
+
+_DRAW = re.compile(r"(normal|uniform)\(\s*([-+\d.eE]+)\s*,\s*([-+\d.eE]+)\s*\)")
+
+
+def read_start(text: str) -> tuple[str, float, float]:
+    """Read `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`.
+
+    Raises:
+        ExpressionError: it is neither.
+    """
+    found = _DRAW.fullmatch(text.strip())
+    try:
+        word, first, second = found.groups() if found else ("", "", "")
+        numbers = float(first), float(second)
+        if word and np.isfinite(numbers).all() and (numbers[1] >= 0 if word == "normal" else numbers[0] <= numbers[1]):
+            return word, *numbers
+    except ValueError:
+        pass
+    raise ExpressionError(f"`{text[:40]}` is no start; write `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`")
+
+
+def drawn_starts(plant: Plant, rng: np.random.Generator) -> list[tuple[str, float]]:
+    """Draw the first observations that the plant states."""
+    drawn = []
+    for name, text in plant.starts:
+        word, first, second = read_start(text)
+        drawn.append((name, float(rng.normal(first, second) if word == "normal" else rng.uniform(first, second))))
+    return drawn

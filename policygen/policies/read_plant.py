@@ -1,0 +1,93 @@
+"""The parts of a text -> the plant that it states, or what is wrong with it."""
+
+from __future__ import annotations
+
+from policygen.errors import ExpressionError, PolicyError
+from policygen.policies.features import parse_lets
+from policygen.policies.lines import Problems
+from policygen.policies.parts import ENDS, Parts, Scope
+from policygen.policies.plant import NEXT, NOISE, START, Equations, Plant, read_start
+from policygen.policies.shaping import REWARD
+from policygen.quantities.text import next_of, parse_expression, to_text, unknown_name
+from policygen.quantities.tree import Node, names_in, read_by
+from policygen.tasks.task import decision_names
+
+
+def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
+    """Return the plant that a text states, with the features it needs; None where it states none, or has problems."""
+    if not parts.plant:
+        return None
+    task, before = scope.task, len(problems)
+    if task.text_names:
+        line = min(stated.line for stated in parts.plant.values())
+        problems.add(line, "the environment is observed as text", "leave out `next`, `reward` and `ends`")
+        return None
+    features = {**dict(task.parsed_features), **scope.features(parts.lets), **parts.plant_lets}
+    quantities = list(dict.fromkeys([*task.observation_names, *features]))
+    known = [*quantities, *decision_names(task)]
+    nodes: dict[str, Node] = {}
+    noise: dict[str, float] = {}
+    starts: dict[str, str] = {}
+    for (word, name), stated in parts.plant.items():
+        if name and name not in task.observation_names:
+            problems.refuse(stated.line, unknown_name(name, task.observation_names, what="observation"))
+            continue
+        try:
+            if word == START:
+                read_start(stated.value)
+                starts[name] = stated.value.strip()
+            elif word == NOISE:
+                noise[name] = _deviation(stated.value)
+            else:
+                after = [*map(next_of, quantities), ENDS] if word == REWARD else []
+                node = parse_expression(stated.value, quantities if word == ENDS else [*known, *after])
+                nodes[f"{word} {name}".strip()] = node
+        except ExpressionError as error:
+            problems.refuse(stated.line, error)
+    if len(problems) > before:
+        return None
+    own = {name: node for name, node in features.items() if name not in dict(task.parsed_features)}
+    needed = _needed(own, nodes)
+    plant = Plant(
+        tuple((name, to_text(node)) for name, node in needed.items()),
+        tuple((line.removeprefix(f"{NEXT} "), to_text(node)) for line, node in nodes.items() if line.startswith(NEXT)),
+        to_text(nodes[REWARD]) if REWARD in nodes else "",
+        to_text(nodes[ENDS]) if ENDS in nodes else "",
+        tuple(starts.items()),
+        tuple(noise.items()),
+    )
+    try:
+        Equations(task, plant)
+        parse_lets(plant.lets, task, "plant", decision_names(task))
+    except (PolicyError, ExpressionError) as error:
+        problems.add(None, str(error), "define each quantity before the lines that need it, and none by itself")
+        return None
+    return plant
+
+
+def _needed(features: dict[str, Node], nodes: dict[str, Node]) -> dict[str, Node]:
+    """Return the features that the lines of a plant need, each after those that it needs itself."""
+    wanted, waiting = set[str](), [name.removeprefix("next(").removesuffix(")") for name in read_by(nodes.values())]
+    while waiting:
+        if (name := waiting.pop()) in features and name not in wanted:
+            wanted.add(name)
+            waiting += read_by([features[name]])
+    ordered: dict[str, Node] = {}
+    while len(ordered) < len(wanted):
+        ready = [
+            name for name in sorted(wanted - ordered.keys()) if not (names_in(features[name]) & wanted - ordered.keys())
+        ]
+        if not ready:
+            return {name: features[name] for name in sorted(wanted)}  # a circle, which the caller reports
+        ordered |= {name: features[name] for name in ready}
+    return ordered
+
+
+def _deviation(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if 0 <= value < float("inf"):
+        return value
+    raise ExpressionError(f"`{text[:40]}` is no standard deviation; write a number that is not negative")

@@ -1,0 +1,167 @@
+"""`model`: tune inside a plant that is fitted to the episodes played, so that few real ones are needed.
+
+Fit the plant, tune the policy in it, play one real episode, and again, until that episode turns out as predicted and
+the plant promises no better policy. Only real episodes count; what becomes the best is decided on others, as for every
+method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.plants.fit import FittedPlant, Transitions, fit_plant
+from policygen.plants.identify import identified
+from policygen.plants.simulate import play_in_plant
+from policygen.policies.plant import Equations, Plant, known_plant
+from policygen.policies.policy import Policy
+from policygen.policies.shaping import Measure
+from policygen.runs.attempt import TuningState
+from policygen.search.refine.cma import cma_es
+from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
+
+INNER_EPISODES = 4_000  # in the plant, for one search
+POPULATION = 24  # more candidates cost hardly more: all are computed together
+RESTARTS = 2  # further searches in the plant before it is believed that it promises nothing better
+PREDICTED = 24  # episodes in the plant by which policies are compared
+MOST_ROUNDS = 25
+FRESH = 3  # every third search begins with the policy as it was proposed, the others where the last one ended
+NEAR = 0.05  # predictions that differ by this share of the returns seen agree
+NEARNESS = 0.1  # of a step's pay: what nearness to an end counts, where an end is what is sought
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A policy found in the plant, and what the plant promises it."""
+
+    refined: Refined
+    promised: float
+
+
+def in_plant(
+    policy: Policy,
+    trials: Trials,
+    rng_seed: int,
+    plant: Plant | None = None,
+    *,
+    floor: float = 0.0,
+    state: TuningState | None = None,
+) -> Refined | None:
+    """Tune by plays in a fitted plant; None if nothing can be tuned or no episode has been seen.
+
+    Args:
+        trials: plays the real episodes, one by one, and knows those played before.
+        plant: the equations to fit; what they leave out is identified from the data.
+        floor, state: see `refine`.
+    """
+    task, rng = policy.task, np.random.default_rng(rng_seed)
+    seen, watched = list(trials.seen), list[Trajectory]()
+    if trials.watch is None or not seen or Tunable(policy, floor).size == 0 or task.text_names:
+        return None
+    known = plant or known_plant(task)
+    tried: list[_Found] = []
+    while len(watched) < min(trials.episodes, MOST_ROUNDS) and trials.affords_one():
+        fitted = _fitted(known, Transitions.of(task, seen), rng)
+        inside = _Inside(fitted, trials.measure, int(rng.integers(2**31)))
+        begin = (policy, state)
+        if tried and len(tried) % FRESH:
+            begin = (tried[-1].refined.policy, tried[-1].refined.state)
+        found = inside.search(*begin, floor)
+        if found is None:
+            return None
+        tried.append(found)
+        real = trials.watch(found.refined.policy, trials.seeds(len(watched), 1))
+        watched += real
+        seen += real
+        if _agrees(fitted, found.refined.policy, real[0], seen):
+            if real[0].episode_return >= _ceiling(seen, task.max_steps):
+                break
+            others = [other for _ in range(RESTARTS) if (other := inside.search(policy, state, floor))]
+            better = max(others, key=lambda one: one.promised)
+            if better.promised <= found.promised + _tolerance(seen, better.promised):
+                break
+            tried.append(better)
+    if not tried:
+        return None
+    data = Transitions.of(task, seen)
+    fitted = _fitted(known, data, rng)
+    promised = _Inside(fitted, trials.measure, int(rng.integers(2**31))).promises([one.refined.policy for one in tried])
+    best = tried[int(np.argmax(promised))].refined
+    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=fitted.account(data))
+
+
+def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:
+    """Fit the equations given, or those identified from the data where there are none."""
+    names = set(data.task.observation_names)
+    whole = names <= {name for name, _ in known.next} and known.reward
+    equations = Equations(data.task, known if whole else identified(data, known).revised_by(known))
+    return fit_plant(equations, data, rng)
+
+
+def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequence[Trajectory]) -> bool:
+    """Whether a real episode turned out as the members of the plant say, from the same start."""
+    members = range(len(fitted.values))
+    starts = np.repeat(real.observations[:1].astype(np.float64), len(members), axis=0)
+    promised = np.array([t.episode_return for t in play_in_plant(fitted, [policy], members, starts)[0]])
+    wrong = abs(real.episode_return - float(promised.mean()))
+    return bool(wrong <= 2 * promised.std() + _tolerance(seen, float(promised.mean())))
+
+
+def _ceiling(seen: Sequence[Trajectory], max_steps: int) -> float:
+    """Return what an episode pays of which every step pays the most seen; infinity where no step pays anything."""
+    most = max(float(trajectory.rewards.max()) for trajectory in seen)
+    return most * max_steps if most > 0 else math.inf
+
+
+def _tolerance(seen: Sequence[Trajectory], promised: float) -> float:
+    returns = [promised, *(trajectory.episode_return for trajectory in seen)]
+    return NEAR * (max(returns) - min(returns))
+
+
+class _Inside:
+    """Searches inside one fitted plant."""
+
+    def __init__(self, fitted: FittedPlant, measure: Measure | None, first_seed: int) -> None:
+        self._fitted, self._first, self._searches = fitted, first_seed, 0
+        self._measure = measure if measure is not None and measure.objective is not None else None
+        task = fitted.equations.task
+        # Where steps cost something, an end is sought: before one is reached, nearness to it tells policies apart.
+        self._margin = fitted.equations.margin if fitted.worst < 0 else None
+        self._unit = NEARNESS * -fitted.worst
+        self._spread = float(np.ptp(fitted.starts)) or 1.0
+        self._task = task
+
+    def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
+        """Tune a policy in the plant; None if it has nothing to tune."""
+        self._searches += 1
+        offset = self._first + 1_000_000 * self._searches
+        inner = Trials(
+            self._returns, lambda first, count: range(offset + first, offset + first + count), INNER_EPISODES
+        )
+        tunable = Tunable(policy, state.floor if state is not None else floor)
+        refined = cma_es(tunable, inner, (offset % 2**31) + 1, state, population=POPULATION)
+        return _Found(refined, self.promises([refined.policy])[0]) if refined is not None else None
+
+    def promises(self, policies: Sequence[Policy]) -> list[float]:
+        """Return the mean return of each policy in the plant, on the same seeds."""
+        return [float(value) for value in self._returns(policies, range(self._first, self._first + PREDICTED))]
+
+    def _returns(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
+        played = play_in_plant(self._fitted, policies, seeds)
+        if self._measure is not None:
+            sums = self._measure.sums([one for some in played for one in some])
+            return np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64)
+        means = np.array([np.mean([one.episode_return for one in some]) for some in played])
+        if self._margin is not None:
+            means += self._unit * np.array([np.mean([self._nearness(one) for one in some]) for some in played])
+        return means
+
+    def _nearness(self, episode: Trajectory) -> float:
+        """Return how near an episode came to an end: 1 where it reached one, towards 0 far from it."""
+        assert self._margin is not None
+        margin = self._margin(list(episode.observations.T.astype(np.float64)))[0]
+        return float(1 / (1 + max(0.0, -float(np.nanmax(margin))) / self._spread))
