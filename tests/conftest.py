@@ -12,9 +12,11 @@ from pathlib import Path
 import forks
 import pytest
 from support import Line, Said, foreign_variables
+from sweeping import InThisProcess
 
 from policygen import cli
 from policygen.extensions.plots.curves import LearningCurve
+from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 
 PICTURE = "learning_curve.png"
 
@@ -51,6 +53,16 @@ def line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         return Said(code if isinstance(code, int) else 0 if code is None else 1, said.out, said.err)
 
     return typed
+
+
+@pytest.fixture
+def swept_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep with one worker carries out its cells in this process: starting another takes seconds."""
+
+    def executor(folder: Path, size: int) -> Executor:
+        return ProcessExecutor(folder, size) if size > 1 else InThisProcess()
+
+    monkeypatch.setattr("policygen.extensions.sweeps.conduct.ProcessExecutor", executor)
 
 
 def pytest_configure(config: pytest.Config) -> None:
