@@ -75,6 +75,7 @@ def pytest_runtestloop() -> None:
     """Never look for garbage in what was imported and collected: it stays, and a look takes longer than most tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 50)  # tests make much that soon goes by itself
     gc.enable()
 
 

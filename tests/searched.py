@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from support import discovered
+
 import policygen
 from policygen.llm.messages import Prompt
 from policygen.proposers.builtin import Builtin
@@ -20,13 +22,15 @@ from policygen.search.run import start
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import Task
 
-# A pole that is balanced longer tells no more.
+# A pole that is balanced longer tells no more, and so it is with what prompts are made from.
 POLE = replace(policygen.load_task("cartpole"), max_steps=100)
+LONGEST = 200
 
 
 def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
     """A search after some attempts: what its next prompt is made from."""
-    task = policygen.load_task(name)
+    task = discovered(name)
+    task = replace(task, max_steps=min(task.max_steps, LONGEST))
     config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
     search = new_search(task, config)
     ledger = Ledger(config)

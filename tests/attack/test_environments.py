@@ -16,7 +16,6 @@ import pytest
 from attacks import LONG, Tally
 from support import CHECKOUT, Line, Written, attempts_of, discovered, environment, fenced, the_run, transcript_of
 
-import policygen
 from policygen.episodes.players import Players
 from policygen.errors import EnvironmentFault
 from policygen.policies.parse import parse

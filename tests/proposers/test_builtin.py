@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 @pytest.fixture(scope="module")
 def balanced(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
-    return policygen.run("cartpole", iterations=20, seed=0, out=tmp_path_factory.mktemp("cartpole"))
+    return policygen.run("cartpole", iterations=20, seed=0, final_episodes=30, out=tmp_path_factory.mktemp("cartpole"))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,8 @@ def test_linear_policies_improve() -> None:
     ],
 )
 def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -> None:
-    result = policygen.run(discovered(task), policy=kind, iterations=4, episodes=4, warmup_episodes=4, final_episodes=4)
+    short = replace(discovered(task), max_steps=100)
+    result = policygen.run(short, policy=kind, iterations=4, episodes=4, warmup_episodes=4, final_episodes=4)
     assert result.summary.failed_attempts == 0
     assert result.summary.repairs == 0
     read = load_run(result.folder)
@@ -156,7 +158,8 @@ def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_b
 
 def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_one_that_goes_on() -> None:
     stalling: dict[str, Any] = {"policy": "linear", "refine": "cma:60", "episodes": 4, "final_episodes": 4, "seed": 1}
-    whole = policygen.run("mountaincar", jobs=1, iterations=9, **stalling)
+    hill = replace(policygen.load_task("mountaincar"), max_steps=60)
+    whole = policygen.run(hill, jobs=1, iterations=9, **stalling)
     exchanged = [attempt for attempt in whole.attempts if "two labels exchanged" in attempt.idea]
     assert exchanged
     best = next(one for one in reversed(whole.attempts) if one.accepted and one.number < exchanged[0].number).policy
@@ -167,7 +170,7 @@ def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_
         theirs, ours = ([str(node) for _, node in one.equations] for one in (proposed, best))
         assert theirs != ours
         assert sorted(theirs) == sorted(ours)
-    part = policygen.run("mountaincar", jobs=1, iterations=exchanged[0].number - 1, **stalling)
+    part = policygen.run(hill, jobs=1, iterations=exchanged[0].number - 1, **stalling)
     gone_on = policygen.resume(part.folder, iterations=9)
     assert [attempt.digests for attempt in gone_on.attempts] == [attempt.digests for attempt in whole.attempts]
 
