@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import ssl
 import sys
 import warnings
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ PICTURE = "learning_curve.png"
 # again, and each worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Certificates are read once: that takes longer than most requests here, and no server here speaks TLS.
+ssl.create_default_context = functools.cache(ssl.create_default_context)
 gc.disable()  # until all is imported and collected
 
 

@@ -376,7 +376,7 @@ def test_a_file_that_is_not_json_is_refused(tmp_path, content):
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_whatever_a_damaged_file_holds_loads_and_acts_or_is_refused(data):
     """One value of a saved policy, at any depth, replaced by any other JSON."""
     record = record_of(data.draw(st.sampled_from(["table", "linear"])))
