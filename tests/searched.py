@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 from support import discovered
 
 import policygen
@@ -22,15 +23,16 @@ from policygen.search.run import start
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import Task
 
-# A pole that is balanced longer tells no more, and so it is with what prompts are made from.
+# A pole that is balanced longer tells no more.
 POLE = replace(policygen.load_task("cartpole"), max_steps=100)
-LONGEST = 200
+LONGEST = 200  # steps of an episode in an environment without a task file
 
 
 def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
     """A search after some attempts: what its next prompt is made from."""
     task = discovered(name)
-    task = replace(task, max_steps=min(task.max_steps, LONGEST))
+    if name in gym.registry:
+        task = replace(task, max_steps=min(task.max_steps, LONGEST))
     config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
     search = new_search(task, config)
     ledger = Ledger(config)

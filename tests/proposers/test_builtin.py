@@ -158,8 +158,7 @@ def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_b
 
 def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_one_that_goes_on() -> None:
     stalling: dict[str, Any] = {"policy": "linear", "refine": "cma:60", "episodes": 4, "final_episodes": 4, "seed": 1}
-    hill = replace(policygen.load_task("mountaincar"), max_steps=60)
-    whole = policygen.run(hill, jobs=1, iterations=9, **stalling)
+    whole = policygen.run("mountaincar", jobs=1, iterations=9, **stalling)
     exchanged = [attempt for attempt in whole.attempts if "two labels exchanged" in attempt.idea]
     assert exchanged
     best = next(one for one in reversed(whole.attempts) if one.accepted and one.number < exchanged[0].number).policy
@@ -170,7 +169,7 @@ def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_
         theirs, ours = ([str(node) for _, node in one.equations] for one in (proposed, best))
         assert theirs != ours
         assert sorted(theirs) == sorted(ours)
-    part = policygen.run(hill, jobs=1, iterations=exchanged[0].number - 1, **stalling)
+    part = policygen.run("mountaincar", jobs=1, iterations=exchanged[0].number - 1, **stalling)
     gone_on = policygen.resume(part.folder, iterations=9)
     assert [attempt.digests for attempt in gone_on.attempts] == [attempt.digests for attempt in whole.attempts]
 
