@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import ssl
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,9 +14,11 @@ from pathlib import Path
 import forks
 import pytest
 from support import Line, Said, foreign_variables
+from sweeping import InThisProcess
 
 from policygen import cli
 from policygen.extensions.plots.curves import LearningCurve
+from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 
 PICTURE = "learning_curve.png"
 
@@ -22,6 +26,8 @@ PICTURE = "learning_curve.png"
 # again, and each worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Certificates are read once: that takes longer than most requests here, and no server here speaks TLS.
+ssl.create_default_context = functools.cache(ssl.create_default_context)
 gc.disable()  # until all is imported and collected
 
 
@@ -53,6 +59,16 @@ def line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return typed
 
 
+@pytest.fixture
+def swept_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep with one worker carries out its cells in this process: starting another takes seconds."""
+
+    def executor(folder: Path, size: int) -> Executor:
+        return ProcessExecutor(folder, size) if size > 1 else InThisProcess()
+
+    monkeypatch.setattr("policygen.extensions.sweeps.conduct.ProcessExecutor", executor)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Know the marks of these tests."""
     config.addinivalue_line("markers", "draws: runs in this process end with a picture of their learning curve")
@@ -63,6 +79,7 @@ def pytest_runtestloop() -> None:
     """Never look for garbage in what was imported and collected: it stays, and a look takes longer than most tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 50)  # tests make much that soon goes by itself
     gc.enable()
 
 

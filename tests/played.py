@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support import discovered
 
 import policygen.episodes.simulator
 from policygen.episodes.simulator import Simulator
@@ -35,7 +36,7 @@ def policy_for(name: str, text: str) -> Policy:
 
 @functools.cache
 def hopping() -> Policy:
-    task = replace(load_task("Hopper-v5"), max_steps=120)
+    task = replace(discovered("Hopper-v5"), max_steps=120)
     names = task.observation_names
     policy = parse("\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}" for i in range(3)), task).policy
     assert policy is not None

@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+from support import discovered
+
 import policygen
 from policygen.llm.messages import Prompt
 from policygen.proposers.builtin import Builtin
@@ -22,11 +25,14 @@ from policygen.tasks.task import Task
 
 # A pole that is balanced longer tells no more.
 POLE = replace(policygen.load_task("cartpole"), max_steps=100)
+LONGEST = 200  # steps of an episode in an environment without a task file
 
 
 def searched(name: str, kind: str, provider: Any = None, **settings: Any) -> tuple[Context, RunConfig]:
     """A search after some attempts: what its next prompt is made from."""
-    task = policygen.load_task(name)
+    task = discovered(name)
+    if name in gym.registry:
+        task = replace(task, max_steps=min(task.max_steps, LONGEST))
     config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
     search = new_search(task, config)
     ledger = Ledger(config)

@@ -276,6 +276,7 @@ def test_plot_draws_runs_into_the_file_it_names(lake_run: Path, line: Line) -> N
     assert Path("both.svg").read_text().lstrip().startswith("<?xml")
 
 
+@pytest.mark.usefixtures("swept_in_this_process")
 def test_plot_draws_the_runs_of_a_sweep(line: Line) -> None:
     assert line("sweep", "frozenlake", "--seeds", 2, "--iterations", 1, "--out", "two").code == 0
     assert line("plot", "two", "--table", "runs.csv").out.splitlines() == ["learning_curves.png", "runs.csv"]

@@ -14,9 +14,8 @@ import faulty
 import forks
 import pytest
 from attacks import LONG, Tally
-from support import CHECKOUT, Line, Written, attempts_of, environment, fenced, the_run, transcript_of
+from support import CHECKOUT, Line, Written, attempts_of, discovered, environment, fenced, the_run, transcript_of
 
-import policygen
 from policygen.episodes.players import Players
 from policygen.errors import EnvironmentFault
 from policygen.policies.parse import parse
@@ -32,7 +31,7 @@ INTERRUPTIBLE = [name for name in (*faulty.STEPPED, *faulty.RESETS) if name not 
 
 
 def task_with(fault: str) -> Task:
-    return replace(policygen.load_task("faulty:Zoo-calm-v0"), gym_id=f"faulty:Zoo-{fault}-v0")
+    return replace(discovered("faulty:Zoo-calm-v0"), gym_id=f"faulty:Zoo-{fault}-v0")
 
 
 def search(task: Task, provider: Written, out: Path, **settings: Any) -> None:

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from played import CLUMSY, policy_for
+from support import discovered
 
 from policygen.episodes.exact import FiniteMDP, best_return, exact_score, finite_mdp
 from policygen.episodes.players import evaluate
@@ -45,7 +46,7 @@ def test_the_best_table_of_the_slippery_cliff_has_its_known_value():
 
 
 def test_without_slipping_the_cliff_takes_thirteen_steps():
-    task = replace(load_task("CliffWalking-v1"), max_steps=100)
+    task = replace(discovered("CliffWalking-v1"), max_steps=100)
     actions = np.full(48, 1)
     actions[36], actions[35] = 0, 2
     score = evaluate(TablePolicy.from_actions(task, actions), ())
@@ -105,8 +106,8 @@ def counted_episodes(task: Task, policy: TablePolicy, count: int) -> np.ndarray:
 
 def test_what_the_published_transitions_do_not_say_is_not_called_exact():
     assert finite_mdp(load_task("cartpole")) is None
-    assert finite_mdp(load_task("Blackjack-v1")) is None
-    taxi = load_task("Taxi-v4")
+    assert finite_mdp(discovered("Blackjack-v1")) is None
+    taxi = discovered("Taxi-v4")
     assert finite_mdp(taxi) is not None
     assert finite_mdp(replace(taxi, kwargs=(("is_rainy", True),))) is not None
     assert finite_mdp(replace(taxi, kwargs=(("fickle_passenger", True),))) is None

@@ -14,7 +14,7 @@ import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from loky import get_reusable_executor
 from played import CLUMSY, assert_equal, hopping, policy_for
-from support import environment
+from support import discovered, environment
 
 import policygen.episodes.players
 import policygen.episodes.simulator
@@ -138,7 +138,7 @@ def test_an_id_that_means_another_environment_in_other_processes_is_played_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = replace(gym.registry["Pendulum-v1"], entry_point=Backwards)
-    task = replace(load_task("Pendulum-v1"), max_steps=20)
+    task = replace(discovered("Pendulum-v1"), max_steps=20)
     policy = parse("action = 0.5", task, "linear").policy
     assert policy is not None
     monkeypatch.setitem(gym.registry, "Pendulum-v1", spec)
@@ -170,7 +170,7 @@ def test_a_process_that_dies_is_answered_with_a_sentence(tmp_path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PLAYING_HERE", str(os.getpid()))
     get_reusable_executor().shutdown(kill_workers=True)  # those there are look for modules where they did
-    task = replace(load_task("Pendulum-v1"), gym_id="dying_here:policygen-tests/Dying-v0", max_steps=20)
+    task = replace(discovered("Pendulum-v1"), gym_id="dying_here:policygen-tests/Dying-v0", max_steps=20)
     policy = parse("action = 0.5", task, "linear").policy
     assert policy is not None
     with Players(task, jobs=2) as players:

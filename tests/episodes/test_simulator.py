@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from played import CARTPOLE, assert_same, by_hand
+from support import discovered
 
 import policygen.episodes.players
 import policygen.episodes.simulator
@@ -85,7 +86,7 @@ def test_an_environment_that_refuses_an_action_is_named():
 
 
 def test_the_time_limit_of_the_task_is_the_environments():
-    task = replace(load_task("Pendulum-v1"), max_steps=17)
+    task = replace(discovered("Pendulum-v1"), max_steps=17)
     env = make_env(task)
     assert isinstance(env, gym.Env)
     assert env.spec.max_episode_steps == 17
@@ -124,7 +125,7 @@ class Counting(gym.Wrapper[Any, Any, Any, Any]):
 def test_copies_take_no_step_after_the_end_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     make = policygen.episodes.simulator.make_env
     monkeypatch.setattr(policygen.episodes.simulator, "make_env", lambda task: Counting(make(task)))
-    task = load_task("FrozenLake-v1")
+    task = discovered("FrozenLake-v1")
     Counting.steps = 0
     with Simulator(task) as simulator:
         played = simulator.play(RandomActor(task, 0), range(80))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, hopping, needs_envpool, needs_mujoco, policy_for
+from support import discovered
 
 import policygen.episodes.players
 from policygen.episodes.envpool import Pool
@@ -52,7 +53,7 @@ def test_episodes_are_those_that_were_played_before_actors_had_a_beginning(monke
     clumsy, random = returns(CARTPOLE, policy_for("cartpole", CLUMSY)), returns(CARTPOLE, RandomActor(CARTPOLE, 0))
     assert (clumsy[:6], clumsy[-6:], sum(clumsy)) == ([55, 34, 39, 50, 36, 40], [41, 49, 47, 41, 57, 47], 1669)
     assert (random[:6], random[-6:], sum(random)) == ([17, 27, 13, 9, 84, 17], [15, 10, 25, 14, 23, 11], 931)
-    pendulum = replace(load_task("Pendulum-v1"), max_steps=50)
+    pendulum = replace(discovered("Pendulum-v1"), max_steps=50)
     with copies_of(pendulum, monkeypatch) as copies:
         swings = [trajectory.episode_return for trajectory in copies.play(RandomActor(pendulum, 0), SEEDS)]
     assert swings[:3] == pytest.approx([-441.40877243562363, -402.8433579942426, -465.4942255510091], rel=1e-9)

@@ -9,7 +9,7 @@ import pytest
 from generators import linear_policies, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import ARM, PAIR
+from support import ARM, PAIR, discovered
 
 import policygen
 from policygen.policies.linear import LinearPolicy
@@ -28,7 +28,7 @@ from policygen.tasks.task import Task
 
 CARTPOLE = load_task("cartpole")
 LAKE = load_task("frozenlake")
-PENDULUM = load_task("Pendulum-v1")
+PENDULUM = discovered("Pendulum-v1")
 GRIDLESS = replace(PAIR, features=(), grid=None)
 EVERY_TASK = pytest.mark.parametrize("task", [CARTPOLE, LAKE, PENDULUM, ARM, GRIDLESS], ids=lambda task: task.name)
 QUICK = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -619,7 +619,7 @@ PIECES = ["|", "*", "let ", "bins ", "=", "params[", "]:", "```", "\n", "\u2028"
     st.sampled_from([None, "table", "linear"]),
     st.booleans(),
 )
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_any_text_is_answered_with_a_policy_or_with_problems(text, task, kind, free):
     parsed = parse(text, task, kind, free_grid=free)
     assert (parsed.policy is None) == bool(parsed.problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium as gym
@@ -53,6 +54,7 @@ class Shown(gym.Env[Any, Any]):
         return self.observation_space.sample(), 1.0, False, False, {}
 
 
+@functools.cache
 def shown(form: str) -> Task:
     name = f"Shown{form.title()}-v0"
     gym.register(name, lambda: Shown(form), max_episode_steps=10)

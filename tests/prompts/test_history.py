@@ -172,7 +172,7 @@ def test_what_is_remembered_of_proposals_is_the_same_however_it_was_gathered() -
 
 
 def test_a_table_is_compared_with_the_best_the_most_visited_cells_first() -> None:
-    context = long_run("table", 60)
+    context = long_run("table", 32)
     best = context.incumbent
     assert isinstance(best, policygen.TablePolicy)
     visits = np.arange(best.grid.size, dtype=float)

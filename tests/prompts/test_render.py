@@ -181,7 +181,7 @@ def small() -> tuple[Context, RunConfig]:
 
 @pytest.mark.parametrize("case", CASES[:4], ids="-".join)
 def test_a_smaller_budget_gives_a_shorter_prompt_that_keeps_policy_and_instructions(case: tuple[str, str]) -> None:
-    context, config = searched(*case, iterations=6)
+    context, config = searched(*case, iterations=4)
     assert context.incumbent is not None
     full = render_prompt(context, config.model_copy(update={"prompt_tokens": 100_000})).estimated_tokens
     sizes = []

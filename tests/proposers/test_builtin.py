@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 @pytest.fixture(scope="module")
 def balanced(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
-    return policygen.run("cartpole", iterations=20, seed=0, out=tmp_path_factory.mktemp("cartpole"))
+    return policygen.run("cartpole", iterations=20, seed=0, final_episodes=30, out=tmp_path_factory.mktemp("cartpole"))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,8 @@ def test_linear_policies_improve() -> None:
     ],
 )
 def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -> None:
-    result = policygen.run(discovered(task), policy=kind, iterations=4, episodes=4, warmup_episodes=4, final_episodes=4)
+    short = replace(discovered(task), max_steps=100)
+    result = policygen.run(short, policy=kind, iterations=4, episodes=4, warmup_episodes=4, final_episodes=4)
     assert result.summary.failed_attempts == 0
     assert result.summary.repairs == 0
     read = load_run(result.folder)

@@ -17,13 +17,13 @@ NAMES = ("x", "y", "spin", "theta_2")
 
 
 @given(trees(NAMES))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_text_of_a_tree_reads_back_to_an_equal_tree(tree):
     assert parse_expression(to_text(tree), NAMES) == tree
 
 
 @given(st.text(alphabet="xy0123456789.+-*/^%()<>=!, andorptif", max_size=60))
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_whatever_is_accepted_is_written_so_that_it_reads_back(text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

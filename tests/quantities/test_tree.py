@@ -37,7 +37,7 @@ def test_linear_terms_lifts_what_is_not_linear():
 
 
 @given(trees(("x", "y"), leaves=8), st.floats(-3, 3), st.floats(-3, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_linear_terms_add_up_to_the_expression(tree, x, y):
     whole = compile_scalar(tree, ("x", "y"))([x, y])
     parts = [

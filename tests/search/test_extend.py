@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from support import (
 
 from policygen.errors import LogbookError, PolicygenError, UsageError
 from policygen.search.resume import load_run, resume
+from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -41,16 +43,17 @@ def finished(folder: Path, *assignments: str) -> Path:
 
 SMALL: dict[str, Any] = {"jobs": 1, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
 LINEAR: dict[str, Any] = {**SMALL, "policy": "linear", "seed": 3}
+SWING = replace(load_task("pendulum"), max_steps=60)
 STORIES: dict[str, tuple[str | Task, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "table": (POLE, SMALL, {"iterations": 3}, {"iterations": 6}),
-    "exact": ("frozenlake", SMALL, {"iterations": 2}, {"iterations": 5}),
+    "table": (POLE, SMALL, {"iterations": 2}, {"iterations": 4}),
+    "exact": ("frozenlake", SMALL, {"iterations": 2}, {"iterations": 4}),
     "linear": (POLE, {**LINEAR, "candidates": 2}, {"iterations": 1}, {"iterations": 3}),
     "stopped at the optimum": ("nim", SMALL, {"iterations": 4}, {"iterations": 8}),
-    "tuned": ("pendulum", {**LINEAR, "refine": "cma:30"}, {"iterations": 2}, {"iterations": 4}),
+    "tuned": (SWING, {**LINEAR, "refine": "cma:30"}, {"iterations": 2}, {"iterations": 4}),
     # Episodes are left after the proposals, and the best policy is tuned on with them: later, when more is asked for.
     "tuned on": (
         POLE,
-        {**LINEAR, "refine": "cma:30", "max_episodes": 700, "stop_at": 1e9},
+        {**LINEAR, "refine": "cma:30", "max_episodes": 400, "stop_at": 1e9},
         {"iterations": 2},
         {"iterations": 4},
     ),
@@ -58,7 +61,7 @@ STORIES: dict[str, tuple[str | Task, dict[str, Any], dict[str, Any], dict[str, A
         POLE,
         {**LINEAR, "refine": "cma:30", "iterations": 5, "stop_at": 1e9},
         {"max_episodes": 150},
-        {"max_episodes": 600},
+        {"max_episodes": 400},
     ),
     "calls": (POLE, {**SMALL, "iterations": 6}, {"max_calls": 2}, {"max_calls": 5}),
     "calls within a round": (
@@ -68,12 +71,12 @@ STORIES: dict[str, tuple[str | Task, dict[str, Any], dict[str, Any], dict[str, A
         {"max_calls": 8},
     ),
     "patience": ("frozenlake", {**SMALL, "iterations": 8, "seed": 2}, {"patience": 1}, {"patience": 3}),
-    "episodes": (POLE, {**SMALL, "iterations": 8}, {"max_episodes": 31}, {"max_episodes": 90}),
+    "episodes": (POLE, {**SMALL, "iterations": 8}, {"max_episodes": 31}, {"max_episodes": 60}),
     "episodes within a round": (
         POLE,
         {**SMALL, "iterations": 4, "candidates": 3},
         {"max_episodes": 37},
-        {"max_episodes": 100},
+        {"max_episodes": 70},
     ),
     "several": (
         POLE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import Written
+from support import Written, discovered
 
 import policygen
 from policygen.search.prepare import with_optimum
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def test_a_threshold_that_nothing_reaches_is_dropped_with_a_sentence() -> None:
-    task = load_task("Taxi-v4")
+    task = discovered("Taxi-v4")
     assert task.solved == 8
     known = with_optimum(task)
     assert known.optimum is not None
@@ -24,7 +24,7 @@ def test_a_threshold_that_nothing_reaches_is_dropped_with_a_sentence() -> None:
 
 
 def test_where_no_table_reaches_the_optimum_the_best_table_counts() -> None:
-    known = with_optimum(load_task("FrozenLake-v1"))
+    known = with_optimum(discovered("FrozenLake-v1"))
     assert known.optimum is not None
     assert known.optimum.value == pytest.approx(0.740165, abs=1e-6)
     assert known.optimum.source == "the best table found; a policy that counts steps could reach 0.74419"
@@ -38,7 +38,7 @@ def test_a_stated_optimum_stays_and_an_unknown_one_is_not_invented(name: str) ->
 
 
 def test_a_run_ends_at_the_optimum_it_computed_and_says_so() -> None:
-    plain = load_task("FrozenLake-v1")
+    plain = discovered("FrozenLake-v1")
     columns = " | ".join(plain.grid.names if plain.grid is not None else ())
     rows = "\n".join(f"| {state} | {action} |" for state, action in enumerate(_BEST))
     reply = f"```\n| {columns} | action |\n{rows}\n```"

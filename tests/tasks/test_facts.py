@@ -146,7 +146,7 @@ def test_a_described_task_with_a_model_is_told_what_the_model_says_in_its_own_wo
 
 
 def test_facts_are_withheld_with_the_rest_of_the_knowledge():
-    assert without_knowledge(load_task("CartPole-v1")).facts == ()
+    assert without_knowledge(discovered("CartPole-v1")).facts == ()
     assert "masspole = 0.1" in prompt_of("CartPole-v1")
     withheld = prompt_of("CartPole-v1", ablate="knowledge")
     assert "masspole" not in withheld

@@ -4,13 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from support import ARM, PAIR
+from support import ARM, PAIR, discovered
 
 from policygen.tasks.load import load_task
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.spaces import Layout
 
-TASKS = [load_task("cartpole"), load_task("frozenlake"), load_task("Pendulum-v1"), ARM, PAIR]
+TASKS = [load_task("cartpole"), load_task("frozenlake"), discovered("Pendulum-v1"), ARM, PAIR]
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
@@ -35,7 +35,7 @@ def test_a_task_comes_back_with_the_inputs_that_builtin_searches_over() -> None:
 
 
 def test_facts_survive_the_record_and_older_records_have_none():
-    task = load_task("CartPole-v1")
+    task = discovered("CartPole-v1")
     assert task.facts
     record = json.loads(json.dumps(task_to_record(task)))
     assert task_from_record(record) == task

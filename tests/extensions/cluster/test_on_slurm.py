@@ -91,7 +91,7 @@ def local(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a job's process: Linux")
 @pytest.mark.usefixtures("local")
 def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere() -> None:
-    sweep = opened("cartpole", seeds=(100,), iterations=40)
+    sweep = opened("cartpole", seeds=(100,), iterations=16)
     executor = SlurmExecutor(sweep.folder)
     lost: list[str] = []
 
@@ -113,7 +113,7 @@ def test_a_lost_job_is_submitted_again_and_what_is_interrupted_goes_on_elsewhere
     ((key, one),) = sweep.outcomes.items()
     if one.state == "interrupted":  # a run of seconds may be over before the interruption reaches it
         carry_out(resume(SWEPT / key))
-    assert_as_alone("cartpole", 100, iterations=40)
+    assert_as_alone("cartpole", 100, iterations=16)
 
 
 @pytest.mark.skipif(not LONG, reason="the account is that of other sweeps: POLICYGEN_ATTACK=long")

@@ -8,7 +8,8 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from browser import browsing, needs_chromium
+from forks import Fork
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Written, command, environment, in_a_process
@@ -39,7 +41,8 @@ class Server:
 
     folder: Path
     port: int
-    process: subprocess.Popen[str]
+    process: Fork
+    said: Path
 
     @property
     def origin(self) -> str:
@@ -98,17 +101,20 @@ def server(a_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 @contextmanager
 def started(root: Path) -> Iterator[Server]:
     """A server process for as long as the block lasts."""
-    words, variables = command("serve", root, "--port", 0), environment(PYTHONUNBUFFERED="1")
-    process = subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.match(r"http://127\.0\.0\.1:(\d+)/ \(\d+ runs?; only this machine can open it\)", line)
-        assert found, line + (process.stdout.read() if process.poll() is not None else "")
-        yield Server(root, int(found[1]), process)
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
+    with tempfile.TemporaryDirectory() as place:
+        said = Path(place) / "said"
+        words, variables = command("serve", root, "--port", 0)[1:], environment(PYTHONUNBUFFERED="1")
+        process = Fork(words, Path(place), variables, (os.devnull, said, said))
+        try:
+            while process.poll() is None and not (said.exists() and "\n" in said.read_text()):
+                time.sleep(0.01)
+            line = said.read_text()
+            found = re.match(r"http://127\.0\.0\.1:(\d+)/ \(\d+ runs?; only this machine can open it\)", line)
+            assert found, line
+            yield Server(root, int(found[1]), process, said)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
 
 
 def test_the_server_stops_without_a_word_though_a_request_is_under_way(tmp_path: Path) -> None:
@@ -116,7 +122,8 @@ def test_the_server_stops_without_a_word_though_a_request_is_under_way(tmp_path:
         server.half_a_request(connection)
         assert server.ask("/").status == 200  # the request before is being answered by now
         server.process.send_signal(signal.SIGINT)
-        assert server.process.communicate(timeout=60)[0].strip() in ("", "stopped")
+        server.process.wait()
+        assert server.said.read_text().splitlines()[1:] in ([], ["stopped"])
 
 
 def test_the_list_has_every_run_with_its_state_and_score(server: Server) -> None:

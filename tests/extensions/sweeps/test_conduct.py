@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attacks import amount
@@ -22,34 +20,25 @@ from support import (
     BEST_LAKE,
     Line,
     attempts_of,
-    command,
     environment,
     in_a_process,
     lines_of,
     sentences,
+    start_process,
     summary_of,
 )
-from sweeping import SWEPT, InThisProcess, assert_as_alone, conducted, opened, plan_of, stated
+from sweeping import SWEPT, assert_as_alone, conducted, opened, plan_of, stated
 
 import policygen
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps.conduct import Sweep, open_sweep
-from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.extensions.sweeps.plan import Limits, idle_templates, read_plan, write_plan
 from policygen.extensions.sweeps.shared_budget import spent_so_far
 from policygen.prompts.catalogue import copy_template
 from policygen.runs.config import effective_config
 
-pytestmark = pytest.mark.usefixtures("workplace")
+pytestmark = pytest.mark.usefixtures("workplace", "swept_in_this_process")
 SMALL = stated()
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def executor(folder: Path, size: int) -> Executor:
-        return ProcessExecutor(folder, size) if size > 1 else InThisProcess()
-
-    monkeypatch.setattr("policygen.extensions.sweeps.conduct.ProcessExecutor", executor)
 
 
 def states(sweep: Sweep) -> dict[str, str]:
@@ -88,23 +77,22 @@ def test_a_suite_states_protocol_and_step_limit_and_the_user_wins() -> None:
 
 
 WORDS = tuple(word for text in SMALL for word in ("--set", text))
-MANY = 16  # so many iterations that the sweep is not over before it is interrupted
+MANY = 10  # so many iterations that the sweep is not over before it is interrupted
 LONG = ("sweep", "cartpole", "--seeds", "3..4", "--workers", 2, "--set", f"iterations={MANY}", *WORDS[2:])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT][: amount(1, 2)])
 def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(number: int, line: Line, tmp_path: Path) -> None:
-    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command(*LONG, "--out", "swept"), cwd=tmp_path, env=environment(), **pipes)
+    process = start_process(*LONG, "--out", "swept", cwd=tmp_path, stderr=tmp_path / "said")
     deadline = time.monotonic() + 60
     while sum(log.read_bytes().count(b"\n") for log in SWEPT.glob("*/attempts.jsonl")) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, number)
-    _, said = process.communicate(timeout=60)
+    process.send_signal(number)
+    process.wait()
     if number != signal.SIGKILL:
         assert process.returncode == 130
-        assert sentences(said.decode()) == [
+        assert sentences((tmp_path / "said").read_text()) == [
             "Interrupted. Nothing is lost; continue with: policygen resume swept --workers 2",
         ]
     for _ in range(100):  # killed with its parent, a worker may take a moment to break off

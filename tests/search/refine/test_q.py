@@ -65,10 +65,10 @@ def test_a_learner_improves_a_poor_table_within_its_budget(method: str) -> None:
 @pytest.mark.parametrize(("task", "text"), [("frozenlake", POOR), ("cartpole", FELL)])
 def test_learning_in_copies_and_in_vectorised_environments_keeps_its_budget(task: str, text: str) -> None:
     trials = Practising(task, sampled=False)
-    refined = trials.learn(text, 200)
+    refined = trials.learn(text, 80)
     assert refined is not None
-    assert refined.episodes == trials.practised + trials.player.episodes <= 200
-    again = Practising(task, sampled=False).learn(text, 200)
+    assert refined.episodes == trials.practised + trials.player.episodes <= 80
+    again = Practising(task, sampled=False).learn(text, 80)
     assert again is not None
     assert again.policy == refined.policy
 
