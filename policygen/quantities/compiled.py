@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_not, itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from policygen.quantities.words import column_of, contains_batch, contains_scala
 Array = npt.NDArray[Any]
 BatchFunction = Callable[[Sequence[Array]], Array]
 ScalarFunction = Callable[[Sequence[float]], float]
+LONG_SUM = 8  # terms of a sum that is computed as one product of two arrays
 INFINITE = 1e6  # what an infinity becomes when a feature is used, with its sign
 
 
@@ -85,7 +86,8 @@ def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[[S
 
     def place_of(node: Node) -> int:
         if node not in places:
-            function, parts = _shared_step(node)
+            terms = _weighted_terms(node)
+            function, parts = _weighted_sum(terms) if len(terms) >= LONG_SUM else _shared_step(node)
             arguments = tuple(map(place_of, parts))
             places[node] = len(names) + len(steps)
             steps.append((function, arguments))
@@ -100,6 +102,46 @@ def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[[S
         return [values[i] for i in wanted]
 
     return computed
+
+
+def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
+    """Split a sum into (sign, expression, name that weighs it): the last factor of a product, if that is a name."""
+    match node:
+        case Call("+", (left, right)):
+            return [*_weighted_terms(left), *_weighted_terms(right)]
+        case Call("-", (left, right)):
+            return [*_weighted_terms(left), *((-sign, term, weight) for sign, term, weight in _weighted_terms(right))]
+        case Call("*", (term, Name() as weight)):
+            return [(1, term, weight)]
+    return [(1, node, Number(1.0))]
+
+
+def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[..., Any], Sequence[Node]]:
+    """Return a function of the expressions and then the weights of a long sum, and these.
+
+    For columns of equal length it is one product of two arrays: far fewer calls than one for each term. The weights of
+    an episode do not change, and are stacked once.
+    """
+    signs = np.array([sign for sign, _, _ in terms], np.float64)
+    count = len(terms)
+    last: list[Any] = [None, None]
+
+    def computed(*values: Any) -> Any:
+        n = max(map(np.size, values))
+        if any(np.ndim(value) > 1 for value in values):
+            return sum(s * values[i] * values[count + i] for i, s in enumerate(signs.tolist()))
+        stacked = np.empty((count, n))
+        for row, value in zip(stacked, values[:count], strict=True):
+            row[:] = value
+        weights = values[count:]
+        if last[0] is None or len(last[1]) != count or last[1].shape[1] != n or any(map(is_not, last[0], weights)):
+            held = np.empty((count, n))
+            for row, value in zip(held, weights, strict=True):
+                row[:] = value
+            last[:] = weights, held * signs[:, None]
+        return np.einsum("kn,kn->n", stacked, last[1])
+
+    return computed, [*(term for _, term, _ in terms), *(weight for _, _, weight in terms)]
 
 
 def _shared_step(node: Node) -> tuple[Callable[..., Any], Sequence[Node]]:

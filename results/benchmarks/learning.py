@@ -31,8 +31,10 @@ from policygen.episodes.score import episode_seeds
 
 HERE = Path(__file__).parent
 RECORDED, PAGE = HERE / "learning.csv", HERE / "learning.md"
-COLUMNS = ("task", "method", "seed", "ended", "steps", "seconds", "mean", "best", "checks")
+COLUMNS = ("task", "method", "seed", "ended", "steps", "seconds", "mean", "best", "checks", "played")
 OURS, WITHHELD = "policygen", "policygen, knowledge withheld"
+PLANT = "policygen --refine model"
+PLANT_STEPS = 5_000  # of a whole run with PLANT, judging included
 LOOK, CONFIRM = 20, 100  # episodes of a check, and of the one that decides
 FACTOR = 10  # a peer stops at so many times our steps
 
@@ -55,6 +57,7 @@ CASES = {
     "acrobot": Case("Acrobot-v1", -100, 5_000),
     "mountaincar": Case("MountainCar-v0", -110, 5_000, features=True),
     "mountaincar-continuous": Case("MountainCarContinuous-v0", 90, 5_000),
+    "pendulum": Case("Pendulum-v1", -200, 5_000),
     "swimmer": Case("Swimmer-v5", 360, 20_000, {"iterations": 2}, transcript="transcripts/swimmer"),
 }
 
@@ -197,6 +200,33 @@ def ours(task: str, method: str, seed: int) -> dict[str, Any]:
     return watch.found("the run's end")
 
 
+def in_plant(task: str, seed: int, most: int) -> dict[str, Any]:
+    """Run policygen with `--refine model --max-steps` to its end, and return its record.
+
+    `steps` are those that the plant was fitted to when the threshold was reached: the policy rests on no others.
+    `played` are all that were played until then, those that judged it included. `mean` is the run's final score.
+    """
+    watch, played = Watch(CASES[task], seed), 0
+
+    def after(attempt: Any) -> None:
+        nonlocal played
+        fitted = attempt.tuned.fitted_plant
+        if played or not attempt.accepted or fitted is None:
+            return
+        try:
+            watch.check(fitted.steps, lambda seeds: evaluate(attempt.policy, seeds).mean)
+        except Ended:
+            played = attempt.standing.env_steps
+
+    settings = {"policy": "linear", "refine": "model", "max_steps": most, "jobs": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        result = policygen.run(task, seed=seed, out=folder, on_attempt=after, **settings)
+    mean = result.final.mean if result.final is not None else -np.inf
+    if not played:
+        watch.pause(most)
+    return {**watch.found("reached" if played else "the run's end"), "mean": round(mean, 2), "played": played}
+
+
 def peer(task: str, method: str, seed: int, most: int, minutes: float) -> dict[str, Any]:
     """Train a Stable-Baselines3 learner until it reaches the threshold or a limit, and return its record."""
     import sb3_contrib
@@ -276,7 +306,7 @@ def recorded() -> list[dict[str, Any]]:
         return []
     with RECORDED.open(newline="") as file:
         return [
-            {**row, **{name: float(row[name]) for name in COLUMNS[4:]}, "seed": int(row["seed"])}
+            {**row, **{name: float(row[name] or 0) for name in COLUMNS[4:]}, "seed": int(row["seed"])}
             for row in csv.DictReader(file)
         ]
 
@@ -314,7 +344,7 @@ def lines() -> Iterator[str]:
     yield "| task | threshold | method | reached | steps: median | steps of each seed | CPU: median | not reached |"
     yield "| --- | ---: | --- | ---: | ---: | --- | ---: | --- |"
     for task, case in CASES.items():
-        for method in (OURS, WITHHELD, *PEERS[task]):
+        for method in (PLANT, OURS, WITHHELD, *PEERS.get(task, ())):
             if not (rows := rows_of(task, method)):
                 continue
             each = [f"{'' if at(row) else '> '}{row['steps']:,.0f}" for row in rows]
@@ -342,14 +372,17 @@ def median(rows: Sequence[Mapping[str, Any]], name: str) -> float:
 def main() -> None:
     """Measure what is asked for, seed by seed, and write the page's table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="ours|peers|page", help="all three by default")
+    parser.add_argument("what", nargs="*", metavar="ours|plant|peers|page", help="all by default")
     parser.add_argument("--tasks", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--methods", nargs="+", help="PPO, SAC, ARS; all by default")
     parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102])
     parser.add_argument("--minutes", type=float, default=12)
+    parser.add_argument(
+        "--max-steps", type=int, default=PLANT_STEPS, help="of a whole run in a plant, judging included"
+    )
     parser.add_argument("--anew", action="store_true", help="forget all measurements made so far")
     asked = parser.parse_args()
-    what = asked.what or ["ours", "peers", "page"]
+    what = asked.what or ["ours", "plant", "peers", "page"]
     if "peers" in what and not importlib.util.find_spec("sb3_contrib"):
         parser.error('the peers are not installed; pip install "policygen[bench,mujoco]"')
     if asked.anew:
@@ -358,8 +391,11 @@ def main() -> None:
         for method in (OURS, WITHHELD) if CASES[task].features else (OURS,):
             if "ours" in what:
                 record(task, method, seed, lambda: ours(task, method, seed))  # noqa: B023 - called at once
+    if "plant" in what:
+        for seed, task in itertools.product(asked.seeds, asked.tasks):
+            record(task, PLANT, seed, lambda: in_plant(task, seed, asked.max_steps))  # noqa: B023
     for seed, task in itertools.product(asked.seeds, asked.tasks):
-        for method in PEERS[task]:
+        for method in PEERS.get(task, ()):
             if "peers" in what and method in (asked.methods or PEERS[task]):
                 record(task, method, seed, lambda: peer(task, method, seed, allowed(task), asked.minutes))  # noqa: B023
     if "page" in what:

@@ -24,7 +24,7 @@ from policygen.runs.attempt import TuningState
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
-INNER_EPISODES = 4_000  # in the plant, for one search
+INNER_EPISODES = 2_000  # in the plant, for one search
 POPULATION = 24  # more candidates cost hardly more: all are computed together
 RESTARTS = 2  # further searches in the plant before it is believed that it promises nothing better
 PREDICTED = 24  # episodes in the plant by which policies are compared
