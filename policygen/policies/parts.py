@@ -33,7 +33,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import parse_expression, unknown_name
-from policygen.quantities.tree import NOTHING, Node, names_in, remembered_in
+from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remembered_in
 from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
@@ -243,6 +243,7 @@ class _PartsReader:
             if len(self.lets) > most:
                 self.problems.add(line.line, f"this is feature number {len(self.lets)}", f"write at most {most}")
                 return
+        self._keep_plant_apart()
 
     def _statement(self, line: Statement) -> str | None:
         """Read one statement; return it without decoration if it is part of the policy's form."""
@@ -312,6 +313,22 @@ class _PartsReader:
         except ExpressionError:
             return False
         return True
+
+    def _keep_plant_apart(self) -> None:
+        """Refuse a policy that reads the action of the step through a feature of the plant."""
+        later = {name: node for name, node in self.lets.items() if read_by([node]) & self.plant_lets.keys()}
+        while later:  # features before those that read the action
+            self.plant_lets |= later
+            self.lets = {name: node for name, node in self.lets.items() if name not in later}
+            later = {name: node for name, node in self.lets.items() if read_by([node]) & later.keys()}
+        read = [(one.line, read_by([one.value])) for one in self.equations.values() if one.value is not None]
+        read += [(one.line, frozenset([name])) for name, one in self.bins.items()]
+        if self.header is not None:
+            read.append((self.header.line, frozenset(self.header.cells)))
+        for line, names in read:
+            for name in sorted(names & self.plant_lets.keys()):
+                remedy = "write for the policy what it needs without the action"
+                self.problems.add(line, f"`{name}` reads the action of the step, so it is for the plant alone", remedy)
 
     def _params(self, line: Params) -> None:
         for index, value in line.values:

@@ -112,7 +112,15 @@ class Equations:
     def __post_init__(self) -> None:
         if self.task.text_names:
             raise PolicyError("an environment that is observed as text has no plant")
+        for name, deviation in self.plant.noise:
+            if not 0 <= deviation < np.inf:
+                raise PolicyError(f"damaged plant: the noise of `{name[:40]}` is no standard deviation")
+        for name, _ in (*self.plant.next, *self.plant.starts, *self.plant.noise):
+            if name not in self.task.observation_names:
+                raise PolicyError(f"damaged plant: `{name[:40]}` is not observed")
         try:
+            for _, text in self.plant.starts:
+                read_start(text)
             _ = self.computed
         except ExpressionError as error:
             raise PolicyError(f"damaged plant: {error}") from None
@@ -127,8 +135,6 @@ class Equations:
         lets, known = self._lets
         nodes: dict[str, Node] = {f"let {name}": node for name, node in lets}
         for name, text in self.plant.next:
-            if name not in self.task.observation_names:
-                raise PolicyError(f"damaged plant: `{name}` is not observed")
             nodes[f"{NEXT} {name}"] = parse_expression(text, known)
         if self.plant.reward:
             after = [next_of(name) for name in (*self.task.quantity_names, *dict(self.plant.lets))]
@@ -186,7 +192,8 @@ class Equations:
         later = {next_of(name): node for name, node in defined_after.items()}
         if ENDS in lifted:
             lifted[ENDS] = replaced(lifted[ENDS], {**defined_after, **after})
-        ending = {ENDS: lifted.get(ENDS, Number(0.0))}
+        # A quantity of that name goes first.
+        ending = {} if ENDS in self._lets[1] else {ENDS: lifted.get(ENDS, Number(0.0))}
         return {
             **{n: replaced(node, {**defined, **later, **ending}) for n, node in lifted.items() if n != ENDS},
             **({ENDS: lifted[ENDS]} if ENDS in lifted else {}),
@@ -343,7 +350,11 @@ def read_start(text: str) -> tuple[str, float, float]:
     try:
         word, first, second = found.groups() if found else ("", "", "")
         numbers = float(first), float(second)
-        if word and np.isfinite(numbers).all() and (numbers[1] >= 0 if word == "normal" else numbers[0] <= numbers[1]):
+        if (
+            word
+            and np.isfinite([*numbers, numbers[1] - numbers[0]]).all()
+            and (numbers[1] >= 0 if word == "normal" else numbers[0] <= numbers[1])
+        ):
             return word, *numbers
     except ValueError:
         pass
