@@ -240,8 +240,8 @@ class _PartsReader:
             form = self._statement(line)
             if form is not None:
                 self.form[line.line] = with_comment(form, line.comment)
-            if len(self.lets) > most:
-                self.problems.add(line.line, f"this is feature number {len(self.lets)}", f"write at most {most}")
+            if (count := len(self.lets) + len(self.plant_lets)) > most:
+                self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
         self._keep_plant_apart()
 
@@ -300,18 +300,13 @@ class _PartsReader:
         """Whether a feature is of the plant alone, because it reads the action of the step; if so, it is noted."""
         if not self.states_plant:
             return False
-        known = [*self.known, *self.plant_lets]
         try:
-            parse_expression(line.expression, known, self.later, self.task.text_names)
-            reads_plant = names_in(parse_expression(line.expression, known, self.later)) & self.plant_lets.keys()
-            if not reads_plant:
-                return False
-        except ExpressionError:
-            pass
-        try:
-            self.plant_lets[line.name] = parse_expression(line.expression, [*known, *self.later], self.later)
+            node = parse_expression(line.expression, [*self.known, *self.later], self.later)
         except ExpressionError:
             return False
+        if not names_in(node) & {*self.plant_lets, *self.later}:
+            return False
+        self.plant_lets[line.name] = node
         return True
 
     def _keep_plant_apart(self) -> None:

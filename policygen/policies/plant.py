@@ -28,6 +28,7 @@ from policygen.quantities.tree import (
     Number,
     constants,
     names_in,
+    nodes_of,
     remembered_in,
     replaced,
     with_constants,
@@ -38,6 +39,7 @@ from policygen.tasks.task import Task, decision_names
 
 NEXT, START, NOISE = "next", "start", "noise"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
+MOST_TERMS = 50_000  # of a line, those of the quantities that it needs included
 Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
 T = TypeVar("T")
@@ -121,9 +123,27 @@ class Equations:
         try:
             for _, text in self.plant.starts:
                 read_start(text)
+            self._check_size()
             _ = self.computed
         except ExpressionError as error:
             raise PolicyError(f"damaged plant: {error}") from None
+        except RecursionError:
+            raise PolicyError("the lines of the plant need each other too deeply; write fewer `let`") from None
+
+    def _check_size(self) -> None:
+        """Refuse lines that grow without bound as what they need is put into them: each `let` may double the last."""
+        terms: dict[str, int] = {}
+
+        def count(node: Node) -> int:
+            return sum(terms.get(part.name, 1) if isinstance(part, Name) else 1 for part in nodes_of(node))
+
+        for name, node in (*self.task.parsed_features, *self._lets[0]):
+            terms[name] = terms[next_of(name)] = count(node)
+        if ENDS in self.nodes:
+            terms.setdefault(ENDS, count(self.nodes[ENDS]))
+        most = max((count(node) for node in self.nodes.values()), default=0)
+        if most > MOST_TERMS:
+            raise PolicyError(f"a line of the plant has more than {MOST_TERMS:,} terms, those that it needs included")
 
     @cached_property
     def _lets(self) -> tuple[tuple[tuple[str, Node], ...], list[str]]:
@@ -140,7 +160,8 @@ class Equations:
             after = [next_of(name) for name in (*self.task.quantity_names, *dict(self.plant.lets))]
             nodes[REWARD] = parse_expression(self.plant.reward, [*known, *after, ENDS])
         if self.plant.ends:
-            nodes[ENDS] = parse_expression(self.plant.ends, known)
+            decided = decision_names(self.task)
+            nodes[ENDS] = parse_expression(self.plant.ends, [name for name in known if name not in decided])
         return nodes
 
     @cached_property
