@@ -29,6 +29,7 @@ WORST = 1e6  # an error at most, as an account states it
 MOST_UNCERTAIN = 5  # numbers that an account names
 UNCERTAIN = 0.1  # standard deviation of such a number, as a share of it, at least
 OUTLIER = 10.0  # residuals beyond so many median residuals count less than their square
+ROBUST_FITS = 3  # at most, each with the usual residual of the last
 _MOST_AT_ONCE = 2_000_000  # numbers of one array while derivatives are computed
 
 
@@ -295,11 +296,14 @@ class _Problem:
             return np.asarray(found.x if np.isfinite(found.x).all() else own)
 
         best = solve(own)
-        left = np.abs(self._residuals(best))
-        usual = float(np.median(left[left > 0])) if (left > 0).any() else 0.0
-        if usual > 0 and (left > OUTLIER * usual).any():
-            best = solve(best, loss="soft_l1", f_scale=OUTLIER / 3 * usual)
-            left = np.abs(self._residuals(best))
+        left, usual = self._left(best)
+        for _ in range(ROBUST_FITS):
+            if usual == 0 or not (left > OUTLIER * usual).any():
+                break
+            best, before = solve(best, loss="soft_l1", f_scale=OUTLIER / 3 * usual), usual
+            left, usual = self._left(best)
+            if usual > before / 2:  # what was usual before was not itself spoilt by outliers
+                break
         # The weight that the robust loss gives each residual.
         robust = 1 / np.sqrt(1 + (left / (OUTLIER / 3 * usual)) ** 2) if usual > 0 else np.ones_like(left)
         residuals, slopes = self._residuals(best), self._jacobian(best)
@@ -314,6 +318,11 @@ class _Problem:
                 member = best - np.linalg.solve(gram, scaled.T @ (residuals * root)) / sizes
             found.append(member if np.isfinite(member).all() else best)
         return np.stack(found)
+
+    def _left(self, theta: Column) -> tuple[Column, float]:
+        """Return the sizes of the residuals, and the usual one: the median of those that are not 0."""
+        left = np.abs(self._residuals(theta))
+        return left, float(np.median(left[left > 0])) if (left > 0).any() else 0.0
 
     def _predicted(self, theta: Sequence[Any]) -> list[Any]:
         """Return the scaled residuals of each line, for numbers that may be columns of shape (variants, 1)."""
