@@ -21,7 +21,9 @@ def test_the_constants_of_the_pendulum_are_found_from_wrong_ones() -> None:
     wrong = Equations(PENDULUM, exact.with_values(exact.values * np.linspace(0.6, 1.5, len(exact.values))))
     found = fitted(wrong, swings())
     assert np.abs(found.values[0] / exact.values - 1).max() < 1e-4
-    assert found.error.max() < 1e-4 and found.error_ahead is not None and found.error_ahead.max() < 1e-2
+    assert found.error.max() < 1e-4
+    assert found.error_ahead is not None
+    assert found.error_ahead.max() < 1e-2
 
 
 def test_a_few_corrupted_rows_do_not_spoil_it() -> None:
@@ -38,14 +40,16 @@ def test_a_few_corrupted_rows_do_not_spoil_it() -> None:
 def test_numbers_are_less_certain_with_fewer_steps() -> None:
     made = equations("next x = 0.5*x + 0.1*u", LINE)
     few, many = (fitted(made, driven(n, noise=0.1)) for n in (40, 1_000))
-    assert (few.deviations > 2 * many.deviations).all() and (many.deviations > 0).all()
+    assert (few.deviations > 2 * many.deviations).all()
+    assert (many.deviations > 0).all()
     assert np.abs(many.values[0] - [0.9, 0.5]).max() < 0.05
 
 
 def test_numbers_of_what_is_remembered_are_fitted() -> None:
     data = driven(300, delay=1)
     delayed = fitted(equations("next x = 0.5*x + 0.1*prev(u)", LINE), data)
-    assert np.abs(delayed.values[0] - [0.9, 0.5]).max() < 1e-4 and delayed.error[0] < 1e-4
+    assert np.abs(delayed.values[0] - [0.9, 0.5]).max() < 1e-4
+    assert delayed.error[0] < 1e-4
     assert fitted(equations("next x = 0.5*x + 0.1*u", LINE), data).error[0] > 0.5
 
 
@@ -63,9 +67,12 @@ def test_poor_data_give_finite_numbers(episodes: list[object]) -> None:
     data = Transitions.of(LINE, episodes)  # type: ignore[arg-type]
     made = equations("next x = 0.5*x + 0.1*u + prev(u)\nreward = 2*next(x)\nends = x > 9", LINE)
     found = fitted(made, data)
-    assert np.isfinite(found.values).all() and found.error_ahead is None
+    assert np.isfinite(found.values).all()
+    assert found.error_ahead is None
     account = found.account(data)
-    assert account.steps == len(data) and account.worst is not None and account.errors[0][0] == "x"
+    assert account.steps == len(data)
+    assert account.worst is not None
+    assert account.errors[0][0] == "x"
 
 
 @pytest.mark.filterwarnings("error")
@@ -83,7 +90,8 @@ def test_plants_that_explode_are_fitted_without_a_word(line: str) -> None:
 def test_more_steps_than_are_fitted_are_thinned_in_blocks() -> None:
     data = driven(9_000)
     kept = data.thinned()
-    assert len(kept) <= 4_000 and kept[-1] == len(data) - 1
+    assert len(kept) <= 4_000
+    assert kept[-1] == len(data) - 1
     assert np.count_nonzero(np.diff(kept) > 1) < len(kept) / 9
 
 
@@ -93,5 +101,7 @@ def test_the_account_names_the_worst_step_and_what_is_uncertain() -> None:
     after[7] += 5
     found = fitted(equations("next x = 0.5*x + 0.1*u + 0.001*u^3", LINE), replace(data, after=after))
     account = found.account(replace(data, after=after))
-    assert account.worst is not None and account.worst[0] == "x" and account.worst[-1] == 7
+    assert account.worst is not None
+    assert account.worst[0] == "x"
+    assert account.worst[-1] == 7
     assert all(place == "next x" and spread > 0 for place, _, spread in account.uncertain)

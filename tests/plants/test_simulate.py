@@ -31,7 +31,8 @@ def test_what_leaves_the_region_of_the_data_fails_and_pays_the_worst_for_the_res
     inside = line_plant("next x = x + 1\nreward = 5")
     assert inside.worst < 0
     ((found,),) = play_in_plant(inside, [policy("u = 0", LINE)], (0,))
-    assert found.terminated and found.length < LINE.max_steps
+    assert found.terminated
+    assert found.length < LINE.max_steps
     assert found.rewards[-1] == pytest.approx(inside.worst * (LINE.max_steps - found.length + 1), rel=1e-5)
     assert (found.rewards[:-1] == 5).all()
 
@@ -39,13 +40,15 @@ def test_what_leaves_the_region_of_the_data_fails_and_pays_the_worst_for_the_res
 def test_a_reward_that_is_no_number_fails_at_once() -> None:
     inside = line_plant("next x = 0.9*x\nreward = log(-1 - x^2)")
     ((found,),) = play_in_plant(inside, [policy("u = 0", LINE)], (0,))
-    assert found.length == 1 and found.rewards[0] == pytest.approx(inside.worst * LINE.max_steps, rel=1e-5)
+    assert found.length == 1
+    assert found.rewards[0] == pytest.approx(inside.worst * LINE.max_steps, rel=1e-5)
 
 
 def test_an_episode_ends_where_the_plant_says() -> None:
     inside = line_plant("next x = x + 0.1\nreward = 1 + 10*ends\nends = x > 0.45")
     ((found,),) = play_in_plant(inside, [policy("u = 0", LINE)], (0,), np.zeros((1, 1)))
-    assert found.terminated and found.rewards.tolist() == [1, 1, 1, 1, 11]
+    assert found.terminated
+    assert found.rewards.tolist() == [1, 1, 1, 1, 11]
 
 
 def test_seeds_decide_on_starts_and_noise_whatever_is_played_beside() -> None:
@@ -74,7 +77,8 @@ def test_copies_that_are_kept_go_on_as_before() -> None:
     for _ in range(3):
         seen, rewards, *_ = whole.step(actions)
         kept_seen, kept_rewards, *_ = fewer.step(actions[which])
-        assert np.array_equal(seen[which], kept_seen) and np.array_equal(rewards[which], kept_rewards)
+        assert np.array_equal(seen[which], kept_seen)
+        assert np.array_equal(rewards[which], kept_rewards)
 
 
 @pytest.mark.filterwarnings("error")

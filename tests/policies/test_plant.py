@@ -161,6 +161,7 @@ def test_a_damaged_plant_in_the_log_is_refused_in_one_sentence(part: str, name: 
 
 def test_a_plant_does_not_change_what_is_played() -> None:
     beside = read(EXACT, incumbent=policy("torque = -rate"))
-    assert beside.policy is not None and beside.policy.to_text() == "torque = -rate"
+    assert beside.policy is not None
+    assert beside.policy.to_text() == "torque = -rate"
     plain = played(PENDULUM, (5,), policy("torque = -rate"))[0]
     assert played(PENDULUM, (5,), beside.policy)[0].episode_return == plain.episode_return

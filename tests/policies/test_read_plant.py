@@ -76,7 +76,8 @@ def test_lines_as_people_and_models_write_them(text: str, expected: str) -> None
 )
 def test_what_is_wrong_is_said_with_its_line(text: str, problem: str) -> None:
     parsed = read(text)
-    assert parsed.policy is None and parsed.plant is None
+    assert parsed.policy is None
+    assert parsed.plant is None
     assert [str(one) for one in parsed.problems if str(one).startswith(problem)], list(map(str, parsed.problems))
     assert all(one.found and one.expected and "\x00" not in str(one) for one in parsed.problems)
 
@@ -103,7 +104,8 @@ HUGE = {
 def test_huge_texts_are_refused_in_a_moment(name: str) -> None:
     begun = time.process_time()
     parsed = read(HUGE[name])
-    assert parsed.plant is None and 0 < len(parsed.problems) <= 21
+    assert parsed.plant is None
+    assert 0 < len(parsed.problems) <= 21
     assert all(len(str(problem)) < 1_000 for problem in parsed.problems)
     assert time.process_time() - begun < 5
 
@@ -118,7 +120,8 @@ def test_observations_with_the_names_of_lines(name: str) -> None:
 
 def test_a_policy_beside_a_plant_is_the_one_that_would_stand_alone() -> None:
     parsed = parse(f"{SWINGS}\n{EXACT}", PENDULUM, "linear")
-    assert parsed.policy is not None and parsed.plant == plant(EXACT)
+    assert parsed.policy is not None
+    assert parsed.plant == plant(EXACT)
     assert parsed.policy.to_text() == policy(SWINGS).to_text()
 
 
@@ -126,7 +129,8 @@ def test_a_plant_alone_keeps_the_incumbent_and_is_no_policy_without_one() -> Non
     incumbent = policy(SWINGS)
     assert read(EXACT, incumbent=incumbent).policy == incumbent
     alone = parse(EXACT, PENDULUM, "linear")
-    assert alone.policy is None and "no policy was found" in str(alone.problems[0])
+    assert alone.policy is None
+    assert "no policy was found" in str(alone.problems[0])
 
 
 def test_environments_observed_as_text_have_no_plant() -> None:

@@ -12,23 +12,31 @@ import pytest
 from chat_server import ChatServer
 from planted import EXACT, PENDULUM, SWINGS, plant, played, policy
 from searched import made
-from support import attempts_of, fenced, outcome, summary_of, transcript_of
+from support import attempts_of, fenced, outcome, summary_of
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
+from policygen.runs.config import effective_config
 from policygen.search.refine import model
 from policygen.search.refine.model import in_plant
 from policygen.search.refine.tunable import Trials
 from policygen.search.resume import resume
+from policygen.search.run import start
 
 pytestmark = pytest.mark.usefixtures("workplace", "small")
-BUDGET = {"policy": "linear", "refine": "model", "max_steps": 24 * 60, "final_episodes": 2, "iterations": 1}
+BUDGET: dict[str, Any] = {
+    "policy": "linear",
+    "refine": "model",
+    "max_steps": 24 * 60,
+    "final_episodes": 2,
+    "iterations": 1,
+}
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("INNER_EPISODES", 200), ("MOST_ROUNDS", 2), ("RESTARTS", 1), ("PREDICTED", 8)):
+    for name, value in (("INNER_EPISODES", 100), ("MOST_ROUNDS", 2), ("RESTARTS", 1), ("PREDICTED", 4)):
         monkeypatch.setattr(model, name, value)
 
 
@@ -46,7 +54,9 @@ def trials(seen: Sequence[Trajectory], watched: list[int], episodes: int = 5) ->
 def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
     seen, watched = played(PENDULUM, (1, 2)), list[int]()
     refined = in_plant(policy(SWINGS), trials(seen, watched), 3, plant(EXACT))
-    assert refined is not None and refined.plant is not None and refined.method == "model"
+    assert refined is not None
+    assert refined.plant is not None
+    assert refined.method == "model"
     assert refined.episodes == len(watched) == len(refined.watched) <= 2
     assert refined.plant.steps == 60 * (2 + len(watched))
     assert max(error for _, error, _ in refined.plant.errors) < 1e-3
@@ -55,7 +65,8 @@ def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
 def test_the_same_seed_finds_the_same_policy() -> None:
     seen = played(PENDULUM, (1,))
     one, same = (in_plant(policy(SWINGS), trials(seen, [], 1), 3) for _ in range(2))
-    assert one is not None and same is not None
+    assert one is not None
+    assert same is not None
     assert (one.policy, one.plant, one.state) == (same.policy, same.plant, same.state)
 
 
@@ -82,7 +93,8 @@ def test_a_wrong_plant_of_a_reply_is_harmless(name: str) -> None:
         folder = made(PENDULUM, "wrong", llm="compatible:m", base_url=server.openai_url, **BUDGET)
     assert summary_of(folder)["env_steps"] <= BUDGET["max_steps"]
     attempt = attempts_of(folder)[1]
-    assert attempt["plant"] is not None and "given up" not in attempt["refinement"], attempt
+    assert attempt["plant"] is not None
+    assert "given up" not in attempt["refinement"]
     # Played on the same seeds, which the run plays in any case: what is kept is never worse than what was proposed.
     seeds = attempt["score"]["seeds"]
     untuned = [one.episode_return for one in played(PENDULUM, seeds, policy(SWINGS))]
@@ -103,26 +115,33 @@ def test_a_wrong_reward_or_end_of_the_task_file_is_harmless(wrong: dict[str, str
 
 
 def test_a_run_broken_off_after_any_attempt_ends_as_if_it_had_not_been() -> None:
-    whole = made(PENDULUM, "whole", **{**BUDGET, "iterations": 3, "seed": 2})
-    attempts = (whole / "attempts.jsonl").read_bytes().splitlines(keepends=True)
-    assert len(attempts) > 2 and any(attempt["fitted_plant"] for attempt in attempts_of(whole))
-    for count in range(1, len(attempts)):
-        folder = Path("cut") / str(count) / whole.name
-        folder.mkdir(parents=True)
-        for name in ("config.toml", "task.json", "templates.json"):
-            shutil.copy(whole / name, folder)
-        (folder / "attempts.jsonl").write_bytes(b"".join(attempts[:count]))
-        answered = (whole / "transcript.jsonl").read_bytes().splitlines(keepends=True)
-        (folder / "transcript.jsonl").write_bytes(b"".join(answered[: max(0, count - 1)]))
-        begun = resume(folder)
-        list(begun.attempts())
-        begun.finish()
-        assert outcome(folder) == outcome(whole), count
-    assert transcript_of(whole)
+    settings = {**BUDGET, "max_steps": 12 * 60, "iterations": 2, "seed": 2}
+    begun = start(PENDULUM, effective_config(PENDULUM, "pendulum", options=settings), Path("whole"))
+    folders = []
+    for attempt in begun.attempts():
+        folders.append(Path("cut") / str(attempt.number) / begun.folder.name)
+        shutil.copytree(begun.folder, folders[-1], ignore=shutil.ignore_patterns("*.lock"))
+    begun.finish()
+    whole = begun.folder
+    assert len(folders) > 2
+    assert any(attempt["fitted_plant"] for attempt in attempts_of(whole))
+    # Ended after the episodes were saved and before the attempt was.
+    torn = Path("torn") / whole.name
+    shutil.copytree(folders[0], torn)
+    shutil.copy(folders[1] / "episodes.npz", torn)
+    for folder in (folders[1], torn):
+        resumed = resume(folder)
+        list(resumed.attempts())
+        resumed.finish()
+        assert outcome(folder) == outcome(whole), folder
 
 
 def test_an_empty_plant_is_the_one_that_is_identified() -> None:
     seen = played(PENDULUM, (1,))
     one, other = (in_plant(policy(SWINGS), trials(seen, [], 1), 3, known) for known in (Plant(), Plant(noise=())))
-    assert one is not None and other is not None and one.plant == other.plant
-    assert one.plant is not None and "next rate" in one.plant.text and "reward" in one.plant.text
+    assert one is not None
+    assert other is not None
+    assert one.plant == other.plant
+    assert one.plant is not None
+    assert "next rate" in one.plant.text
+    assert "reward" in one.plant.text
