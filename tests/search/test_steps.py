@@ -33,7 +33,7 @@ TINY = {"final_episodes": 2, "iterations": 2}
 def test_the_steps_are_never_exceeded(
     task: str, steps: int, settings: dict[str, object], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "INNER_EPISODES", 100)
+    monkeypatch.setattr(model, "INNER_EPISODES", 200)
     monkeypatch.setattr(model, "RESTARTS", 1)
     folder = made(task, "results", max_steps=steps, seed=seed, **TINY, **settings)
     assert 0 < summary_of(folder)["env_steps"] <= steps

@@ -36,7 +36,7 @@ BUDGET: dict[str, Any] = {
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("INNER_EPISODES", 100), ("MOST_ROUNDS", 2), ("RESTARTS", 1), ("PREDICTED", 4)):
+    for name, value in (("INNER_EPISODES", 200), ("MOST_ROUNDS", 2), ("RESTARTS", 1), ("PREDICTED", 4)):
         monkeypatch.setattr(model, name, value)
 
 
