@@ -25,9 +25,11 @@ MARGIN = 0.3  # share of the range seen by which a prediction may leave it
 MOST_STEPS = 12  # of the least-squares search
 DAMPING = 1e-8
 WRONG = 1e3  # a residual at most, in usual changes; one that is no number
+WORST = 1e6  # an error at most, as an account states it
 MOST_UNCERTAIN = 5  # numbers that an account names
 UNCERTAIN = 0.1  # standard deviation of such a number, as a share of it, at least
 OUTLIER = 10.0  # residuals beyond so many median residuals count less than their square
+ROBUST_FITS = 3  # at most, each with the usual residual of the last
 _MOST_AT_ONCE = 2_000_000  # numbers of one array while derivatives are computed
 
 
@@ -175,7 +177,7 @@ class FittedPlant:
             list(data.before.T), data.memory(equations), equations.decided(data.actions), list(self.values[0])
         )
         wrong = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1) - data.after
-        wrong = np.abs(np.nan_to_num(wrong, nan=1e6, posinf=1e6, neginf=-1e6)) / data.spreads
+        wrong = np.abs(_shares(wrong, data.spreads))
         row, i = np.unravel_index(int(wrong.argmax()), wrong.shape)
         step = int(row - np.flatnonzero(data.first[: row + 1])[-1])
         predicted = _short(float(np.broadcast_to(found[i], len(data))[row]))
@@ -186,7 +188,8 @@ class FittedPlant:
     @property
     def deviations(self) -> Column:
         """How far the members' numbers differ: standard deviations, shape (K,)."""
-        return np.asarray(self.values.std(axis=0))
+        with np.errstate(all="ignore"):  # numbers of 1e308 have no sum
+            return np.asarray((self.values - self.values[0]).std(axis=0))
 
 
 def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator, members: int = MEMBERS) -> FittedPlant:
@@ -286,17 +289,21 @@ class _Problem:
         own = self._start[self._numbers]
 
         def solve(start: Column, **how: Any) -> Column:
-            found = least_squares(
-                self._residuals, start, self._jacobian, x_scale="jac", max_nfev=MOST_STEPS, ftol=1e-6, **how
-            )
+            with np.errstate(all="ignore"):  # a number of 1e300 has no square
+                found = least_squares(
+                    self._residuals, start, self._jacobian, x_scale="jac", max_nfev=MOST_STEPS, ftol=1e-6, **how
+                )
             return np.asarray(found.x if np.isfinite(found.x).all() else own)
 
         best = solve(own)
-        left = np.abs(self._residuals(best))
-        usual = float(np.median(left[left > 0])) if (left > 0).any() else 0.0
-        if usual > 0 and (left > OUTLIER * usual).any():
-            best = solve(best, loss="soft_l1", f_scale=OUTLIER / 3 * usual)
-            left = np.abs(self._residuals(best))
+        left, usual = self._left(best)
+        for _ in range(ROBUST_FITS):
+            if usual == 0 or not (left > OUTLIER * usual).any():
+                break
+            best, before = solve(best, loss="soft_l1", f_scale=OUTLIER / 3 * usual), usual
+            left, usual = self._left(best)
+            if usual > before / 2:  # what was usual before was not itself spoilt by outliers
+                break
         # The weight that the robust loss gives each residual.
         robust = 1 / np.sqrt(1 + (left / (OUTLIER / 3 * usual)) ** 2) if usual > 0 else np.ones_like(left)
         residuals, slopes = self._residuals(best), self._jacobian(best)
@@ -307,8 +314,15 @@ class _Problem:
             scaled = slopes / sizes * root[:, None]
             gram = scaled.T @ scaled
             gram[np.diag_indices(len(gram))] += DAMPING * len(scaled)
-            found.append(best - np.linalg.solve(gram, scaled.T @ (residuals * root)) / sizes)
+            with np.errstate(all="ignore"):
+                member = best - np.linalg.solve(gram, scaled.T @ (residuals * root)) / sizes
+            found.append(member if np.isfinite(member).all() else best)
         return np.stack(found)
+
+    def _left(self, theta: Column) -> tuple[Column, float]:
+        """Return the sizes of the residuals, and the usual one: the median of those that are not 0."""
+        left = np.abs(self._residuals(theta))
+        return left, float(np.median(left[left > 0])) if (left > 0).any() else 0.0
 
     def _predicted(self, theta: Sequence[Any]) -> list[Any]:
         """Return the scaled residuals of each line, for numbers that may be columns of shape (variants, 1)."""
@@ -317,10 +331,8 @@ class _Problem:
             values[index] = value
         with np.errstate(all="ignore"):
             found = self._predict([*self._columns, *values, *self._after])
-        scaled = zip(found, self._targets, self._scales, strict=True)
-        return [
-            np.nan_to_num((p - t) / s, nan=WRONG, posinf=WRONG, neginf=-WRONG).clip(-WRONG, WRONG) for p, t, s in scaled
-        ]
+            scaled = [(p - t) / s for p, t, s in zip(found, self._targets, self._scales, strict=True)]
+        return [np.nan_to_num(one, nan=WRONG, posinf=WRONG, neginf=-WRONG).clip(-WRONG, WRONG) for one in scaled]
 
     def _residuals(self, theta: Column) -> Column:
         n = len(self._targets[0])
@@ -347,7 +359,7 @@ def _longest(data: Transitions) -> int:
 
 def _short(value: float) -> float:
     """Round to 4 significant digits."""
-    return float(f"{value:.4g}") if np.isfinite(value) else 1e6
+    return float(f"{value:.4g}") if np.isfinite(value) else WORST
 
 
 def _error(equations: Equations, values: Column, data: Transitions, steps: int) -> Column:
@@ -364,5 +376,11 @@ def _error(equations: Equations, values: Column, data: Transitions, steps: int) 
     found = np.stack([np.broadcast_to(column, len(begins)) for column in observed], axis=1)
     truth = data.after[begins + steps - 1]
     change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))
-    wrong = np.sqrt((np.nan_to_num(found - truth, nan=1e6, posinf=1e6, neginf=-1e6) ** 2).mean(axis=0))
-    return np.asarray(np.where(change > 1e-9, wrong / np.maximum(change, 1e-9), 0.0))
+    wrong = np.sqrt((_shares(found - truth, np.maximum(change, 1e-9)) ** 2).mean(axis=0))
+    return np.asarray(np.where(change > 1e-9, wrong, 0.0))
+
+
+def _shares(wrong: Column, usual: Column) -> Column:
+    """Return errors in units of the usual change, at most `WORST` of them."""
+    with np.errstate(all="ignore"):
+        return np.nan_to_num(wrong / usual, nan=WORST, posinf=WORST, neginf=-WORST).clip(-WORST, WORST)

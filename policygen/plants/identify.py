@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from policygen.plants.fit import Transitions
 from policygen.policies.features import Reader
+from policygen.policies.parts import ENDS
 from policygen.policies.plant import Column, Equations, Plant, number_text
 from policygen.quantities.text import next_of
 from policygen.tasks.task import Task, decision_names, is_name, output_names
@@ -215,7 +216,7 @@ class _Identification:
                 break
         shortened = replace(found, products=found.products[:MOST_IN_A_LINE], weights=found.weights[:MOST_IN_A_LINE])
         _, text = shortened.lines(variables, "")
-        if ends and data.ended.any():
+        if ends and data.ended.any() and ENDS not in self._task.quantity_names:
             beside = float(np.mean((data.rewards - predicted)[data.ended]))
             if abs(beside) > 1e-6 * max(1.0, abs(float(data.rewards.mean()))):
                 text = _signed(f"{text} + {number_text(beside)}*ends")
@@ -322,7 +323,7 @@ def _sparse(
         mean = float(target.mean()) if len(target) else 0.0
         return _Sum((), (), 0.0) if mean == 0 else _Sum(((),), (mean,), 0.0)
     if held_out.all() or not held_out.any():
-        held_out = np.arange(len(target)) % 4 == 3
+        held_out = np.arange(len(target)) % 4 == min(3, len(target) - 1)
     spread, sizes = float(target.std()), np.sqrt((columns**2).mean(axis=0))
     tried: list[tuple[float, npt.NDArray[np.intp]]] = []
     kept = np.arange(columns.shape[1])

@@ -35,16 +35,19 @@ class PlantCopies:
             starts = np.stack([_start(plant, seed) for seed in seeds])
         self._low, self._high = plant.low[:, None], plant.high[:, None]
         self._state = list(np.array(starts, np.float64).T)
-        self.first = np.array(starts, np.float32)
+        with np.errstate(over="ignore"):
+            self.first = np.array(starts, np.float32)
         self._memory: list[Any] = [np.full(len(seeds), np.nan) for _ in equations.remembered]
         self._left = equations.task.max_steps
-        self._noise = dict(equations.plant.noise)
-        self._rngs = np.random.default_rng(list(seeds)[:1]) if self._noise else None
+        noise = dict(equations.plant.noise)
+        self._noise = np.array([noise.get(name, 0.0) for name in equations.task.observation_names])
+        # Candidates that are played on the same seed see the same noise, whatever is played beside them.
+        different, self._noise_of = np.unique(np.asarray(seeds, np.int64), return_inverse=True)
+        self._rngs = [np.random.default_rng([seed, 1]) for seed in different.tolist()] if noise else []
 
     def step(self, actions: npt.NDArray[Any]) -> tuple[Any, ...]:
         """Step every copy; return the values of a vector environment's `step`."""
         equations, plant = self._equations, self._plant
-        task = equations.task
         n = len(self._state[0])
         decided = equations.decided(actions)
         moved, memory = equations.step(self._state, self._memory, decided, self._values)
@@ -57,14 +60,17 @@ class PlantCopies:
         paid, ends = equations.outcome(self._state, self._memory, decided, self._values, list(after))
         rewards, ended = np.empty(n), np.empty(n, np.bool_)
         rewards[:], ended[:] = paid, ends
-        ended |= left
-        rewards[left | ~np.isfinite(rewards)] = plant.worst * self._left
+        failed = left | ~np.isfinite(rewards)
+        ended |= failed
+        rewards[failed] = plant.worst * self._left
         self._left -= 1
         self._state, self._memory = list(after), [np.broadcast_to(column, n) for column in memory]
-        seen = after.T.astype(np.float32)
-        if self._rngs is not None:
-            for i, name in enumerate(task.observation_names):
-                seen[:, i] += np.float32(self._noise.get(name, 0.0)) * self._rngs.standard_normal(n, np.float32)
+        seen = after.T
+        if self._rngs:
+            drawn = np.stack([rng.standard_normal(len(self._noise)) for rng in self._rngs])
+            seen = seen + self._noise * drawn[self._noise_of]
+        with np.errstate(over="ignore"):
+            seen = seen.astype(np.float32)
         return seen, rewards, ended, False, {}
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
@@ -72,6 +78,7 @@ class PlantCopies:
         self._state = [column[which] for column in self._state]
         self._memory = [column[which] for column in self._memory]
         self._values = [column[which] for column in self._values]
+        self._noise_of = self._noise_of[which]
 
     def close(self) -> None:
         """Do nothing: there is no environment behind it."""

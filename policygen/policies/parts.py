@@ -33,7 +33,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import parse_expression, unknown_name
-from policygen.quantities.tree import NOTHING, Node, names_in, remembered_in
+from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remembered_in
 from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
@@ -240,9 +240,10 @@ class _PartsReader:
             form = self._statement(line)
             if form is not None:
                 self.form[line.line] = with_comment(form, line.comment)
-            if len(self.lets) > most:
-                self.problems.add(line.line, f"this is feature number {len(self.lets)}", f"write at most {most}")
+            if (count := len(self.lets) + len(self.plant_lets)) > most:
+                self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
+        self._keep_plant_apart()
 
     def _statement(self, line: Statement) -> str | None:
         """Read one statement; return it without decoration if it is part of the policy's form."""
@@ -299,19 +300,30 @@ class _PartsReader:
         """Whether a feature is of the plant alone, because it reads the action of the step; if so, it is noted."""
         if not self.states_plant:
             return False
-        known = [*self.known, *self.plant_lets]
         try:
-            parse_expression(line.expression, known, self.later, self.task.text_names)
-            reads_plant = names_in(parse_expression(line.expression, known, self.later)) & self.plant_lets.keys()
-            if not reads_plant:
-                return False
-        except ExpressionError:
-            pass
-        try:
-            self.plant_lets[line.name] = parse_expression(line.expression, [*known, *self.later], self.later)
+            node = parse_expression(line.expression, [*self.known, *self.later], self.later)
         except ExpressionError:
             return False
+        if not names_in(node) & {*self.plant_lets, *self.later}:
+            return False
+        self.plant_lets[line.name] = node
         return True
+
+    def _keep_plant_apart(self) -> None:
+        """Refuse a policy that reads the action of the step through a feature of the plant."""
+        later = {name: node for name, node in self.lets.items() if read_by([node]) & self.plant_lets.keys()}
+        while later:  # features before those that read the action
+            self.plant_lets |= later
+            self.lets = {name: node for name, node in self.lets.items() if name not in later}
+            later = {name: node for name, node in self.lets.items() if read_by([node]) & later.keys()}
+        read = [(one.line, read_by([one.value])) for one in self.equations.values() if one.value is not None]
+        read += [(one.line, frozenset([name])) for name, one in self.bins.items()]
+        if self.header is not None:
+            read.append((self.header.line, frozenset(self.header.cells)))
+        for line, names in read:
+            for name in sorted(names & self.plant_lets.keys()):
+                remedy = "write for the policy what it needs without the action"
+                self.problems.add(line, f"`{name}` reads the action of the step, so it is for the plant alone", remedy)
 
     def _params(self, line: Params) -> None:
         for index, value in line.values:

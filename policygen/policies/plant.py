@@ -29,6 +29,7 @@ from policygen.quantities.tree import (
     Number,
     constants,
     names_in,
+    nodes_of,
     remembered_in,
     replaced,
     with_constants,
@@ -39,6 +40,7 @@ from policygen.tasks.task import Task, decision_names
 
 NEXT, START, NOISE = "next", "start", "noise"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
+MOST_TERMS = 50_000  # of a line, those of the quantities that it needs included
 Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
 T = TypeVar("T")
@@ -113,10 +115,36 @@ class Equations:
     def __post_init__(self) -> None:
         if self.task.text_names:
             raise PolicyError("an environment that is observed as text has no plant")
+        for name, deviation in self.plant.noise:
+            if not 0 <= deviation < np.inf:
+                raise PolicyError(f"damaged plant: the noise of `{name[:40]}` is no standard deviation")
+        for name, _ in (*self.plant.next, *self.plant.starts, *self.plant.noise):
+            if name not in self.task.observation_names:
+                raise PolicyError(f"damaged plant: `{name[:40]}` is not observed")
         try:
+            for _, text in self.plant.starts:
+                read_start(text)
+            self._check_size()
             _ = self.computed
         except ExpressionError as error:
             raise PolicyError(f"damaged plant: {error}") from None
+        except RecursionError:
+            raise PolicyError("the lines of the plant need each other too deeply; write fewer `let`") from None
+
+    def _check_size(self) -> None:
+        """Refuse lines that grow without bound as what they need is put into them: each `let` may double the last."""
+        terms: dict[str, int] = {}
+
+        def count(node: Node) -> int:
+            return sum(terms.get(part.name, 1) if isinstance(part, Name) else 1 for part in nodes_of(node))
+
+        for name, node in (*self.task.parsed_features, *self._lets[0]):
+            terms[name] = terms[next_of(name)] = count(node)
+        if ENDS in self.nodes:
+            terms.setdefault(ENDS, count(self.nodes[ENDS]))
+        most = max((count(node) for node in self.nodes.values()), default=0)
+        if most > MOST_TERMS:
+            raise PolicyError(f"a line of the plant has more than {MOST_TERMS:,} terms, those that it needs included")
 
     @cached_property
     def _lets(self) -> tuple[tuple[tuple[str, Node], ...], list[str]]:
@@ -128,14 +156,13 @@ class Equations:
         lets, known = self._lets
         nodes: dict[str, Node] = {f"let {name}": node for name, node in lets}
         for name, text in self.plant.next:
-            if name not in self.task.observation_names:
-                raise PolicyError(f"damaged plant: `{name}` is not observed")
             nodes[f"{NEXT} {name}"] = parse_expression(text, known)
         if self.plant.reward:
             after = [next_of(name) for name in (*self.task.quantity_names, *dict(self.plant.lets))]
             nodes[REWARD] = parse_expression(self.plant.reward, [*known, *after, ENDS])
         if self.plant.ends:
-            nodes[ENDS] = parse_expression(self.plant.ends, known)
+            decided = decision_names(self.task)
+            nodes[ENDS] = parse_expression(self.plant.ends, [name for name in known if name not in decided])
         return nodes
 
     @cached_property
@@ -187,7 +214,8 @@ class Equations:
         later = {next_of(name): node for name, node in defined_after.items()}
         if ENDS in lifted:
             lifted[ENDS] = replaced(lifted[ENDS], {**defined_after, **after})
-        ending = {ENDS: lifted.get(ENDS, Number(0.0))}
+        # A quantity of that name goes first.
+        ending = {} if ENDS in self._lets[1] else {ENDS: lifted.get(ENDS, Number(0.0))}
         return {
             **{
                 n: _for_speed(replaced(node, {**defined, **later, **ending})) for n, node in lifted.items() if n != ENDS
@@ -372,7 +400,11 @@ def read_start(text: str) -> tuple[str, float, float]:
     try:
         word, first, second = found.groups() if found else ("", "", "")
         numbers = float(first), float(second)
-        if word and np.isfinite(numbers).all() and (numbers[1] >= 0 if word == "normal" else numbers[0] <= numbers[1]):
+        if (
+            word
+            and np.isfinite([*numbers, numbers[1] - numbers[0]]).all()
+            and (numbers[1] >= 0 if word == "normal" else numbers[0] <= numbers[1])
+        ):
             return word, *numbers
     except ValueError:
         pass

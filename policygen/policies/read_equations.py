@@ -157,6 +157,8 @@ def only_shapes(parts: Parts, scope: Scope) -> bool:
         return False
     if parts.equations or parts.rows or parts.header or parts.params or parts.bins:
         return False
+    if parts.bare.keys() - read_by(parts.lets.values()):  # a misspelt output
+        return False
     needed = dict(scope.incumbent.reader.needed)
     besides = parts.plant and not any(name in needed for name in parts.lets)
     return bool(besides) or all(needed.get(name, node) == node for name, node in parts.lets.items())

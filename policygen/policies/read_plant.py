@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from policygen.errors import ExpressionError, PolicyError
-from policygen.policies.features import parse_lets
 from policygen.policies.lines import Problems
-from policygen.policies.parts import ENDS, Parts, Scope
+from policygen.policies.parts import ENDS, Parts, Scope, in_order_of_need
 from policygen.policies.plant import NEXT, NOISE, START, Equations, Plant, read_start
 from policygen.policies.shaping import REWARD
 from policygen.quantities.text import next_of, parse_expression, to_text, unknown_name
-from policygen.quantities.tree import Node, names_in, read_by
+from policygen.quantities.tree import Node, read_by
 from policygen.tasks.task import decision_names
 
 
@@ -47,9 +46,12 @@ def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
     if len(problems) > before:
         return None
     own = {name: node for name, node in features.items() if name not in dict(task.parsed_features)}
-    needed = _needed(own, nodes)
+    read = (name.removeprefix("next(").removesuffix(")") for name in read_by(nodes.values()))
+    needed = in_order_of_need(own, (name for name in read if name in own), task, problems)
+    if len(problems) > before:
+        return None
     plant = Plant(
-        tuple((name, to_text(node)) for name, node in needed.items()),
+        tuple((name, to_text(node)) for name, node in needed),
         tuple((line.removeprefix(f"{NEXT} "), to_text(node)) for line, node in nodes.items() if line.startswith(NEXT)),
         to_text(nodes[REWARD]) if REWARD in nodes else "",
         to_text(nodes[ENDS]) if ENDS in nodes else "",
@@ -58,29 +60,10 @@ def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
     )
     try:
         Equations(task, plant)
-        parse_lets(plant.lets, task, "plant", decision_names(task))
-    except (PolicyError, ExpressionError) as error:
+    except PolicyError as error:
         problems.add(None, str(error), "define each quantity before the lines that need it, and none by itself")
         return None
     return plant
-
-
-def _needed(features: dict[str, Node], nodes: dict[str, Node]) -> dict[str, Node]:
-    """Return the features that the lines of a plant need, each after those that it needs itself."""
-    wanted, waiting = set[str](), [name.removeprefix("next(").removesuffix(")") for name in read_by(nodes.values())]
-    while waiting:
-        if (name := waiting.pop()) in features and name not in wanted:
-            wanted.add(name)
-            waiting += read_by([features[name]])
-    ordered: dict[str, Node] = {}
-    while len(ordered) < len(wanted):
-        ready = [
-            name for name in sorted(wanted - ordered.keys()) if not (names_in(features[name]) & wanted - ordered.keys())
-        ]
-        if not ready:
-            return {name: features[name] for name in sorted(wanted)}  # a circle, which the caller reports
-        ordered |= {name: features[name] for name in ready}
-    return ordered
 
 
 def _deviation(text: str) -> float:

@@ -51,7 +51,7 @@ class Contains:
 Node = Number | Name | Call | Previous | Contains
 
 
-def _nodes(root: Node) -> Iterator[Node]:
+def nodes_of(root: Node) -> Iterator[Node]:
     """Yield the nodes of an expression, in no particular order."""
     waiting = [root]
     while waiting:
@@ -65,22 +65,22 @@ def _nodes(root: Node) -> Iterator[Node]:
 
 def names_in(node: Node) -> frozenset[str]:
     """Return the quantities whose current values an expression reads."""
-    return frozenset(part.name for part in _nodes(node) if isinstance(part, Name))
+    return frozenset(part.name for part in nodes_of(node) if isinstance(part, Name))
 
 
 def texts_in(node: Node) -> frozenset[str]:
     """Return the observed texts that an expression reads."""
-    return frozenset(part.name for part in _nodes(node) if isinstance(part, Contains))
+    return frozenset(part.name for part in nodes_of(node) if isinstance(part, Contains))
 
 
 def remembered_in(node: Node) -> frozenset[str]:
     """Return the quantities whose previous values an expression reads."""
-    return frozenset(part.name for part in _nodes(node) if isinstance(part, Previous))
+    return frozenset(part.name for part in nodes_of(node) if isinstance(part, Previous))
 
 
 def read_by(nodes: Iterable[Node]) -> frozenset[str]:
     """Return the quantities whose current or previous values some expressions read."""
-    return frozenset(part.name for node in nodes for part in _nodes(node) if isinstance(part, Name | Previous))
+    return frozenset(part.name for node in nodes for part in nodes_of(node) if isinstance(part, Name | Previous))
 
 
 @cache

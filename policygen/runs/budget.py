@@ -163,22 +163,48 @@ class Ledger:
             BudgetExhausted: they would exceed the limit.
         """
         if not self.affords_episodes(count):
-            if self.episodes_left is None or self.config.max_steps is None:
-                limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
-            else:
+            if self._steps_are_scarcer:
                 limit = f"of up to {self.longest:,} steps could exceed {self.config.max_steps:,} steps (--max-steps)"
+            else:
+                limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
             raise BudgetExhausted(f"the next {count} episodes {limit}")
         self.episodes += count
+
+    def shortage(self, score: int) -> str:
+        """Say why no further policy is asked for, whose score takes so many episodes."""
+        if self._steps_are_scarcer:
+            left = f"{self._steps_left:,} of {self.config.max_steps:,} steps (--max-steps) are left"
+            if self.affords_episodes(score):
+                return f"{left}, too few for a whole round of episodes of up to {self.longest:,} steps"
+            return f"{left}, fewer than {score} episodes of up to {self.longest:,} steps take"
+        if self.affords_episodes(score):
+            return f"too few of {self.config.max_episodes} episodes are left for a whole round"
+        return f"fewer than {score} of {self.config.max_episodes} episodes are left"
 
     @property
     def episodes_left(self) -> int | None:
         """How many further episodes are within the limits, each as long as it may get; None without a limit."""
-        limits = []
-        if self.config.max_episodes is not None:
-            limits.append(self.config.max_episodes - self.episodes)
-        if self.config.max_steps is not None:
-            limits.append((self.config.max_steps - self.env_steps) // max(1, self.longest))
+        limits = [limit for limit in (self._within_episodes, self._within_steps) if limit is not None]
         return max(0, min(limits)) if limits else None
+
+    @property
+    def _within_episodes(self) -> int | None:
+        """The episodes that `max_episodes` leaves."""
+        return None if self.config.max_episodes is None else self.config.max_episodes - self.episodes
+
+    @property
+    def _steps_left(self) -> int:
+        return max(0, (self.config.max_steps or 0) - self.env_steps)
+
+    @property
+    def _within_steps(self) -> int | None:
+        """The episodes that `max_steps` leaves, each as long as it may get."""
+        return None if self.config.max_steps is None else self._steps_left // max(1, self.longest)
+
+    @property
+    def _steps_are_scarcer(self) -> bool:
+        by_steps, by_episodes = self._within_steps, self._within_episodes
+        return by_steps is not None and (by_episodes is None or by_steps < by_episodes)
 
     def affords_episodes(self, count: int) -> bool:
         """Whether `count` further episodes are within the limits."""

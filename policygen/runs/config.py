@@ -215,6 +215,11 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
+    @property
+    def keeps_every_episode(self) -> bool:
+        """Whether episodes are saved with each attempt: a plant is fitted to them, or they are dear to play again."""
+        return self.max_steps is not None or self.refine.method == "model"
+
     def origin(self, setting: str) -> str:
         """Return the file that chose one of `OF_A_FILE`; empty if the user did."""
         return self._origins.get(setting, "") if getattr(self, setting) else ""

@@ -12,7 +12,7 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
-from policygen.episodes.trajectory import RandomActor
+from policygen.episodes.trajectory import HeldRandomActor, RandomActor
 from policygen.errors import EnvironmentFault, LogbookError, PlaceError, UsageError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
@@ -176,14 +176,23 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             "replayed"
         )
     last_saved = max((episode.attempt for episode in buffer), default=-1)
-    if last_saved >= len(attempts):
+    if last_saved >= len(attempts) and config.keeps_every_episode:
+        earlier, buffer = buffer, ReplayBuffer(config.buffer_steps)
+        for attempt in attempts:
+            buffer.add(attempt.number, [e.trajectory for e in earlier if e.attempt == attempt.number])
+        last_saved = len(attempts) - 1
+    elif last_saved >= len(attempts):
         # It holds episodes of a round that will be assessed again, and may have evicted others.
         buffer, last_saved = ReplayBuffer(config.buffer_steps), -1
     search.buffer = buffer
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         for attempt in attempts[last_saved + 1 :]:
             with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
-                if attempt.number == 0 and config.warmup_episodes:
+                if attempt.number == 0 and config.max_steps is not None and attempt.score is not None:
+                    held = HeldRandomActor(search.task, config.seed)
+                    for seed in warm_up_seeds(config)[: attempt.score.episodes]:
+                        buffer.add(0, players.play(held, (seed,)))
+                elif attempt.number == 0 and config.warmup_episodes:
                     buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
                 elif attempt.policy is not None and attempt.score is not None:
                     seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)

@@ -90,6 +90,8 @@ class Run:
         recorded = self.search.attempts[-1] if self.search.attempts else None
         try:
             for attempt in optimize(self.search, self.config, self.proposer, request_log):
+                if self.config.keeps_every_episode:
+                    self.logbook.save_buffer(self.search.buffer)
                 self.logbook.record_attempt(attempt, self.search.buffer)
                 recorded = attempt
                 yield attempt

@@ -240,9 +240,7 @@ class EpisodeRunner:
 
     def exhausted(self) -> BudgetExhausted:
         """Return the reason for asking for no further policy."""
-        if self.ledger.affords_episodes(self.config.episodes):
-            return BudgetExhausted(f"too few of {self.config.max_episodes} episodes are left for a whole round")
-        return BudgetExhausted(f"fewer than {self.config.episodes} of {self.config.max_episodes} episodes are left")
+        return BudgetExhausted(self.ledger.shortage(self.config.episodes))
 
     def reserve_for_round(self, number: int) -> None:
         """Reserve episodes for the rest of the round while attempt `number` is compared with the best."""

@@ -1,0 +1,107 @@
+"""Numbers of plants, fitted to episodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import EXACT, LINE, PENDULUM, driven, episode, equations, swings
+
+from policygen.plants.fit import FittedPlant, Transitions, fit_plant
+from policygen.policies.plant import Equations
+
+
+def fitted(made: Equations, data: Transitions, members: int = 4) -> FittedPlant:
+    return fit_plant(made, data, np.random.default_rng(0), members)
+
+
+def test_the_constants_of_the_pendulum_are_found_from_wrong_ones() -> None:
+    exact = equations(EXACT)
+    wrong = Equations(PENDULUM, exact.with_values(exact.values * np.linspace(0.6, 1.5, len(exact.values))))
+    found = fitted(wrong, swings())
+    assert np.abs(found.values[0] / exact.values - 1).max() < 1e-4
+    assert found.error.max() < 1e-4
+    assert found.error_ahead is not None
+    assert found.error_ahead.max() < 1e-2
+
+
+def test_a_few_corrupted_rows_do_not_spoil_it() -> None:
+    exact, data = equations(EXACT), swings()
+    rng = np.random.default_rng(1)
+    after = data.after.copy()
+    rows = rng.choice(len(after), len(after) // 50, replace=False)
+    after[rows] += rng.normal(scale=20, size=(len(rows), 3))
+    wrong = Equations(PENDULUM, exact.with_values(exact.values * 1.1))
+    found = fitted(wrong, replace(data, after=after))
+    assert np.abs(found.values[0] / exact.values - 1).max() < 0.02
+
+
+def test_numbers_are_less_certain_with_fewer_steps() -> None:
+    made = equations("next x = 0.5*x + 0.1*u", LINE)
+    few, many = (fitted(made, driven(n, noise=0.1)) for n in (40, 1_000))
+    assert (few.deviations > 2 * many.deviations).all()
+    assert (many.deviations > 0).all()
+    assert np.abs(many.values[0] - [0.9, 0.5]).max() < 0.05
+
+
+def test_numbers_of_what_is_remembered_are_fitted() -> None:
+    data = driven(300, delay=1)
+    delayed = fitted(equations("next x = 0.5*x + 0.1*prev(u)", LINE), data)
+    assert np.abs(delayed.values[0] - [0.9, 0.5]).max() < 1e-4
+    assert delayed.error[0] < 1e-4
+    assert fitted(equations("next x = 0.5*x + 0.1*u", LINE), data).error[0] > 0.5
+
+
+@pytest.mark.parametrize(
+    "episodes",
+    [
+        [episode([[0], [1]], [[1]], [1])],
+        [episode([[k], [k + 0.5]], [[1]], [k], terminated=True) for k in range(5)],
+        [episode([[3]] * 10, [[1]] * 9, [0] * 9)],
+        [episode([[3]], np.zeros((0, 1)), []), episode([[0], [1], [2]], [[1], [0]], [1, 1])],
+    ],
+    ids=["one step", "episodes of one step", "nothing changes", "an episode without steps"],
+)
+def test_poor_data_give_finite_numbers(episodes: list[object]) -> None:
+    data = Transitions.of(LINE, episodes)  # type: ignore[arg-type]
+    made = equations("next x = 0.5*x + 0.1*u + prev(u)\nreward = 2*next(x)\nends = x > 9", LINE)
+    found = fitted(made, data)
+    assert np.isfinite(found.values).all()
+    assert found.error_ahead is None
+    account = found.account(data)
+    assert account.steps == len(data)
+    assert account.worst is not None
+    assert account.errors[0][0] == "x"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "line", ["1e308*x", "exp(exp(100 + x))", "log(-1 - x^2)", "1/(x - x)", "x*1e300*x", "fixed(0)", "1e-320*x"]
+)
+def test_plants_that_explode_are_fitted_without_a_word(line: str) -> None:
+    data = driven(60)
+    found = fitted(equations(f"next x = {line}\nreward = {line}*1e308", LINE), data)
+    assert np.isfinite(found.values).all()
+    assert np.isfinite(found.error).all()
+    found.account(data)
+
+
+def test_more_steps_than_are_fitted_are_thinned_in_blocks() -> None:
+    data = driven(9_000)
+    kept = data.thinned()
+    assert len(kept) <= 4_000
+    assert kept[-1] == len(data) - 1
+    assert np.count_nonzero(np.diff(kept) > 1) < len(kept) / 9
+
+
+def test_the_account_names_the_worst_step_and_what_is_uncertain() -> None:
+    data = driven(100)
+    after = data.after.copy()
+    after[7] += 5
+    found = fitted(equations("next x = 0.5*x + 0.1*u + 0.001*u^3", LINE), replace(data, after=after))
+    account = found.account(replace(data, after=after))
+    assert account.worst is not None
+    assert account.worst[0] == "x"
+    assert account.worst[-1] == 7
+    assert all(place == "next x" and spread > 0 for place, _, spread in account.uncertain)

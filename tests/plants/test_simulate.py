@@ -1,0 +1,90 @@
+"""Episodes inside a fitted plant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import EXACT, LINE, PENDULUM, SWINGS, driven, equations, played, policy, swings
+
+from policygen.plants.fit import FittedPlant, Transitions, fitted
+from policygen.plants.simulate import PlantCopies, play_in_plant
+
+
+def line_plant(text: str, data: Transitions | None = None) -> FittedPlant:
+    made = equations(text, LINE)
+    return fitted(made, made.values[None], data or driven(50))
+
+
+def test_an_exact_plant_plays_as_the_environment_does() -> None:
+    made = equations(EXACT)
+    (real,) = played(PENDULUM, (4,), policy(SWINGS))
+    inside = replace(fitted(made, made.values[None], swings()), low=np.full(3, -9.0), high=np.full(3, 9.0))
+    ((found,),) = play_in_plant(inside, [policy(SWINGS)], (0,), real.observations[:1].astype(np.float64))
+    assert np.abs(found.observations - real.observations)[:20].max() < 1e-3
+    assert np.abs(found.rewards - real.rewards)[:20].max() < 1e-2
+    assert (found.length, found.terminated, found.truncated) == (60, False, True)
+
+
+def test_what_leaves_the_region_of_the_data_fails_and_pays_the_worst_for_the_rest() -> None:
+    inside = line_plant("next x = x + 1\nreward = 5")
+    assert inside.worst < 0
+    ((found,),) = play_in_plant(inside, [policy("u = 0", LINE)], (0,))
+    assert found.terminated
+    assert found.length < LINE.max_steps
+    assert found.rewards[-1] == pytest.approx(inside.worst * (LINE.max_steps - found.length + 1), rel=1e-5)
+    assert (found.rewards[:-1] == 5).all()
+
+
+def test_a_reward_that_is_no_number_fails_at_once() -> None:
+    inside = line_plant("next x = 0.9*x\nreward = log(-1 - x^2)")
+    ((found,),) = play_in_plant(inside, [policy("u = 0", LINE)], (0,))
+    assert found.length == 1
+    assert found.rewards[0] == pytest.approx(inside.worst * LINE.max_steps, rel=1e-5)
+
+
+def test_an_episode_ends_where_the_plant_says() -> None:
+    inside = line_plant("next x = x + 0.1\nreward = 1 + 10*ends\nends = x > 0.45")
+    ((found,),) = play_in_plant(inside, [policy("u = 0", LINE)], (0,), np.zeros((1, 1)))
+    assert found.terminated
+    assert found.rewards.tolist() == [1, 1, 1, 1, 11]
+
+
+def test_seeds_decide_on_starts_and_noise_whatever_is_played_beside() -> None:
+    made = equations(
+        "next x = 0.5*x + 0.1*u + prev(u)*0\nstart x = uniform(-1, 1)\nnoise x = 0.1\nends = x > 0.3", LINE
+    )
+    inside = fitted(made, np.stack([made.values, 1.05 * made.values]), driven(50))
+    actors = [policy("u = 0.1*x", LINE), policy("u = -x", LINE)]
+    together = play_in_plant(inside, actors, (3, 4, 5, 9))
+    for actor, episodes in zip(actors, together, strict=True):
+        for seed, found in zip((3, 4, 5, 9), episodes, strict=True):
+            ((alone,),) = play_in_plant(inside, [actor], (seed,))
+            assert np.array_equal(alone.observations, found.observations)
+    assert len({float(one.observations[0, 0]) for one in together[0]}) == 4
+    assert np.ptp(together[0][0].observations[-5:]) > 0
+
+
+def test_copies_that_are_kept_go_on_as_before() -> None:
+    made = equations("next x = 0.9*x + 0.5*prev(u)\nnoise x = 0.1", LINE)
+    inside = fitted(made, np.stack([made.values * k for k in (1, 0.9, 0.8)]), driven(50))
+    which = np.array([False, True, False, True])
+    whole, fewer = PlantCopies(inside, (1, 2, 3, 4)), PlantCopies(inside, (1, 2, 3, 4))
+    actions = np.linspace(-1, 1, 4)[:, None]
+    whole.step(actions), fewer.step(actions)
+    fewer.keep(which)
+    for _ in range(3):
+        seen, rewards, *_ = whole.step(actions)
+        kept_seen, kept_rewards, *_ = fewer.step(actions[which])
+        assert np.array_equal(seen[which], kept_seen)
+        assert np.array_equal(rewards[which], kept_rewards)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "text", ["start x = normal(0, 1e300)\nnext x = x", "noise x = 1e300\nnext x = x", "next x = 1/0"]
+)
+def test_absurd_numbers_are_played_without_a_word(text: str) -> None:
+    ((found,),) = play_in_plant(line_plant(f"{text}\nreward = 1"), [policy("u = 0.1*x", LINE)], (0,))
+    assert 1 <= found.length <= LINE.max_steps

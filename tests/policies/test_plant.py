@@ -1,0 +1,167 @@
+"""Plants as values: their text, their numbers, and what they compute."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from planted import EXACT, LINE, PENDULUM, equations, plant, played, policy, read, swings
+
+from policygen.errors import PolicyError
+from policygen.plants.fit import PlantAccount
+from policygen.policies.plant import Equations, Plant, drawn_starts
+from policygen.runs.attempt import Attempt, Tuned
+from policygen.runs.records import attempt_from_record, attempt_to_record
+from policygen.tasks.spaces import Observation
+
+EVERY_KIND = """
+let later = rate + 0.75*sin + 0.15*torque
+next rate = clip(later, -8, 8) + prev(torque, 1)*0 + prev(later)*0
+next cos = cos
+start rate = uniform(-1, 1)
+start sin = normal(0, 0.1)
+noise rate = 0.05
+reward = -(next(rate)^2 + next(energy)) - 5*ends + torque
+ends = rate > 8 or energy < -100
+"""
+
+
+def test_every_kind_of_line_is_written_as_it_is_read() -> None:
+    stated = plant(EVERY_KIND)
+    assert [line.split(" = ")[0] for line in stated.lines] == [
+        "let later",
+        *("next rate", "next cos", "start rate", "start sin", "noise rate", "reward", "ends"),
+    ]
+    assert plant(stated.to_text()) == stated
+    fitted = Equations(PENDULUM, stated)
+    assert plant(fitted.with_values(fitted.values * 1.0000001).to_text()).next[0][0] == "rate"
+
+
+def test_what_a_reply_leaves_out_stays() -> None:
+    old = plant("let a = rate\nnext rate = a\nnext cos = cos\nnoise rate = 1\nreward = 1\nends = rate > 8")
+    new = plant("let a = 2*rate\nnext rate = a + torque\nstart rate = normal(0, 1)\nreward = 2")
+    assert old.revised_by(new).lines == (
+        *("let a = 2*rate", "next rate = a + torque", "next cos = cos", "start rate = normal(0, 1)"),
+        *("noise rate = 1", "reward = 2", "ends = rate > 8"),
+    )
+    assert old.revised_by(Plant()) == old == Plant().revised_by(old)
+
+
+def test_exponents_pi_fixed_numbers_and_the_end_are_not_fitted() -> None:
+    stated = "next rate = 2*rate^3 + pi*torque + fixed(7)*sin\nreward = -4*rate\nends = rate > 5\nnoise rate = 9"
+    made = equations(stated)
+    assert made.values.tolist() == [2, -4] or made.values.tolist() == [2, 4]
+    assert made.places == ("next rate", "reward")
+    moved = made.with_values(made.values * 3)
+    assert dict(moved.next)["rate"] == "6*rate^3 + 3.141592653589793*torque + fixed(7)*sin"
+    assert (moved.reward, moved.ends, moved.noise) == ("-12*rate", "rate > 5", (("rate", 9.0),))
+
+
+def test_an_exact_plant_steps_as_the_environment_does() -> None:
+    made, data = equations(EXACT), swings()
+    decided = made.decided(data.actions)
+    after, memory = made.step(list(data.before.T), [], decided, made.values)
+    assert np.abs(np.stack(after, axis=1) - data.after).max() < 1e-5
+    paid, ends = made.outcome(list(data.before.T), memory, decided, made.values, after)
+    assert np.abs(paid - data.rewards).max() < 1e-4
+    assert not np.any(ends)
+
+
+def test_what_is_remembered_is_nothing_at_first_and_then_of_the_step_before() -> None:
+    made = equations("let twice = 2*x\nnext x = prev(u) + 10*prev(twice, 3)", LINE)
+    assert made.remembered == ("twice", "u")
+    (first,), memory = made.step([1.0], [np.nan, np.nan], [0.5], made.values)
+    (second,), memory = made.step([first], memory, [0.25], made.values)
+    assert (float(first), float(second)) == (30.0, 0.5 + 10 * 2.0)
+    assert [float(value) for value in memory] == [60.0, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("ends", "inside", "outside"),
+    [
+        ("x > 2", 1.0, 3.0),
+        ("2 >= x", 3.0, 1.0),
+        ("abs(x) > 2 or x < -1", 0.0, -1.5),
+        ("not (x < 2 and x > -2)", 0.0, 3.0),
+    ],
+)
+def test_the_margin_is_positive_where_an_episode_ends(ends: str, inside: float, outside: float) -> None:
+    margin = equations(f"ends = {ends}", LINE).margin
+    assert float(margin([np.array(inside)])[0]) < 0 < float(margin([np.array(outside)])[0])
+
+
+@pytest.mark.parametrize("ends", ["x", "1", "x == 2", "x > prev(x)"])
+def test_an_end_that_is_no_bound_of_the_state_has_no_margin(ends: str) -> None:
+    assert equations(f"ends = {ends}", LINE).margin is None
+
+
+def test_an_observation_called_ends_is_that_observation() -> None:
+    named = Plant(next=(("ends", "ends + u"),), reward="2*ends")
+    task = replace(LINE, observations=(Observation("ends"), Observation("reward"), Observation("next")))
+    made = Equations(task, named)
+    columns = [np.array([3.0]), np.array([5.0]), np.array([7.0])]
+    paid, _ = made.outcome(columns, [], [np.array([1.0])], made.values, columns)
+    assert float(np.ravel(paid)[0]) == 6.0
+
+
+def test_starts_are_drawn_as_stated() -> None:
+    stated = Plant(starts=(("rate", "uniform(2, 3)"), ("sin", "normal(5, 0)")))
+    drawn = [dict(drawn_starts(stated, np.random.default_rng(seed))) for seed in range(20)]
+    assert all(2 <= one["rate"] <= 3 and one["sin"] == 5 for one in drawn)
+    assert len({one["rate"] for one in drawn}) == 20
+
+
+# --- in the log of a run ---------------------------------------------------------------------------------------------
+
+ACCOUNT = PlantAccount("next rate = rate", 7, (("rate", 0.5, None),), (("next rate", 1.0, 0.5),), ("rate", 1, 2, 3, 4))
+
+
+def recorded() -> dict[str, Any]:
+    attempt = Attempt(1, None, None, plant=plant(EVERY_KIND), tuned=Tuned(fitted_plant=ACCOUNT))
+    record: dict[str, Any] = json.loads(json.dumps(attempt_to_record(attempt)))
+    return record
+
+
+def test_the_log_keeps_plants() -> None:
+    read_back = attempt_from_record(recorded(), PENDULUM)
+    assert (read_back.plant, read_back.tuned.fitted_plant) == (plant(EVERY_KIND), ACCOUNT)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("plant", "next", [["rate", "import os"]]),
+        ("plant", "next", [["speed", "1"]]),
+        ("plant", "next", 3),
+        ("plant", "lets", [["rate", "1"]]),
+        ("plant", "lets", [["a", "b"], ["b", "a"]]),
+        ("plant", "starts", [["rate", "normal(0)"]]),
+        ("plant", "starts", [["speed", "normal(0, 1)"]]),
+        ("plant", "noise", [["rate", -1]]),
+        ("plant", "noise", [["rate", float("nan")]]),
+        ("plant", "noise", [["speed", 1]]),
+        ("plant", "reward", "(" * 5000),
+        ("plant", "ends", "torque > 1"),
+        ("fitted_plant", "steps", "many"),
+        ("fitted_plant", "errors", [["rate"]]),
+        ("fitted_plant", "worst", {}),
+        ("fitted_plant", "text", None),
+    ],
+)
+def test_a_damaged_plant_in_the_log_is_refused_in_one_sentence(part: str, name: str, value: object) -> None:
+    record = recorded()
+    record[part][name] = value
+    with pytest.raises(PolicyError) as refused:
+        attempt_from_record(record, PENDULUM)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_plant_does_not_change_what_is_played() -> None:
+    beside = read(EXACT, incumbent=policy("torque = -rate"))
+    assert beside.policy is not None
+    assert beside.policy.to_text() == "torque = -rate"
+    plain = played(PENDULUM, (5,), policy("torque = -rate"))[0]
+    assert played(PENDULUM, (5,), beside.policy)[0].episode_return == plain.episode_return

@@ -1,0 +1,139 @@
+"""Plants in replies: what is read, what is wrong with a line, and texts that mean harm."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from planted import EXACT, LINE, PENDULUM, SWINGS, plant, policy, read
+
+from policygen.policies.parse import parse
+from policygen.tasks.spaces import Observation, ObservedText
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("next(rate) = rate", "next rate = rate"),
+        ("- next rate := rate  # nothing changes", "next rate = rate"),
+        ("`next rate = rate`", "next rate = rate"),
+        ("noise rate = 1e-2", "noise rate = 0.01"),
+        ("start rate = normal( 0 , 1 )", "start rate = normal( 0 , 1 )"),
+        ("next rate = prev(rate)", "next rate = prev(rate)"),
+        ("reward = next(near) - ends", "reward = next(near) - ends"),
+        ("next rate = prev(u)\nlet u = rate + torque", "let u = rate + torque\nnext rate = prev(u)"),
+        ("let v = u + rate\nlet u = 2*torque\nnext rate = v", "let u = 2*torque\nlet v = u + rate\nnext rate = v"),
+    ],
+)
+def test_lines_as_people_and_models_write_them(text: str, expected: str) -> None:
+    assert plant(text).to_text() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("next speed = 1", "line 1: unknown observation `speed`"),
+        ("\n\nnext rate = speed", "line 3: unknown name `speed`"),
+        ("next torque = 1", "line 1: unknown observation `torque`"),
+        ("next energy = 1", "line 1: unknown observation `energy`"),
+        ("next rate = next(rate)", "line 1: unknown function `next`"),
+        ("ends = next(rate) > 1", "line 1: unknown function `next`"),
+        ("reward = next(torque)", "line 1: unknown function `next`"),
+        ('reward = next("rate")', "line 1: unknown function `next`"),
+        ("ends = torque > 1", "line 1: unknown name `torque`"),
+        ("reward = reward", "line 1: unknown name `reward`"),
+        ("reward = 1\nreward = 2", "line 2: `reward` has another right-hand side than on line 1"),
+        ("next rate = rate\nnext rate = 2", "line 2: `next rate` has another right-hand side than on line 1"),
+        ("next rate = nan", "line 1: unknown name `nan`"),
+        ("next rate = inf", "line 1: unknown name `inf`"),
+        ("next rate = 1e999", "line 1: a number is too large"),
+        ("next rate = \x00rate", "line 1: the character '\\x00' is not allowed"),
+        ("next rate = rate\x1b[2J", "line 1: the character '\\x1b' is not allowed"),
+        ("next rate = __import__('os')", "line 1: unknown function `__import__`"),
+        ("noise rate = -1", "line 1: `-1` is no standard deviation"),
+        ("noise rate = nan", "line 1: `nan` is no standard deviation"),
+        ("noise rate = 1e400", "line 1: `1e400` is no standard deviation"),
+        ("noise speed = 1", "line 1: unknown observation `speed`"),
+        ("start rate = normal(0)", "line 1: `normal(0)` is no start"),
+        ("start rate = normal(0, -1)", "line 1: `normal(0, -1)` is no start"),
+        ("start rate = normal(nan, 1)", "line 1: `normal(nan, 1)` is no start"),
+        ("start rate = uniform(2, 1)", "line 1: `uniform(2, 1)` is no start"),
+        ("start rate = uniform(-1e308, 1e308)", "line 1: `uniform(-1e308, 1e308)` is no start"),
+        ("let a = b\nlet b = a\nnext rate = a", "a value would need itself (a -> b -> a)"),
+        ("let a = b + torque\nlet b = a\nnext rate = a", "a value would need itself (a -> b -> a)"),
+        ("let rate = torque\nnext rate = rate", "line 1: `rate` is already a quantity"),
+        ("let torque = 2\nnext rate = torque", "line 1: `torque` is already an action"),
+        ("torqe = -rate\nnext rate = rate", "line 1: unknown output `torqe`"),
+        ("torqe = -rate\nlet k = torque\nnext rate = k", "line 1: unknown output `torqe`"),
+        ("torqe = -rate\nobjective = rate", "line 1: unknown output `torqe`"),
+        ("torque = spee\nnext rate = rate", "line 1: unknown name `spee`"),
+        ("let u = 2*torque\ntorque = u\nnext rate = u", "line 2: `u` reads the action of the step"),
+        ("let v = u\nlet u = 2*torque\ntorque = v\nnext rate = u", "line 3: `v` reads the action of the step"),
+        ("let u = 2*torque\nbins u: 0, 1\nnext rate = u", "line 2: `u` reads the action of the step"),
+        ("let u = 2*torque\nobjective = u\nnext rate = u", "line 2: unknown name `u`"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(text: str, problem: str) -> None:
+    parsed = read(text)
+    assert parsed.policy is None
+    assert parsed.plant is None
+    assert [str(one) for one in parsed.problems if str(one).startswith(problem)], list(map(str, parsed.problems))
+    assert all(one.found and one.expected and "\x00" not in str(one) for one in parsed.problems)
+
+
+HUGE = {
+    "characters": "next rate = " + "+".join(["rate"] * 3_000),
+    "terms": "next rate = " + "+".join(["1"] * 900),
+    "nesting": "next rate = " + "(" * 900 + "1" + ")" * 900,
+    "calls": "next rate = " + "sin(" * 300 + "1" + ")" * 300,
+    "powers": "next rate = " + "^".join(["rate"] * 300),
+    "signs": "next rate = " + "-" * 1_900 + "1",
+    "repeated lines": "\n".join(f"next rate = {i}*rate" for i in range(10_000)),
+    "unknown names": "\n".join(f"noise x{i} = 1" for i in range(10_000)),
+    "lets": "\n".join(f"let a{i} = {i}*torque" for i in range(10_000)) + "\nnext rate = a1",
+    "a chain": "\n".join(f"let a{i} = a{i + 1} + torque" for i in range(90)) + "\nnext rate = a0",
+    "doubling": "\n".join(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 80)) + "\nlet a0 = rate\nnext rate = a79",
+    "depth": "\n".join(f"let a{i + 1} = {'sin(' * 40}a{i}{')' * 40}" for i in range(90))
+    + "\nlet a0 = rate\nnext rate = a90",
+    "a line": "next rate = " + "9" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_huge_texts_are_refused_in_a_moment(name: str) -> None:
+    begun = time.process_time()
+    parsed = read(HUGE[name])
+    assert parsed.plant is None
+    assert 0 < len(parsed.problems) <= 21
+    assert all(len(str(problem)) < 1_000 for problem in parsed.problems)
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("name", ["reward", "ends", "next", "start", "noise", "let", "objective"])
+def test_observations_with_the_names_of_lines(name: str) -> None:
+    task = replace(LINE, observations=(Observation(name), Observation("x")))
+    parsed = parse(f"u = x\nnext {name} = 2*{name} + u\nnoise {name} = 1", task, "linear")
+    assert parsed.plant is not None, parsed.problems
+    assert parsed.plant.lines == (f"next {name} = 2*{name} + u", f"noise {name} = 1")
+
+
+def test_a_policy_beside_a_plant_is_the_one_that_would_stand_alone() -> None:
+    parsed = parse(f"{SWINGS}\n{EXACT}", PENDULUM, "linear")
+    assert parsed.policy is not None
+    assert parsed.plant == plant(EXACT)
+    assert parsed.policy.to_text() == policy(SWINGS).to_text()
+
+
+def test_a_plant_alone_keeps_the_incumbent_and_is_no_policy_without_one() -> None:
+    incumbent = policy(SWINGS)
+    assert read(EXACT, incumbent=incumbent).policy == incumbent
+    alone = parse(EXACT, PENDULUM, "linear")
+    assert alone.policy is None
+    assert "no policy was found" in str(alone.problems[0])
+
+
+def test_environments_observed_as_text_have_no_plant() -> None:
+    task = replace(LINE, texts=(ObservedText("mission"),))
+    (problem,) = parse("u = x\nnext x = x", task, "linear").problems
+    assert (problem.line, problem.found) == (2, "the environment is observed as text")

@@ -1,0 +1,147 @@
+"""`--refine model`: tuning inside a fitted plant, with plants that are right and plants that are wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import ChatServer
+from planted import EXACT, PENDULUM, SWINGS, plant, played, policy
+from searched import made
+from support import attempts_of, fenced, outcome, summary_of
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.plant import Plant
+from policygen.policies.policy import Policy
+from policygen.runs.config import effective_config
+from policygen.search.refine import model
+from policygen.search.refine.model import in_plant
+from policygen.search.refine.tunable import Trials
+from policygen.search.resume import resume
+from policygen.search.run import start
+
+pytestmark = pytest.mark.usefixtures("workplace", "small")
+BUDGET: dict[str, Any] = {
+    "policy": "linear",
+    "refine": "model",
+    "max_steps": 24 * 60,
+    "final_episodes": 2,
+    "iterations": 1,
+}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("INNER_EPISODES", 200), ("MOST_ROUNDS", 2), ("RESTARTS", 1), ("PREDICTED", 4)):
+        monkeypatch.setattr(model, name, value)
+
+
+def trials(seen: Sequence[Trajectory], watched: list[int], episodes: int = 5) -> Trials:
+    def watch(one: Policy, seeds: Sequence[int]) -> list[Trajectory]:
+        watched.extend(seeds)
+        return played(PENDULUM, seeds, one)
+
+    def returns(*_: Any) -> Any:
+        raise AssertionError("no candidate plays the environment")
+
+    return Trials(returns, lambda first, count: range(50 + first, 50 + first + count), episodes, watch=watch, seen=seen)
+
+
+def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
+    seen, watched = played(PENDULUM, (1, 2)), list[int]()
+    refined = in_plant(policy(SWINGS), trials(seen, watched), 3, plant(EXACT))
+    assert refined is not None
+    assert refined.plant is not None
+    assert refined.method == "model"
+    assert refined.episodes == len(watched) == len(refined.watched) <= 2
+    assert refined.plant.steps == 60 * (2 + len(watched))
+    assert max(error for _, error, _ in refined.plant.errors) < 1e-3
+
+
+def test_the_same_seed_finds_the_same_policy() -> None:
+    seen = played(PENDULUM, (1,))
+    one, same = (in_plant(policy(SWINGS), trials(seen, [], 1), 3) for _ in range(2))
+    assert one is not None
+    assert same is not None
+    assert (one.policy, one.plant, one.state) == (same.policy, same.plant, same.state)
+
+
+def test_it_needs_an_episode_and_a_constant() -> None:
+    assert in_plant(policy(SWINGS), trials([], []), 3) is None
+    assert in_plant(policy("torque = 0*rate"), trials(played(PENDULUM, (1,)), []), 3) is None
+
+
+WRONG = {
+    "signs turned": "next rate = rate - 0.15*torque - 0.75*sin\nreward = atan2(sin, cos)^2 + 0.1*rate^2",
+    "constant": "next rate = rate\nnext cos = cos\nnext sin = sin\nreward = -1",
+    "exploding": "next rate = exp(exp(100 + rate))\nnext cos = cos*1e300*rate\nreward = 1e308*rate*1e308",
+    "no numbers": "next rate = log(-1 - rate^2)\nnext sin = sqrt(-1 - rate^2)\nreward = log(-1 - rate^2)",
+    "over at once": "ends = 1",
+    "a fortune": "next rate = fixed(0)\nreward = fixed(1e30)",
+    "starts nowhere": "start rate = normal(0, 1e300)\nnoise rate = 1e300",
+}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_plant_of_a_reply_is_harmless(name: str) -> None:
+    with ChatServer([fenced(SWINGS, *WRONG[name].split("\n"))]) as server:
+        folder = made(PENDULUM, "wrong", llm="compatible:m", base_url=server.openai_url, **BUDGET)
+    assert summary_of(folder)["env_steps"] <= BUDGET["max_steps"]
+    attempt = attempts_of(folder)[1]
+    assert attempt["plant"] is not None
+    assert "given up" not in attempt["refinement"]
+    # Played on the same seeds, which the run plays in any case: what is kept is never worse than what was proposed.
+    seeds = attempt["score"]["seeds"]
+    untuned = [one.episode_return for one in played(PENDULUM, seeds, policy(SWINGS))]
+    assert sum(attempt["score"]["returns"]) >= sum(untuned) - 1e-3
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"reward": "10*rate^2"}, {"reward": "1/0"}, {"ends": "rate > -100"}, {"reward": "-exp(rate^2)"}]
+)
+def test_a_wrong_reward_or_end_of_the_task_file_is_harmless(wrong: dict[str, str]) -> None:
+    task = replace(PENDULUM, **wrong)  # type: ignore[arg-type]
+    with ChatServer([fenced(SWINGS)]) as server:
+        folder = made(task, "wrong", llm="compatible:m", base_url=server.openai_url, **BUDGET)
+    assert summary_of(folder)["env_steps"] <= BUDGET["max_steps"]
+    attempt = attempts_of(folder)[1]
+    untuned = [one.episode_return for one in played(PENDULUM, attempt["score"]["seeds"], policy(SWINGS))]
+    assert sum(attempt["score"]["returns"]) >= sum(untuned) - 1e-3
+
+
+def test_a_run_broken_off_after_any_attempt_ends_as_if_it_had_not_been() -> None:
+    settings = {**BUDGET, "max_steps": 12 * 60, "iterations": 2, "seed": 2}
+    begun = start(PENDULUM, effective_config(PENDULUM, "pendulum", options=settings), Path("whole"))
+    folders = []
+    for attempt in begun.attempts():
+        folders.append(Path("cut") / str(attempt.number) / begun.folder.name)
+        shutil.copytree(begun.folder, folders[-1], ignore=shutil.ignore_patterns("*.lock"))
+    begun.finish()
+    whole = begun.folder
+    assert len(folders) > 2
+    assert any(attempt["fitted_plant"] for attempt in attempts_of(whole))
+    # Ended after the episodes were saved and before the attempt was.
+    torn = Path("torn") / whole.name
+    shutil.copytree(folders[0], torn)
+    shutil.copy(folders[1] / "episodes.npz", torn)
+    for folder in (folders[1], torn):
+        resumed = resume(folder)
+        list(resumed.attempts())
+        resumed.finish()
+        assert outcome(folder) == outcome(whole), folder
+
+
+def test_an_empty_plant_is_the_one_that_is_identified() -> None:
+    seen = played(PENDULUM, (1,))
+    one, other = (in_plant(policy(SWINGS), trials(seen, [], 1), 3, known) for known in (Plant(), Plant(noise=())))
+    assert one is not None
+    assert other is not None
+    assert one.plant == other.plant
+    assert one.plant is not None
+    assert "next rate" in one.plant.text
+    assert "reward" in one.plant.text
