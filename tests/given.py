@@ -21,11 +21,13 @@ import policygen
 from policygen.extensions.seats.plans import PlanQuestions
 from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
 from policygen.extensions.worlds.locked.episode import Report
+from policygen.plants.fit import PlantAccount
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.templates import used_templates
 from policygen.proposers.make import make_proposer
+from policygen.runs.attempt import Tuned
 from policygen.runs.budget import Ledger
 from policygen.runs.config import Refinement, effective_config
 from policygen.runs.example import Example, Worth, example_of
@@ -55,6 +57,15 @@ REPLIES = {  # the second is the best, the third is refused
 }
 
 
+PLANT = PlantAccount(
+    "next position = position + 0.02*velocity\nnext angle = angle + 0.02*spin\nreward = 1",
+    330,
+    (("angle", 0.02, 0.31),),
+    (("next angle", 0.02, 0.003),),
+    ("angle", 0.112, 0.145, 0.139, 11),
+)
+
+
 def given() -> dict[str, Mapping[str, Any]]:
     """The variables of each shipped template, by its name."""
     found: dict[str, Mapping[str, Any]] = {}
@@ -62,8 +73,11 @@ def given() -> dict[str, Mapping[str, Any]]:
         best = _search("table")
     with watching() as of_linear:
         _search("linear", best)
+    with watching() as of_plants:
+        _search("linear", best, in_plant=True)
     with watching() as of_seats:
         _seats()
+    found |= {"_plant": of_plants["improve_linear"], "_plant_language": of_plants["system"]}
     for watched, kind in ((of_linear, "linear"), (of_table, "table"), (of_seats, "")):
         for name, variables in watched.items():
             for part in used_templates([name], {"kind": kind}):
@@ -85,12 +99,12 @@ def watching() -> Iterator[dict[str, Mapping[str, Any]]]:
         yield kept
 
 
-def _search(kind: str, example: Example | None = None) -> Example | None:
-    """Ask for the prompts of a search; return its best policy."""
+def _search(kind: str, example: Example | None = None, *, in_plant: bool = False) -> Example | None:
+    """Ask for the prompts of a search, which may have tuned in a plant; return its best policy."""
     task = load_task(TASK)
     options: dict[str, Any] = {"iterations": 3, "episodes": 8, "warmup_episodes": 8, "max_episodes": 200}
     options |= {"policy": kind, "normalise": kind == "linear", "shape": True}
-    options["refine"] = "cma:60" if kind == "linear" else "coordinate:60"
+    options["refine"] = "model" if in_plant else "cma:60" if kind == "linear" else "coordinate:60"
     config = effective_config(task, TASK, options=options)
     untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long
     search = new_search(task, config, example)
@@ -98,6 +112,11 @@ def _search(kind: str, example: Example | None = None) -> Example | None:
     list(optimize(search, untuned, make_proposer(provider, untuned), RequestLog(Ledger(untuned))))
     context = search.context(len(search.attempts), config)
     context = dataclasses.replace(context, comments=("Keep the cart near the centre.",))
+    if in_plant:
+        *earlier, last = context.attempts
+        context = dataclasses.replace(
+            context, attempts=(*earlier, dataclasses.replace(last, tuned=Tuned(fitted_plant=PLANT)))
+        )
     problems = (Problem(1, "there is no quantity `lean`", "angle"),)
     render_repair(render_prompt(context, config), "left = lean", problems, context, config)
     policy, score = context.incumbent, context.best_score

@@ -22,6 +22,7 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account
 from policygen.prompts.history import BestView, attempt_views, best_view, shortened
 from policygen.prompts.objectives import objective_views
+from policygen.prompts.plant import plant_view
 from policygen.prompts.templates import load_template, render_template
 from policygen.prompts.traces import episode_view, reader_for, usual_of
 from policygen.prompts.views import grid_view, random_view, task_view
@@ -142,6 +143,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "shaping": config.shape,
         "objectives": objective_views(context) if config.shape else [],
         "tuning": context.tuning,
+        "plant": plant_view(context),
         "functions": list(FUNCTION_NAMES),
         "most_features": most_features(task),
         "attempts": attempt_views(context, visits),

@@ -15,7 +15,7 @@ from policygen.llm.messages import Message
 from policygen.policies.normalise import Definition, definitions, normalisable
 from policygen.policies.plant import Plant, known_plant
 from policygen.policies.policy import Policy
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.config import RunConfig
 from policygen.runs.example import Example
 from policygen.runs.tuning import Tuning, tuning_of
@@ -154,7 +154,8 @@ class Search:
     def context(self, number: int, config: RunConfig) -> Context:
         """A snapshot for the prompt of attempt `number`."""
         observations = [episode.trajectory.observations for episode in self.buffer] if config.normalise else []
-        played = self.attempts[-1].standing.episodes if self.attempts else 0
+        standing = self.attempts[-1].standing if self.attempts else Standing()
+        exact = self.mdp is not None
         return Context(
             self.task,
             config.policy,
@@ -165,7 +166,9 @@ class Search:
             tuple(self.attempts),
             self.tried,
             self.buffer,
-            tuning_of(number, self.task, config.policy, config, played, exact=self.mdp is not None),
+            tuning_of(
+                number, self.task, config.policy, config, standing.episodes, steps=standing.env_steps, exact=exact
+            ),
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             self.example,
             config.memory,

@@ -27,6 +27,7 @@ CANDIDATES_PER_CONSTANT = 4
 
 EPISODES_OF_TUNING = 500  # per proposal, by default
 LEAST_SHARE = 200  # with fewer episodes, tuning does more harm than good
+MOST_ROUNDS = 25  # real episodes for tuning a proposal in a plant, one after each fit
 SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
 
 
@@ -38,7 +39,9 @@ class Tuning:
         method: `cma`, `ars`, or one of `FOR_TABLES` for the entries of a table; `cma` becomes `ars` for more than
             `most_for_cma` constants.
         episodes: maximum number of episodes; 0 if too few are left for tuning.
-        left, limit: episodes left to the run, and its limit; None without a limit.
+        left: episodes left to the run; None without a limit. With a limit of steps each counts as one of full length.
+        limit: maximum number of episodes of the run; None without a limit.
+        steps_left, step_limit: steps of the environment left to the run, and its limit; None without a limit.
         first_step: first changes of a constant, as a share of its size.
         generation, seeds: candidates of a generation, and maximum episodes of each.
         constants: approximate number of constants for which the episodes suffice.
@@ -48,6 +51,8 @@ class Tuning:
     episodes: int
     left: int | None
     limit: int | None
+    steps_left: int | None
+    step_limit: int | None
     first_step: float
     generation: int
     seeds: int
@@ -55,11 +60,19 @@ class Tuning:
 
 
 def tuning_of(
-    number: int, task: Task, kind: PolicyKind, config: RunConfig, played: int, *, exact: bool = False
+    number: int,
+    task: Task,
+    kind: PolicyKind,
+    config: RunConfig,
+    played: int,
+    *,
+    steps: int = 0,
+    exact: bool = False,
 ) -> Tuning | None:
-    """Return the limits of tuning attempt `number`, after `played` episodes of the run; None if nothing is tuned.
+    """Return the limits of tuning attempt `number`; None if nothing is tuned.
 
     Args:
+        played, steps: episodes and steps of the environment that the run has played.
         exact: whether the MDP of the task is known.
     """
     if config.refine.method is None:
@@ -68,16 +81,23 @@ def tuning_of(
     method = method_for(config.refine.method, choices=kind == "table" and choices, exact=exact)
     if method in FOR_TABLES and not (kind == "table" and choices):
         return None
-    left = config.max_episodes - played if config.max_episodes is not None else None
+    steps_left = max(0, config.max_steps - steps) if config.max_steps is not None else None
+    limits = [config.max_episodes - played] if config.max_episodes is not None else []
+    limits += [steps_left // task.max_steps] if steps_left is not None else []
+    left = min(limits, default=None)
     # It is scored before it is tuned.
     episodes = max(0, episodes_of_tuning(number, config, left - config.episodes if left is not None else None))
-    if method != "model" and episodes < POPULATION * SEEDS_PER_GENERATION:
+    if method == "model":
+        episodes = min(episodes, MOST_ROUNDS)
+    elif episodes < POPULATION * SEEDS_PER_GENERATION:
         episodes = 0
     return Tuning(
         method,
         episodes,
         left,
         config.max_episodes,
+        steps_left,
+        config.max_steps,
         FIRST_STEP,
         POPULATION,
         SEEDS_PER_GENERATION,

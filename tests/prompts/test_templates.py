@@ -36,7 +36,9 @@ def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
 
 
 def test_a_name_put_together_while_rendering_counts_every_template_that_fits() -> None:
-    assert set(used_templates(["system"])) == {"system", "_language_table", "_language_linear", "_shape"}
+    assert set(used_templates(["system"])) == {
+        *("system", "_language_table", "_language_linear", "_plant_language", "_shape")
+    }
     written("{% include number %}", "anything")
     assert set(used_templates(["anything"])) == {*SHIPPED, "anything"}
 

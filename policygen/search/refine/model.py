@@ -21,6 +21,7 @@ from policygen.policies.plant import Equations, Plant, known_plant
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.runs.attempt import TuningState
+from policygen.runs.tuning import MOST_ROUNDS
 from policygen.search.refine.cma import cma_es
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
@@ -28,7 +29,6 @@ INNER_EPISODES = 2_000  # in the plant, for one search
 POPULATION = 24  # more candidates cost hardly more: all are computed together
 RESTARTS = 2  # further searches in the plant before it is believed that it promises nothing better
 PREDICTED = 24  # episodes in the plant by which policies are compared
-MOST_ROUNDS = 25
 FRESH = 3  # every third search begins with the policy as it was proposed, the others where the last one ended
 NEAR = 0.05  # predictions that differ by this share of the returns seen agree
 NEARNESS = 0.1  # of a step's pay: what nearness to an end counts, where an end is what is sought

@@ -1,0 +1,216 @@
+"""What a model is told of the plant in which its policies are tuned, and only then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from searched import POLE, searched, texts, written
+from support import CHECKOUT, Written, fenced
+
+from policygen.plants.fit import AHEAD, PlantAccount
+from policygen.policies.lines import Problem
+from policygen.policies.parse import parse
+from policygen.policies.plant import Plant
+from policygen.prompts.plant import plant_view
+from policygen.prompts.render import render_prompt, render_repair
+from policygen.proposers.make import make_proposer
+from policygen.runs.attempt import Attempt, Tuned
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.request_log import RequestLog
+from policygen.runs.state import Context
+from policygen.search.loop import new_search, optimize
+from policygen.search.refine import model
+from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.task import Task
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+HEATER = Task(
+    name="heater",
+    gym_id="Heater-v0",
+    observations=(Observation("temperature"), Observation("drift")),
+    actuators=(Actuator("power", (), 0.0, 1.0),),
+    action_space="box",
+    max_steps=50,
+)
+FITTED = PlantAccount(
+    "let push = 0.39*right - 0.195\nnext velocity = velocity + push\nnext spin = spin - 1.5*push\nreward = 1",
+    330,
+    (("velocity", 0.02, 0.05), ("spin", 0.12, 0.47)),
+    (("next spin", 1.5, 0.4),),
+    ("spin", 2.751, 3.1, 2.5, 9),
+)
+PLANT = (
+    "let push = 10*right - 10*left",
+    "next position = position + fixed(0.02)*velocity",
+    "next velocity = velocity + 0.02*push",
+    "next angle = angle + fixed(0.02)*spin",
+    "next spin = spin + 0.3*angle - 0.03*push",
+)
+
+
+def untuned(kind: str = "linear", **settings: Any) -> tuple[Context, RunConfig]:
+    """A search that tunes in a plant, before its first attempt."""
+    return searched("cartpole", kind, iterations=1, refine="model", **settings)
+
+
+def after(context: Context, *attempts: Attempt) -> Context:
+    """The context with more attempts, each numbered by its place."""
+    numbered = [replace(attempt, number=k) for k, attempt in enumerate(attempts, len(context.attempts))]
+    return replace(context, attempts=(*context.attempts, *numbered))
+
+
+def words(context: Context, config: RunConfig) -> tuple[str, str]:
+    system, request = texts(render_prompt(context, config))
+    return " ".join(system.split()), " ".join(request.split())
+
+
+# How the other templates mention the plant: they include its templates, and add words where there is one.
+MENTIONS = re.compile(r"""\n?\{%-? include "_plant\w*\.j2" %\}|\{\{ "[^"]*" if plant \}\}""")
+
+
+@pytest.mark.parametrize("name", ["cartpole", "Pendulum-v1"])
+def test_prompts_of_runs_without_a_plant_are_those_of_templates_without_one(name: str) -> None:
+    tuning = {"refine": "cma:48", "max_episodes": 300} if name == "cartpole" else {}
+    context, config = searched(name, "linear", iterations=1, shape=bool(tuning), **tuning)
+    problems = (Problem(1, "there is no quantity `lean`", "angle"),)
+
+    def rendered() -> list[str]:
+        prompt = render_repair(render_prompt(context, config), "left = lean", problems, context, config)
+        return [message.content for message in prompt.messages]
+
+    shipped = rendered()
+    for part in ("_language_linear", "improve_linear", "repair"):
+        text = (CHECKOUT / "templates" / f"{part}.j2").read_text().partition("#}\n")[2]
+        without = MENTIONS.sub("", text)
+        assert without != text
+        assert "plant" not in without
+        written(without, part)
+    assert rendered() == shipped
+    assert "plant" not in "".join(shipped)
+
+
+def test_the_first_prompt_states_the_language_and_what_the_task_says_of_the_plant() -> None:
+    context, config = untuned()
+    system, request = words(context, config)
+    for line in ("next NAME = EXPRESSION", "reward = EXPRESSION", "ends = EXPRESSION", "noise NAME = NUMBER"):
+        assert f"`{line}`" in system
+    assert "left, right (1 if taken, else 0); all names are values before the step" in system
+    assert (
+        "## The plant so far ``` reward = 1 ends = abs(position) > 2.4 or abs(angle) > 0.2095 ``` Not fitted" in request
+    )
+    assert "then write it, and the plant beside it." in request
+
+
+def test_the_example_of_a_plant_can_be_read() -> None:
+    system, _ = texts(render_prompt(*untuned()))
+    policy, plant = system.split("```\n")[-4:-1:2]
+    parsed = parse(f"```\n{policy}{plant}```", HEATER)
+    assert parsed.problems == ()
+    assert parsed.policy is not None
+    assert parsed.plant is not None
+    assert [name for name, _ in parsed.plant.next] == ["temperature", "drift"]
+
+
+def test_the_limits_of_tuning_in_a_plant_are_stated_in_steps_where_these_are_limited() -> None:
+    context, config = untuned(max_steps=20_000)
+    left = 20_000 - context.attempts[-1].standing.env_steps
+    _, request = words(context, config)
+    assert f"at most 25; {left} steps of the environment, {left // 500} full episodes, are left to the run" in request
+    _, request = words(*untuned(max_episodes=40))
+    assert "at most 25 of the 36 left to the run." in request
+    context, config = untuned(max_steps=3_000, episodes=6)
+    left = 3_000 - context.attempts[-1].standing.env_steps
+    assert f"Too few steps are left to the run ({left}) to tune this proposal" in words(context, config)[1]
+
+
+def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> None:
+    context, config = untuned()
+    context = after(context, Attempt(1, None, None, tuned=Tuned(fitted_plant=FITTED)), Attempt(2, None, None))
+    view = plant_view(context)
+    assert view is not None
+    assert view.regressed == ("next velocity", "next spin")  # the reward is the task's
+    assert [error.name for error in view.errors] == ["spin", "velocity"]
+    _, request = words(context, config)
+    assert f"``` {' '.join(FITTED.text.split())} ``` Fitted to the 330 steps played." in request
+    assert f"one step / {AHEAD} steps ahead" in request
+    assert "spin 0.12 / 0.47, velocity 0.02 / 0.05." in request
+    assert "step 9 of an episode: spin was 2.751, became 3.1, predicted 2.5." in request
+    assert "1.5 ± 0.4 in `next spin`." in request
+    assert "Mend the lines whose errors are large" in request
+    good = replace(FITTED, errors=(("spin", 0.001, None),), uncertain=())
+    _, request = words(after(context, Attempt(3, None, None, tuned=Tuned(fitted_plant=good))), config)
+    assert "spin 0.001 / -." in request
+    assert "It predicts well: leave it as it is and improve the policy." in request
+
+
+def test_a_plant_written_after_the_last_fit_is_shown_as_written() -> None:
+    context, config = untuned()
+    fitted = Attempt(1, None, None, plant=Plant(next=(("angle", "angle + spin"),)), tuned=Tuned(fitted_plant=FITTED))
+    context = after(context, fitted, Attempt(2, None, None, plant=Plant(next=(("spin", "spin - 2*right"),))))
+    _, request = words(context, config)
+    assert "``` next angle = angle + spin next spin = spin - 2*right reward = 1 ends" in request
+    assert "Not fitted to data yet." in request
+
+
+def test_a_long_plant_shrinks_with_the_prompt() -> None:
+    context, config = untuned()
+    long = replace(FITTED, text="\n".join(f"let part_{k} = {k}*angle + {'1 + ' * 30}1" for k in range(400)))
+    context = after(context, Attempt(1, None, None, tuned=Tuned(fitted_plant=long)))
+    prompt = render_prompt(context, config.model_copy(update={"prompt_tokens": 3_000}))
+    assert prompt.estimated_tokens <= 3_000
+    assert "part_0" in texts(prompt)[1]
+
+
+# --- replies ---------------------------------------------------------------------------------------------------------
+
+
+def replied(
+    replies: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[Attempt], Written, Context, RunConfig]:
+    """Run a search in which a scripted model gives these replies, with little tuning."""
+    monkeypatch.setattr(model, "INNER_EPISODES", 480)
+    monkeypatch.setattr(model, "MOST_ROUNDS", 1)
+    provider = Written(replies)
+    options = {"policy": "linear", "episodes": 2, "warmup_episodes": 4, "refine": "model", "iterations": 2}
+    config = effective_config(POLE, POLE.name, options=options)
+    search = new_search(POLE, config)
+    attempts = list(optimize(search, config, make_proposer(provider, config), RequestLog(Ledger(config))))
+    return attempts, provider, search.context(len(search.attempts), config), config
+
+
+def test_a_reply_holds_a_policy_with_a_plant_or_a_plant_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    mended = "next velocity = velocity + 0.39*right - 0.195"
+    both = fenced(*PLANT, "left = 0", "right = 2*angle")
+    attempts, _, context, config = replied([both, fenced(mended)], monkeypatch)
+    first, second = attempts[-2:]
+    assert first.plant is not None
+    assert second.plant is not None
+    assert not first.problems
+    assert not second.problems
+    assert dict(second.plant.next) == {"velocity": "velocity + 0.39*right - 0.195"}
+    assert second.proposed is not None
+    assert context.best is not None
+    account = second.tuned.fitted_plant
+    assert account is not None
+    _, request = texts(render_prompt(context, config))
+    assert account.text in request
+    assert "push" in account.text  # of the line that stayed
+    assert "No reply has stated" not in request
+
+
+def test_a_problem_in_a_line_of_the_plant_is_shown_and_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = fenced("next angel = angle + 0.02*spin", "left = 0", "right = 2*angle")
+    right = fenced("next angle = angle + 0.02*spin", "left = 0", "right = 2*angle")
+    attempts, provider, _, _ = replied([wrong, right, fenced("right = 3*angle")], monkeypatch)
+    repair = provider.prompts[1].messages[-1].content
+    assert "unknown observation `angel`" in repair
+    assert "line 3 was: `next angel = angle + 0.02*spin`" in repair
+    assert "repeat the other lines of your policy and your plant as they were, inside one fenced code block" in repair
+    assert attempts[1].plant is not None
+    assert dict(attempts[1].plant.next) == {"angle": "angle + 0.02*spin"}
