@@ -65,7 +65,7 @@ def test_an_episode_is_predicted_from_its_start(plant_run: Path) -> None:
 def test_a_plant_in_latex() -> None:
     text = plant_as_latex(equations_of(PlantAccount(TEXT, 1), PENDULUM))
     assert r"\mathrm{turned} &= 0.05 \, \mathrm{rate}" in text
-    assert r"\mathrm{rate}_{t+1} &= \mathrm{rate}_{t-1} + 0.15 \, \mathrm{torque}" in text
+    assert r"\mathrm{rate}_{t+1} &= \mathrm{rate}_{t-1} + 0.15 \cdot \mathrm{torque}" in text
     assert r"{\mathrm{rate}_{t+1}}^{2}" in text
     assert r"\mathrm{ends} &= [|\mathrm{rate}| > 7]" in text
     assert r"$\mathrm{rate}$ from uniform(-1, 1)." in text
