@@ -170,7 +170,7 @@ def _make_plant(run: str) -> PlantEnv:
 
 
 if PLANT_ID not in gym.registry:  # registering it again would warn
-    gym.register(id=PLANT_ID, entry_point=_make_plant)
+    gym.register(id=PLANT_ID, entry_point=f"{__name__}:_make_plant")
 
 
 def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False) -> Task:

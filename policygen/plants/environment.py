@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -37,7 +37,7 @@ class PlantEnv(gym.Env[npt.NDArray[np.float32], Any]):
         PolicyError: there are no episodes.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, equations: Equations, episodes: Sequence[Trajectory]) -> None:
         if not any(episode.length for episode in episodes):
