@@ -16,7 +16,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from policygen.api import RunResult, compare, export, film, make_env, parse, report, resume, run, score, simplify
+    from policygen.api import (
+        RunResult,
+        compare,
+        export,
+        film,
+        make_env,
+        parse,
+        plant,
+        report,
+        resume,
+        run,
+        score,
+        simplify,
+    )
     from policygen.episodes.score import Score
     from policygen.errors import PolicygenError
     from policygen.extensions.film.film import Film, animate
@@ -50,6 +63,7 @@ _HOMES = {
     "load_task": "tasks.load",
     "make_env": "api",
     "parse": "api",
+    "plant": "api",
     "plot_policy": "extensions.plots.portraits",
     "plot_runs": "extensions.plots.curves",
     "report": "api",
@@ -77,6 +91,7 @@ __all__ = [
     "load_task",
     "make_env",
     "parse",
+    "plant",
     "plot_policy",
     "plot_runs",
     "report",

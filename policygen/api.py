@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+import gymnasium as gym
+
 from policygen.episodes.guests import score_guest
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import Score, episode_seeds
@@ -16,12 +18,15 @@ from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
+from policygen.plants.account import equations_of
+from policygen.plants.environment import PlantEnv
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
-from policygen.runs.reading import read_policy
+from policygen.runs.logbook import Logbook
+from policygen.runs.reading import best_attempt, kept_episodes, read_policy
 from policygen.runs.records import Summary
 from policygen.runs.settings import Settings
 from policygen.search.resume import resume as resume_run
@@ -35,8 +40,6 @@ from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
     from policygen.extensions.compare.tables import Report
     from policygen.extensions.film.film import Which
     from policygen.extensions.simplify.simplify import Simplified
@@ -137,6 +140,37 @@ def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
     if not isinstance(task, str | Task):
         raise UsageError(f"pass a task's name, its file, a Gymnasium id or a `Task`, not {type(task).__name__}")
     return environments.make_env(_task(task, trust=trust))
+
+
+PLANT_ID = "policygen/Plant-v0"
+
+
+def plant(run: str | Path) -> gym.Env[Any, Any]:
+    """Return the plant of a run's best attempt as a Gymnasium environment, to train or test anything else in it.
+
+    Spaces, step limit and episodes are those of the run's task; see `policygen.plants.environment.PlantEnv`. Other
+    programs make it with `gymnasium.make("policygen.api:policygen/Plant-v0", run=FOLDER)`. No code of the folder runs.
+
+    Args:
+        run: a run's folder, or `latest`.
+
+    Raises:
+        PolicyError: the best attempt was not tuned in a plant (`refine="model"`), or the run has kept no episode.
+        LogbookError: it is not a run folder, or is damaged.
+    """
+    return gym.make(PLANT_ID, run=str(run))
+
+
+def _make_plant(run: str) -> PlantEnv:
+    folder = find_run(run)
+    best = best_attempt(folder)
+    if best is None or best.tuned.fitted_plant is None:
+        raise PolicyError(f"{folder} has no plant: its best policy was not tuned in one (--refine model)")
+    return PlantEnv(equations_of(best.tuned.fitted_plant, Logbook(folder).task()), kept_episodes(folder))
+
+
+if PLANT_ID not in gym.registry:  # registering it again would warn
+    gym.register(id=PLANT_ID, entry_point=f"{__name__}:_make_plant")
 
 
 def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False) -> Task:

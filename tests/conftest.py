@@ -13,12 +13,14 @@ from pathlib import Path
 
 import forks
 import pytest
+from searched import made
 from support import Line, Said, foreign_variables
 from sweeping import InThisProcess
 
 from policygen import cli
 from policygen.extensions.plots.curves import LearningCurve
 from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
+from policygen.runs.reading import best_attempt
 
 PICTURE = "learning_curve.png"
 
@@ -67,6 +69,17 @@ def swept_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return ProcessExecutor(folder, size) if size > 1 else InThisProcess()
 
     monkeypatch.setattr("policygen.extensions.sweeps.conduct.ProcessExecutor", executor)
+
+
+@pytest.fixture(scope="session")
+def plant_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run on pendulum whose best attempt was tuned in a plant; tests only read it."""
+    settings = {"refine": "model", "max_steps": 1_500, "iterations": 1, "final_episodes": 2}
+    folder = made("pendulum", tmp_path_factory.mktemp("plants"), **settings)
+    best = best_attempt(folder)
+    assert best is not None
+    assert best.tuned.fitted_plant is not None
+    return folder
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -209,7 +209,10 @@ def _conduct(begun: Sweep, place: Place, shared: Shared) -> None:
     "--columns", type=click.Choice(["1", "2"]), default="2", help="Width of the figure, in columns of a paper."
 )
 @click.option(
-    "--x", type=click.Choice(["episodes", "calls"]), default="episodes", help="Horizontal axis of the curves."
+    "--x",
+    type=click.Choice(["episodes", "env_steps", "calls"]),
+    default="episodes",
+    help="Horizontal axis of the curves (default: episodes).",
 )
 def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.

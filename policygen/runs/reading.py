@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from policygen.episodes.demonstrations import check_shape
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
+from policygen.runs.attempt import Attempt
 from policygen.runs.example import Example, Worth, example_of
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
@@ -54,7 +57,7 @@ def _worth(folder: Path) -> Worth | None:
         return Worth(final.mean, final.ci95, final.episodes, final.exact, fresh=True)
     if not (folder / "attempts.jsonl").exists():
         return None
-    best = next((attempt for attempt in reversed(logbook.attempts()) if attempt.accepted), None)
+    best = best_attempt(folder)
     if best is None or best.score is None:
         return None
     return Worth(best.score.mean, best.score.ci95, best.score.episodes, best.score.exact, fresh=False)
@@ -92,3 +95,25 @@ def read_policy(path: Path, task_name: str | None = None, *, trust: bool = False
             f"{path.name} is not a policy for {task.name}:\n" + "\n".join(f"  {p}" for p in parsed.problems)
         )
     return parsed.policy
+
+
+def best_attempt(folder: Path) -> Attempt | None:
+    """Return the attempt of a run with the best policy; None before the first policy.
+
+    Raises:
+        LogbookError: it is not a run folder, or is damaged.
+    """
+    return next((attempt for attempt in reversed(Logbook(folder).attempts()) if attempt.accepted), None)
+
+
+def kept_episodes(folder: Path) -> list[Trajectory]:
+    """Return the episodes in a run's replay buffer.
+
+    Raises:
+        LogbookError: it is not a run folder, or is damaged.
+        UsageError: the episodes are of another task.
+    """
+    logbook = Logbook(folder)
+    found = [episode.trajectory for episode in logbook.buffer(logbook.config().buffer_steps)]
+    check_shape(folder / "episodes.npz", found, logbook.task())
+    return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WIDTHS = {1: 3.5, 2: 7.16}  # inches: one column, and a page of two columns
 ACROSS = {1: 2, 2: 3}
 PANEL = 1.42  # inches of height
-X_AXES = {"episodes": "episodes played", "calls": "requests to the model"}
+X_AXES = {"episodes": "episodes played", "env_steps": "environment steps", "calls": "requests to the model"}
 _LINES = ("-", "--", "-.", (0, (1, 1)))
 _TICKS: dict[str, Any] = {"length": 2, "pad": 1.5, "width": 0.6}
 _RC: dict[Any, Any] = {
@@ -54,7 +54,7 @@ def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str 
     Args:
         path: a .png, .svg or .pdf file.
         columns: 1 or 2, the width in columns of a paper.
-        x: the x axis, `episodes` or `calls`.
+        x: the x axis, one of `X_AXES`.
 
     Raises:
         UsageError: the suffix, the width or `x` is unknown.
@@ -67,7 +67,7 @@ def plot_comparison(field: Field, path: str | Path, *, columns: int = 2, x: str 
 def comparison_figure(field: Field, *, columns: int = 2, x: str = "episodes") -> Figure:
     """Build the figure that `plot_comparison` saves."""
     if columns not in WIDTHS or x not in X_AXES:
-        raise UsageError(f"a figure is 1 or 2 columns wide, over {' or '.join(X_AXES)}")
+        raise UsageError(f"a figure is 1 or 2 columns wide, over {', '.join(X_AXES)}")
     if not any(len(getattr(result, x)) and np.any(getattr(result, x)) for result in field.results):
         raise PlaceError(f"no run counts {x}; choose another --x")
     with style():

@@ -38,8 +38,8 @@ class Result:
             the task.
         score: final score; None if the run found no policy.
         seed: None for runs of other programs, which are never paired.
-        episodes, calls: the amounts spent at each point of the learning curve, shape (points,); empty if the file of
-            another program does not count them.
+        episodes, env_steps, calls: the amounts spent at each point of the learning curve, shape (points,); empty if
+            the file of another program does not count them.
         curve: the score at each point, shape (points,).
         random: score of random actions.
         target: best known score of the task, or the score that counts as solved.
@@ -61,6 +61,7 @@ class Result:
     seconds: float | None = None
     exact: bool = False
     meaning: str = ""
+    env_steps: Numbers = field(default_factory=lambda: np.array([]))
 
 
 def result_of(member: Member, contender: str) -> Result:
@@ -95,11 +96,12 @@ def result_of(member: Member, contender: str) -> Result:
         summary.usd if summary.is_language_model else 0.0,
         summary.wall_seconds,
         summary.final is not None and summary.final.exact,
+        env_steps=curve["env_steps"][known],
     )
 
 
 def _curve(folder: Path) -> Mapping[str, Numbers]:
-    """Read episodes, calls, score and best score so far after each attempt."""
+    """Read episodes, steps, calls, score and best score so far after each attempt."""
     import pandas as pd  # slow to import
 
     path = folder / "learning_curve.csv"
@@ -112,7 +114,9 @@ def _curve(folder: Path) -> Mapping[str, Numbers]:
         raise damaged(path, error, remedy) from None
     try:
         frame = pd.read_csv(io.StringIO(text))
-        columns = {name: frame[name].to_numpy(np.float64) for name in ("episodes", "calls", "score", "best")}
+        columns = {
+            name: frame[name].to_numpy(np.float64) for name in ("episodes", "env_steps", "calls", "score", "best")
+        }
     except (KeyError, ValueError, TypeError) as error:
         raise damaged(path, error, remedy) from None
     if any((np.abs(values) > LARGEST).any() for values in columns.values()):

@@ -11,10 +11,13 @@ from policygen.extensions.export.program import Program, consecutive, text_lines
 from policygen.extensions.export.words import plain_ascii, remark
 from policygen.policies.cells import action_text
 from policygen.policies.linear import LinearPolicy
+from policygen.policies.parts import ENDS
+from policygen.policies.plant import NEXT, Equations
+from policygen.policies.shaping import REWARD
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.text import format_number
-from policygen.quantities.tree import Call, Name, Node, Number, Previous
+from policygen.quantities.text import format_number, next_of
+from policygen.quantities.tree import Call, Name, Node, Number, Previous, read_by
 
 MOST_ROWS_ON_A_PAGE = 40
 _LINE = 100  # most source characters per line of an equation, if its sums can be split
@@ -49,6 +52,32 @@ def _lines(program: Program) -> Iterator[str]:
     if starts:
         told = [f"${_name(name)}_{{t-1}} = {_write(start)}$" for name, start in starts.items()]
         yield f"At the first step {', '.join(told)}."
+
+
+def plant_as_latex(equations: Equations) -> str:
+    """Write a plant as LaTeX code to `\\input`; it needs `amsmath`. A value after the step has the index t+1."""
+    return "\n".join(_lines_of_plant(equations)) + "\n"
+
+
+def _lines_of_plant(equations: Equations) -> Iterator[str]:
+    plant, nodes = equations.plant, equations.nodes
+    read, features = read_by(nodes.values()), list[tuple[str, Node]]()
+    for name, node in reversed(equations.task.parsed_features):
+        if read & {name, next_of(name)}:
+            features.insert(0, (_name(name), node))
+            read |= read_by([node])
+    definitions = [(_name(name), nodes[f"let {name}"]) for name, _ in plant.lets]
+    motion = [(_name(next_of(name)), nodes[f"{NEXT} {name}"]) for name, _ in plant.next]
+    outcomes = [(_name(name), nodes[name]) for name in (REWARD, ENDS) if name in nodes]
+    yield r"% Written by policygen; needs \usepackage{amsmath}."
+    yield f"% A plant of {_text(equations.task.name)}."
+    yield from _aligned([*features, *definitions, *motion, *outcomes])
+    starts = [f"${_name(name)}$ from {_text(text)}" for name, text in plant.starts]
+    noise = [f"${_name(name)}$ {_text(format_number(deviation))}" for name, deviation in plant.noise]
+    if starts:
+        yield f"At the start: {', '.join(starts)}."
+    if noise:
+        yield f"Standard deviation of the noise: {', '.join(noise)}."
 
 
 def _equations(policy: LinearPolicy) -> Iterator[str]:
@@ -196,6 +225,8 @@ def _number(value: float) -> str:
 
 
 def _name(name: str) -> str:
+    if after := re.fullmatch(r"next\((.+)\)", name):
+        return f"{_name(after[1])}_{{t+1}}"
     return f"\\mathrm{{{_text(name)}}}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +13,20 @@ from typing import TYPE_CHECKING
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.extensions.compare.words import number
+from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.film.film import gif, takes
 from policygen.extensions.film.frames import SMALL
 from policygen.extensions.plots.curves import runs_figure
+from policygen.extensions.plots.plants import plant_figure
 from policygen.extensions.plots.played import MOST_PATHS, decision_figure
 from policygen.extensions.plots.portraits import policy_figure
 from policygen.extensions.plots.style import style
+from policygen.plants.account import SHARE, equations_of, errors_in_words, lines_with_units, uncertain_in_words
+from policygen.plants.fit import AHEAD
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import Logbook
+from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,6 +101,47 @@ def decision_map(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | No
     """Draw the actions over two quantities; None if two do not determine them."""
     wide, narrow = decision_figure(policy, episodes), decision_figure(policy, episodes, narrow=True)
     return Picture(_data_url(wide), "Decision map", _data_url(narrow)) if wide and narrow else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlantContent:
+    """The plant that the best policy was tuned in, for the page.
+
+    Attributes:
+        text: its lines, with units.
+        latex: the same as LaTeX code; empty where the plant is damaged.
+        errors: for each observation its name, and the errors one and `ahead` steps ahead, in words.
+        uncertain: its uncertain numbers, in words.
+        drawn: an episode that it was not fitted to, real and predicted; None where the run has kept none.
+    """
+
+    steps: int
+    text: str
+    latex: str
+    errors: list[tuple[str, str, str]]
+    uncertain: list[str]
+    drawn: Picture | None
+    ahead: int = AHEAD
+    share: str = SHARE
+
+
+def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:
+    """Return the plant of the best attempt; None without one."""
+    account = best.tuned.fitted_plant
+    if account is None:
+        return None
+    latex, drawn = "", None
+    with contextlib.suppress(PolicygenError):  # the text of a damaged plant is shown all the same
+        equations = equations_of(account, task)
+        latex = plant_as_latex(equations)
+        # What a tuning that did not help was fitted to may be the episodes of the score.
+        seeds = best.score.seeds if best.score is not None and "dropped" not in best.tuned.refinement else ()
+        for episode in (episode for episode in own_episodes(folder, best) if episode.seed in seeds):
+            wide, narrow = plant_figure(equations, episode), plant_figure(equations, episode, narrow=True)
+            drawn = Picture(_data_url(wide), "Real and predicted episode", _data_url(narrow))
+            break
+    text = "\n".join(lines_with_units(account, task))
+    return PlantContent(account.steps, text, latex, errors_in_words(account), uncertain_in_words(account), drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,14 @@ from policygen import __version__
 from policygen.errors import PlaceError, UsageError
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import RunContent, command_of, proposals_words, read_run, spending
-from policygen.extensions.page.pictures import curve_picture, decision_map, own_episodes, playing, portrait
+from policygen.extensions.page.pictures import (
+    curve_picture,
+    decision_map,
+    own_episodes,
+    plant_content,
+    playing,
+    portrait,
+)
 from policygen.extensions.page.sweep import read_sweep
 from policygen.extensions.plots.played import missing_parts
 from policygen.extensions.sweeps.plan import is_sweep
@@ -61,10 +68,17 @@ def write_page(folder: Path, output: Path, *, film: bool = True, trust: bool = F
 
 def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     """Draw the pictures of a run's page and of its best policy, by template variable."""
-    pictures: dict[str, Any] = {"curve": curve_picture([run.folder]), "portrait": None, "decisions": None, "text": ""}
+    pictures: dict[str, Any] = {
+        "curve": curve_picture([run.folder]),
+        "portrait": None,
+        "decisions": None,
+        "text": "",
+        "plant": None,
+    }
     if policy is not None and run.best is not None:
         pictures["portrait"] = portrait(policy)
         pictures["decisions"] = decision_map(policy, own_episodes(run.folder, run.best))
+        pictures["plant"] = plant_content(run.folder, run.best, run.task)
         pictures["text"] = policy.to_text(whole=True)
     return pictures
 

@@ -382,6 +382,7 @@ def test_templates_that_nobody_reads_are_said_to_make_no_difference() -> None:
         (("X:nim=log.csv", "-o", "x.doc"), "cannot write x.doc: end the name in"),
         (("X:nim=log.csv", "--suite", "none"), "there is no suite `none`"),
         (("X:nim=log.csv", "-o", "x.png", "--x", "calls"), "no run counts calls"),
+        (("X:nim=log.csv", "-o", "x.png", "--x", "env_steps"), "no run counts env_steps"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, line: Line) -> None:
@@ -419,6 +420,11 @@ def test_episodes_are_all_that_a_run_played_before_its_final_score_wherever_they
     assert pd.read_csv(folder / "learning_curve.csv")["episodes"].iloc[-1] == 324
     assert (rows_of(read_field([str(folder)]))[0].episodes, load_run(folder).ledger.episodes) == (324, 324)
     assert comparison([folder])["search_episodes"].tolist() == [324]
+    (result,) = read_field([str(folder)]).results
+    assert result.env_steps[-1] == said["env_steps"]
+    axes = comparison_figure(read_field([str(folder)]), x="env_steps").axes[0]
+    assert axes.get_xlabel() == "environment steps"
+    assert said["env_steps"] in [drawn.get_xdata()[-1] for drawn in axes.lines if len(drawn.get_xdata())]
     assert said["optimum_reached"] is True  # 5 of 5 episodes at the cap
 
 

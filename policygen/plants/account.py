@@ -1,0 +1,80 @@
+"""A plant as an attempt records it: its equations again, its predictions of an episode, and its description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import PolicyError
+from policygen.plants.fit import AHEAD, PlantAccount
+from policygen.policies.lines import Problems
+from policygen.policies.parts import Scope, read_parts
+from policygen.policies.plant import NEXT, NOISE, START, Column, Equations
+from policygen.policies.read_plant import read_plant
+from policygen.tasks.task import Task
+
+SHARE = 'as a share of the change over that time: 1 is as good as "nothing changes"'
+
+
+def equations_of(account: PlantAccount, task: Task) -> Equations:
+    """Return the equations of a recorded plant; they are compiled from its text and run no other code.
+
+    Raises:
+        PolicyError: the text is damaged.
+    """
+    scope, problems = Scope(task, None, {}, False), Problems()
+    plant = read_plant(read_parts(account.text, scope, problems), scope, problems)
+    if plant is None or len(problems):
+        raise PolicyError(f"damaged plant: {'; '.join(map(str, problems)) or 'it has no lines'}")
+    return Equations(task, plant)
+
+
+def predicted(equations: Equations, episode: Trajectory) -> Column:
+    """Return the observations that the equations predict from the start of an episode and its actions, without noise.
+
+    Returns:
+        shape (steps + 1, d): the first row is the observed start; NaN or infinite where the equations break down.
+    """
+    observed = list(episode.observations[:1].astype(np.float64).T)
+    memory = [np.full(1, np.nan) for _ in equations.remembered]
+    decided = equations.decided(episode.actions)
+    rows = [episode.observations[0].astype(np.float64)]
+    for step in range(episode.length):
+        parts = [column[step : step + 1] for column in decided]
+        observed, memory = equations.step(observed, memory, parts, equations.values)
+        rows.append(np.array([float(np.ravel(value)[0]) for value in observed]))
+    return np.stack(rows)
+
+
+def lines_with_units(account: PlantAccount, task: Task) -> list[str]:
+    """Return the lines of a plant, those of observations with their unit as a comment."""
+    units = {observation.name: observation.unit for observation in task.observations}
+    found = []
+    for line in account.text.splitlines():
+        word, _, name = line.partition(" = ")[0].partition(" ")
+        unit = units.get(name, "") if word in (NEXT, START, NOISE) else ""
+        found.append(f"{line}  # {unit}" if unit else line)
+    return found
+
+
+def errors_in_words(account: PlantAccount) -> list[tuple[str, str, str]]:
+    """Return for each observation its name, and its error one step and `AHEAD` steps ahead (a dash: not known)."""
+    return [(name, f"{one:.2g}", "–" if ahead is None else f"{ahead:.2g}") for name, one, ahead in account.errors]
+
+
+def uncertain_in_words(account: PlantAccount) -> list[str]:
+    """Return the uncertain numbers, each with its standard deviation and the line that has it."""
+    return [f"{value:.4g} ± {deviation:.2g} in `{line}`" for line, value, deviation in account.uncertain]
+
+
+def plant_words(account: PlantAccount, task: Task) -> Iterator[str]:
+    """Yield the lines of a plant with units, then as comments its errors and its uncertain numbers."""
+    yield f"# plant fitted to {account.steps:,} steps"
+    yield from lines_with_units(account, task)
+    rows = [("prediction error", "1 step", f"{AHEAD} steps"), *errors_in_words(account)]
+    width = max(len(name) for name, _, _ in rows)
+    yield from (f"# {name:{width}}  {one:>8}  {ahead:>8}" for name, one, ahead in rows)
+    yield f"# ({SHARE})"
+    yield from (f"# uncertain: {words}" for words in uncertain_in_words(account))

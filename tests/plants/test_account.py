@@ -1,0 +1,108 @@
+"""How a recorded plant is shown: as text with units, as LaTeX, on a run's page, and by `show`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import Line, page_of
+
+import policygen
+from policygen.errors import PolicyError
+from policygen.extensions.export.latex import plant_as_latex
+from policygen.extensions.page.pictures import plant_content
+from policygen.extensions.plots.plants import plant_figure
+from policygen.plants.account import equations_of, plant_words, predicted
+from policygen.plants.fit import PlantAccount
+from policygen.runs.reading import best_attempt, kept_episodes
+
+PENDULUM = policygen.load_task("pendulum")
+TEXT = """let turned = 0.05*rate
+next cos = cos - turned*sin
+next rate = prev(rate, 0) + fixed(0.15)*torque
+start rate = uniform(-1, 1)
+noise cos = 0.02
+reward = -next(rate)^2 - 10*ends
+ends = abs(rate) > 7"""
+
+
+def test_lines_errors_and_uncertain_numbers_are_told() -> None:
+    account = PlantAccount(TEXT, 1_234, (("cos", 0.0123, None), ("rate", 1.0, 0.5)), (("next cos", 0.05, 0.02),))
+    said = list(plant_words(account, PENDULUM))
+    assert said[0] == "# plant fitted to 1,234 steps"
+    assert "next cos = cos - turned*sin" in said
+    assert "next rate = prev(rate, 0) + fixed(0.15)*torque  # rad/s" in said
+    assert "start rate = uniform(-1, 1)  # rad/s" in said
+    assert [line.split() for line in said if re.match("# (cos|rate) ", line)] == [
+        ["#", "cos", "0.012", "–"],
+        ["#", "rate", "1", "0.5"],
+    ]
+    assert said[-1] == "# uncertain: 0.05 ± 0.02 in `next cos`"
+    again = equations_of(replace(account, text="\n".join(said)), PENDULUM)
+    assert again.plant == equations_of(account, PENDULUM).plant, "it can be pasted back"
+
+
+def test_an_episode_is_predicted_from_its_start(plant_run: Path) -> None:
+    episode = kept_episodes(plant_run)[-1]
+    equations = equations_of(PlantAccount(TEXT, 1), PENDULUM)
+    found = predicted(equations, episode)
+    assert found.shape == episode.observations.shape
+    assert np.array_equal(found[0], episode.observations[0])
+    cos, sin, rate = episode.observations[0].astype(float)
+    assert found[1] == pytest.approx([cos - 0.05 * rate * sin, sin, 0.15 * float(episode.actions[0, 0])])
+    assert found[2, 2] == pytest.approx(rate + 0.15 * float(episode.actions[1, 0])), "memory is carried on"
+    figure = plant_figure(equations, episode, narrow=True)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["cos", "sin", "rate [rad/s]"]
+    real, dashed = figure.axes[2].lines
+    assert np.array_equal(real.get_ydata(), episode.observations[:, 2])
+    assert np.array_equal(dashed.get_ydata(), found[:, 2])
+
+
+def test_a_plant_in_latex() -> None:
+    text = plant_as_latex(equations_of(PlantAccount(TEXT, 1), PENDULUM))
+    assert r"\mathrm{turned} &= 0.05 \, \mathrm{rate}" in text
+    assert r"\mathrm{rate}_{t+1} &= \mathrm{rate}_{t-1} + 0.15 \cdot \mathrm{torque}" in text
+    assert r"{\mathrm{rate}_{t+1}}^{2}" in text
+    assert r"\mathrm{ends} &= [|\mathrm{rate}| > 7]" in text
+    assert r"$\mathrm{rate}$ from uniform(-1, 1)." in text
+    assert r"noise: $\mathrm{cos}$ 0.02." in text
+
+
+def test_the_page_shows_it(plant_run: Path) -> None:
+    best = best_attempt(plant_run)
+    assert best is not None
+    content = plant_content(plant_run, best, PENDULUM)
+    assert content is not None
+    assert content.drawn is not None
+    assert content.drawn.narrow
+    page = unescape(page_of(plant_run))
+    section = page.split('<section id="plant">')[1].split("</section>")[0]
+    for shown in (content.text, content.latex, "1.", "not fitted to", *(one for _, one, _ in content.errors)):
+        assert shown in section
+    assert 'href="#plant"' in page
+    account = best.tuned.fitted_plant
+    assert account is not None
+    damaged = replace(best, tuned=replace(best.tuned, fitted_plant=replace(account, text="next rate = <b>(")))
+    kept = plant_content(plant_run, damaged, PENDULUM)
+    assert kept is not None
+    assert (kept.text, kept.latex, kept.drawn) == ("next rate = <b>(  # rad/s", "", None)
+    with pytest.raises(PolicyError, match="damaged plant"):
+        equations_of(PlantAccount("next rate = <b>(", 1), PENDULUM)
+    dropped = replace(best, tuned=replace(best.tuned, refinement="model, which did not help and was dropped"))
+    fitted_to_it = plant_content(plant_run, dropped, PENDULUM)
+    assert fitted_to_it is not None
+    assert fitted_to_it.drawn is None
+
+
+def test_show_prints_it_below_the_policy(plant_run: Path, line: Line) -> None:
+    said = line("show", plant_run)
+    assert said.code == 0
+    policy, _, plant = said.out.partition("# plant fitted to ")
+    assert "torque = " in policy
+    assert "reward = " in plant
+    assert "# rate " in plant
+    assert "plant" not in line("show", plant_run / "best.json").out
