@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Attempt": "runs.state",
+    "Attempt": "runs.attempt",
     "Film": "extensions.film.film",
     "LinearPolicy": "policies.linear",
     "Look": "extensions.film.frames",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -201,14 +201,14 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator,
     kept = data.thinned()
     memory = data.memory(equations)
     columns = [*data.before.T, *memory, *equations.decided(data.actions)]
-    targets = {f"{NEXT} {name}": data.after[:, i] for i, name in enumerate(equations.task.observation_names)}
-    scales = {
-        f"{NEXT} {name}": spread for name, spread in zip(equations.task.observation_names, data.spreads, strict=True)
-    }
-    targets[REWARD], scales[REWARD] = data.rewards, float(data.rewards.std()) or 1.0
+    names, after = equations.task.observation_names, list(data.after[kept].T)
+    targets = {f"{NEXT} {name}": column for name, column in zip(names, after, strict=True)}
+    scales = {f"{NEXT} {name}": float(spread) for name, spread in zip(names, data.spreads, strict=True)}
+    targets[REWARD], scales[REWARD] = data.rewards[kept], float(data.rewards.std()) or 1.0
+    steps = _Steps([column[kept] for column in columns], after, targets, scales)
     values = np.tile(equations.values, (members, 1))
     for lines, numbers in _independent(equations):
-        problem = _Problem(equations, lines, numbers, [column[kept] for column in columns], data, kept, targets, scales)
+        problem = _Problem(equations, steps, lines, numbers)
         values[:, numbers] = problem.solved([_weights(data.blocks[kept], rng) for _ in range(members - 1)])
     return fitted(equations, values, data)
 
@@ -254,25 +254,34 @@ def _independent(equations: Equations) -> list[tuple[list[str], npt.NDArray[np.i
     return [(lines, np.array(sorted(numbers), np.intp)) for lines, numbers in groups]
 
 
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps that a plant is fitted to: one column, of shape (steps,), per quantity.
+
+    Attributes:
+        inputs: the columns of `equations.inputs` that are no numbers of the plant.
+        after: the observations after the step.
+        targets: the values that each line should compute, by its left-hand side.
+        scales: the unit of each line's residuals.
+    """
+
+    inputs: Sequence[Column]
+    after: Sequence[Column]
+    targets: Mapping[str, Column]
+    scales: Mapping[str, float]
+
+
 class _Problem:
     """The least-squares problem of some lines of a plant."""
 
     def __init__(
-        self,
-        equations: Equations,
-        lines: Sequence[str],
-        numbers: npt.NDArray[np.intp],
-        columns: Sequence[Column],
-        data: Transitions,
-        kept: npt.NDArray[np.intp],
-        targets: dict[str, Column],
-        scales: dict[str, float],
+        self, equations: Equations, steps: _Steps, lines: Sequence[str], numbers: npt.NDArray[np.intp]
     ) -> None:
         names = [*equations.inputs, *equations.inputs_after]
         self._predict = compile_together([equations.computed[line] for line in lines], names)
-        self._columns, self._after = list(columns), list(data.after[kept].T)
-        self._targets = [targets[line][kept] for line in lines]
-        self._scales = [scales[line] for line in lines]
+        self._columns, self._after = list(steps.inputs), list(steps.after)
+        self._targets = [steps.targets[line] for line in lines]
+        self._scales = [steps.scales[line] for line in lines]
         self._numbers, self._start = numbers, equations.values
 
     def solved(self, samples: Sequence[Column]) -> Column:

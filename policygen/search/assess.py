@@ -224,15 +224,15 @@ def _tuned(
     trials = trials or runner.trials(attempt.number, attempt.shaping)
     if method is None or trials.episodes <= 0:
         return policy, Tuned(), performance, ()
+    plant = search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant)
     try:
         refined = refine(
             policy,
             method,
-            trials,
+            replace(trials, plant=plant),
             runner.config.seed + attempt.number,
             mdp=search.mdp,
             floor=floor,
-            plant=search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant),
             state=None
             if floor and starts_new_search(attempt, search.attempts)
             else _tuning_state(policy, attempt.shaping, search),

@@ -81,7 +81,7 @@ def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
             resume(folder)
         assert server.requests == []
         assert [path.name for path in folder.iterdir() if path.name not in ("config.toml", "task.json", ".lock")] == []
-        with pytest.raises(UsageError, match="the run asks openai:gpt-5-mini@http"):
+        with pytest.raises(UsageError, match="the run uses openai:gpt-5-mini@http"):
             resume(folder, assignments=["llm=openai:gpt-5-mini@http://127.0.0.1:9/v1"])
         list(resume(folder, assignments=[f"llm={OPENAI.at(server.url)}"]).attempts())
         assert len(server.chats) == 1

@@ -14,7 +14,7 @@ from support import ALWAYS_RIGHT, Written, fenced
 import policygen
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import Show, render_prompt, template_variables
-from policygen.prompts.traces import _worth_a_look
+from policygen.prompts.traces import _names_to_show
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -92,8 +92,8 @@ def test_of_many_columns_height_lean_and_speed_are_always_shown() -> None:
     arrays |= {f"f{i}": np.arange(5.0) * (i + 50) for i in range(4)}
     equations = "\n".join(f"{actuator.name} = {0.1 * (i + 1)}*knee1" for i, actuator in enumerate(task.actuators))
     policy = policygen.policies.parse.parse(equations, task, "linear").policy
-    assert {"height", "lean", "vx", "knee1"} <= set(_worth_a_look(arrays, task, policy))
-    assert "hip2_rate" not in _worth_a_look(arrays, task, policy)
+    assert {"height", "lean", "vx", "knee1"} <= set(_names_to_show(arrays, task, policy))
+    assert "hip2_rate" not in _names_to_show(arrays, task, policy)
 
 
 def test_an_episode_that_ends_at_its_goal_is_no_failure() -> None:

@@ -127,7 +127,7 @@ def test_a_torn_last_line_is_passed_over_and_one_before_others_is_damage() -> No
         path.write_bytes(whole + whole[:cut])
         assert len(list(logbook.exchanges())) == 1
         logbook.record_exchange(FailedExchange(2, 0, PROMPT, 1, "later"))
-        with pytest.raises(LogbookError, match=r"line 2 is not JSON.*what the run has spent is not known"):
+        with pytest.raises(LogbookError, match=r"line 2 is not JSON.*it records the run's spending: restore"):
             list(logbook.exchanges())
         path.write_bytes(whole + whole[:cut])
         logbook.clear_up([])

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from policygen.episodes.exact import FiniteMDP
-from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
@@ -35,7 +34,6 @@ def refine(
     mdp: FiniteMDP | None = None,
     floor: float = 0.0,
     state: TuningState | None = None,
-    plant: Plant | None = None,
 ) -> Refined | None:
     """Tune a policy's numbers within a budget of episodes.
 
@@ -43,7 +41,6 @@ def refine(
         trials: player of candidates, with its seeds and budget.
         floor: least size of a constant's first step. With 0, steps are proportional to the constants, which respects
             physical units and keeps zeros. Above 0, features (`let`) are not tuned.
-        plant: the equations of motion that a reply has written, for `model`.
         state: final state of an earlier search of the policy, from which `cma` continues; its floor has priority.
 
     Raises:
@@ -66,7 +63,7 @@ def refine(
     if tunable.size == 0:
         return None
     if chosen == "model" and trials.seen and not policy.task.text_names:
-        return in_plant(policy, trials, rng_seed, plant, floor=tunable.floor, state=state)
+        return in_plant(policy, trials, rng_seed, trials.plant, floor=tunable.floor, state=state)
     if chosen in ("cma", "model"):
         return cma_es(tunable, trials, rng_seed, state)
     return ars(tunable, trials, rng_seed)

@@ -14,6 +14,7 @@ from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.plants.fit import PlantAccount
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
+from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.shaping import Measure
@@ -60,6 +61,7 @@ class Trials:
         watch: plays one policy and returns its episodes.
         seen: the episodes in the replay buffer.
         affords_one: whether another episode may be played.
+        plant: the equations of motion that replies have written, for `model`.
     """
 
     returns: Returns
@@ -71,6 +73,7 @@ class Trials:
     watch: Callable[[Policy, Sequence[int]], list[Trajectory]] | None = None
     seen: Sequence[Trajectory] = ()
     affords_one: Callable[[], bool] = lambda: True
+    plant: Plant | None = None
 
     @property
     def maximised(self) -> Returns:

@@ -177,7 +177,7 @@ def test_a_failing_model_is_reported_at_the_end_and_its_runs_can_go_on(line: Lin
         assert failed == ["frozenlake-compatible-m-s0", "frozenlake-compatible-m-s1"]
         assert lines[3] == f"continue with: policygen resume swept {' '.join(address)}"
         assert server.openai_url not in Path("swept/sweep.toml").read_text()
-        done = line(*lines[3].split()[4:])
+        done = line(*lines[3].split()[3:])
         assert done.code == 0, done.err
     assert "2 of 4 runs finished, 2 were finished before" in done.out
 
@@ -203,7 +203,7 @@ def test_each_model_is_asked_at_its_own_address_and_only_there_gets_its_key(
         refused = line("resume", "swept")
         assert "the user name and password" in refused.err
         assert len(hosted.chats) == asked
-        done = line(*sentences(refused.err)[-1].split()[4:], "--llm", strong)
+        done = line(*sentences(refused.err)[-1].split()[3:], "--llm", strong)
         assert done.code == 0, done.err
         assert len(hosted.chats) > asked
     folder = next(SWEPT.glob("frozenlake-openai-*"))
