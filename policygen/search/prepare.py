@@ -24,6 +24,8 @@ LONG = 50  # steps; longer episodes get the usual number
 # With so many, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%, even if
 # common seeds do not help.
 MOST = 400
+PATIENCE = 3  # attempts without a new best after which a run whose steps are limited ends
+LEAST = 4  # episodes, as long as they may get, that a limit of steps must allow
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 
 
@@ -37,17 +39,21 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
     """Choose how few episodes a run with `max_steps` plays, where no file, option or program says so.
 
     A score takes a tenth of the steps, at the longest that its episodes may be, but 2 episodes at least and 20 at most.
-    `--refine auto` is then `model` for equations.
+    The run ends after 3 attempts without a new best. `--refine auto` is then `model` for equations.
+
+    Raises:
+        UsageError: the steps do not suffice for random actions, one episode of tuning, and a score.
     """
     if config.max_steps is None:
         return config
-    chosen: dict[str, object] = {"episodes": max(2, min(USUAL, config.max_steps // (10 * task.max_steps)))}
+    episodes = max(2, min(USUAL, config.max_steps // (10 * task.max_steps)))
+    chosen: dict[str, object] = {"episodes": episodes, "patience": PATIENCE}
     if config.refine.method == "auto" and config.policy == "linear":
         chosen["refine"] = replace(config.refine, method="model")
-    if config.max_steps < 3 * task.max_steps:
+    if config.max_steps < LEAST * task.max_steps:
         raise UsageError(
             f"--max-steps {config.max_steps:,} is too few for {task.name}, whose episodes take up to "
-            f"{task.max_steps:,} steps: allow at least three episodes, {3 * task.max_steps:,}"
+            f"{task.max_steps:,} steps: allow at least {LEAST} episodes, {LEAST * task.max_steps:,} steps"
         )
     kept = {name for name in config.model_fields_set if name != "refine"}
     return config.model_copy(update={name: value for name, value in chosen.items() if name not in kept})
