@@ -21,15 +21,15 @@ TINY = {"final_episodes": 2, "iterations": 2}
 @pytest.mark.parametrize(
     ("task", "steps", "settings"),
     [
-        ("cartpole", 1_600, {"policy": "linear", "refine": "model"}),
-        ("cartpole", 1_600, {"policy": "table"}),
-        ("pendulum", 620, {}),
+        ("cartpole", 2_000, {"policy": "linear", "refine": "model"}),
+        ("cartpole", 2_000, {"policy": "table"}),
+        ("pendulum", 800, {}),
         ("pendulum", 1_250, {"policy": "linear", "refine": "model", "warmup_episodes": 50}),
         ("pendulum", 4_000, {"policy": "linear", "refine": "cma:20"}),
         ("frozenlake", 400, {"refine": "coordinate:100"}),
     ],
 )
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0])
 def test_the_steps_are_never_exceeded(
     task: str, steps: int, settings: dict[str, object], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,9 +43,9 @@ def test_the_steps_are_never_exceeded(
 @pytest.mark.parametrize(
     ("limits", "stopped"),
     [
-        ({"max_steps": 190}, "fewer than 2 episodes of up to 60 steps take"),
+        ({"max_steps": 250}, "fewer than 2 episodes of up to 60 steps take"),
         ({"max_steps": 5_000, "max_episodes": 4}, "would exceed 4 (--max-episodes)"),
-        ({"max_steps": 190, "max_episodes": 900}, "fewer than 2 episodes of up to 60 steps take"),
+        ({"max_steps": 250, "max_episodes": 900}, "fewer than 2 episodes of up to 60 steps take"),
     ],
 )
 def test_the_reason_for_the_stop_names_the_limit_that_was_met(limits: dict[str, int], stopped: str) -> None:
@@ -61,16 +61,16 @@ def test_the_reason_for_the_stop_names_the_limit_that_was_met(limits: dict[str, 
 def test_too_few_steps_are_refused_in_one_sentence() -> None:
     task = load_task("pendulum")
     with pytest.raises(UsageError) as refused:
-        within_steps(task, effective_config(task, "pendulum", options={"max_steps": 599}))
+        within_steps(task, effective_config(task, "pendulum", options={"max_steps": 799}))
     assert str(refused.value) == (
-        "--max-steps 599 is too few for pendulum, whose episodes take up to 200 steps: "
-        "allow at least three episodes, 600"
+        "--max-steps 799 is too few for pendulum, whose episodes take up to 200 steps: "
+        "allow at least 4 episodes, 800 steps"
     )
-    assert within_steps(task, effective_config(task, "pendulum", options={"max_steps": 600})).episodes == 2
+    assert within_steps(task, effective_config(task, "pendulum", options={"max_steps": 800})).episodes == 2
 
 
 def test_a_finished_run_goes_on_with_more_steps() -> None:
-    folder = made(PENDULUM, "results", **{**TINY, "iterations": 9, "episodes": 2, "max_steps": 190})
+    folder = made(PENDULUM, "results", **{**TINY, "iterations": 9, "episodes": 2, "max_steps": 250})
     before = summary_of(folder)
     more = resume(folder, assignments=["max_steps=500"])
     list(more.attempts())
