@@ -180,31 +180,31 @@ def test_no_command_runs_what_a_file_names_of_modules_that_are_imported(
 
 @pytest.mark.usefixtures("registered")
 def test_what_is_typed_or_vouched_for_still_is_an_environment_and_nothing_else(workplace: Path, line: Line) -> None:
-    (workplace / "rooms.py").write_text(
+    (workplace / "lodgings.py").write_text(
         "from gymnasium.envs.classic_control.cartpole import CartPoleEnv as Room\n"
         "class NoRoom: pass\n"
         "def make_room(): return Room()\n"
         "def make_none(): return 3\n"
     )
-    for name in ("os:system", "subprocess:getoutput", "rooms:NoRoom", "rooms:make_none"):
+    for name in ("os:system", "subprocess:getoutput", "lodgings:NoRoom", "lodgings:make_none"):
         said = line("tasks", name)
         assert said.code != 0
         assert "environment" in said.err
         assert len(said.err.strip().splitlines()) == 1
         assert not (workplace / "marker").exists()
-    assert line("tasks", "rooms:Room").code == line("tasks", "rooms:make_room").code == 0
+    assert line("tasks", "lodgings:Room").code == line("tasks", "lodgings:make_room").code == 0
     # What the user's own program registered, and names itself.
-    gym.register("OwnRoom-v0", "rooms:Room", max_episode_steps=20)
+    gym.register("OwnRoom-v0", "lodgings:Room", max_episode_steps=20)
     try:
         assert load_task("OwnRoom-v0").max_steps == 20
         saved = task_from_record(task_to_record(load_task("OwnRoom-v0")))
-        with pytest.raises(TaskError, match=r"OwnRoom-v0, which the module `rooms` makes.*trust=True"):
+        with pytest.raises(TaskError, match=r"OwnRoom-v0, which the module `lodgings` makes.*trust=True"):
             make_env(saved)
         make_env(trusted(saved)).close()
     finally:
         for name in ("OwnRoom-v0", "Room", "make_room", "make_none"):
             gym.registry.pop(name, None)
-        sys.modules.pop("rooms")
+        sys.modules.pop("lodgings")
 
 
 @pytest.mark.parametrize("kwargs", [{"command": "touch marker"}, {"max_episode_steps": 3}, {"id": "x"}])
