@@ -102,7 +102,7 @@ def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> t
 class Equations:
     """A plant that computes, with its numbers apart: plants that differ in numbers only share one `Equations`.
 
-    `values` are the numbers that fitting may change: all but exponents, pi, and those in `fixed(...)`, in `ends`,
+    `values` are the numbers that fitting may change: all but exponents, 0, 1, pi, and those in `fixed(...)`, in `ends`,
     `start` and `noise`.
 
     Raises:
@@ -352,14 +352,14 @@ def _margin(node: Node) -> Node | None:
     return None
 
 
-_PI = Name("pi")
+_KEPT = {f"={value!r}": Number(value) for value in (0.0, 1.0, -1.0, float(np.pi))}  # these are structure
 
 
 def _apart(node: Node) -> Node:
-    """Return an expression with pi as a name: it is no number to be fitted."""
+    """Return an expression with 0, 1, -1 and pi as names: they are no numbers to be fitted."""
     match node:
-        case Number(value) if value == np.pi:
-            return _PI
+        case Number(value) if f"={value!r}" in _KEPT:
+            return Name(f"={value!r}")
         case Call(function, arguments) if function != "fixed":
             return Call(function, tuple(map(_apart, arguments)))
     return node
@@ -367,7 +367,7 @@ def _apart(node: Node) -> Node:
 
 def _together(node: Node) -> Node:
     """Undo `_apart`."""
-    return replaced(node, {"pi": Number(float(np.pi))})
+    return replaced(node, _KEPT)
 
 
 def _lifted(node: Node, first: int) -> tuple[Node, int]:

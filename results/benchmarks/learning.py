@@ -341,7 +341,7 @@ def allowed(task: str) -> int:
 
 def lines() -> Iterator[str]:
     """The table of learning.md."""
-    yield "| task | threshold | method | reached | steps: median | steps of each seed | CPU: median | not reached |"
+    yield "| task | threshold | method | reached | steps: median | steps of each seed | CPU: median | notes |"
     yield "| --- | ---: | --- | ---: | ---: | --- | ---: | --- |"
     for task, case in CASES.items():
         for method in (PLANT, OURS, WITHHELD, *PEERS.get(task, ())):
@@ -349,6 +349,9 @@ def lines() -> Iterator[str]:
                 continue
             each = [f"{'' if at(row) else '> '}{row['steps']:,.0f}" for row in rows]
             ends = "; ".join(f"{row['mean']:.4g} at {row['ended']}" for row in rows if not at(row))
+            if method == PLANT:
+                scored = sum(row["mean"] >= case.threshold for row in rows)
+                ends = f"{scored} of {len(rows)} final scores reach it; {median(rows, 'played'):,.0f} steps with judging"
             yield (
                 (
                     f"| {task} | {case.threshold:g} | {method} | {sum(map(at, rows))} of {len(rows)} "

@@ -97,7 +97,7 @@ def in_plant(
 def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:
     """Fit the equations given, or those identified from the data where there are none."""
     names = set(data.task.observation_names)
-    whole = names <= {name for name, _ in known.next} and known.reward
+    whole = names <= {name for name, _ in known.next} and known.reward and (known.ends or not data.ended.any())
     equations = Equations(data.task, known if whole else identified(data, known).revised_by(known))
     return fit_plant(equations, data, rng)
 
