@@ -31,7 +31,7 @@ RESTARTS = 2  # further searches in the plant before it is believed that it prom
 PREDICTED = 24  # episodes in the plant by which policies are compared
 FRESH = 3  # every third search begins with the policy as it was proposed, the others where the last one ended
 NEAR = 0.05  # predictions that differ by this share of the returns seen agree
-NEARNESS = 0.1  # of a step's pay: what nearness to an end counts, where an end is what is sought
+NEARNESS = 0.1  # how much less an episode is worth that came no nearer to the end that is sought, as a share
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,10 @@ class _Inside:
     def __init__(self, fitted: FittedPlant, measure: Measure | None, first_seed: int) -> None:
         self._fitted, self._first, self._searches = fitted, first_seed, 0
         self._measure = measure if measure is not None and measure.objective is not None else None
-        task = fitted.equations.task
-        # Where steps cost something, an end is sought: before one is reached, nearness to it tells policies apart.
-        self._margin = fitted.equations.margin if fitted.worst < 0 else None
-        self._unit = NEARNESS * -fitted.worst
-        self._spread = float(np.ptp(fitted.starts)) or 1.0
-        self._task = task
+        self._margin = fitted.equations.margin if _seeks_end(fitted) else None
+        if self._margin is not None:
+            self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts))))
+            self._least = fitted.worst * fitted.equations.task.max_steps
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
         """Tune a policy in the plant; None if it has nothing to tune."""
@@ -155,13 +153,38 @@ class _Inside:
         if self._measure is not None:
             sums = self._measure.sums([one for some in played for one in some])
             return np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64)
-        means = np.array([np.mean([one.episode_return for one in some]) for some in played])
-        if self._margin is not None:
-            means += self._unit * np.array([np.mean([self._nearness(one) for one in some]) for some in played])
-        return means
+        return np.array([np.mean([self._value(one) for one in some]) for some in played])
 
-    def _nearness(self, episode: Trajectory) -> float:
-        """Return how near an episode came to an end: 1 where it reached one, towards 0 far from it."""
+    def _value(self, episode: Trajectory) -> float:
+        """Return what an episode is worth to the search: its return, unless an end is sought that it did not reach.
+
+        Such an episode is worth less than any that does, and the less the further away it stayed: doing nothing may
+        cost less than what leads to the end, and where every return is the same, nearness tells policies apart.
+        """
+        if self._margin is None:
+            return episode.episode_return
+        short = -float(np.nanmax(self._margins(episode.observations)))
+        if short <= 0:
+            return episode.episode_return
+        return self._least * (1 + NEARNESS * min(1.0, short / self._way))
+
+    def _margins(self, observations: Vector) -> Vector:
         assert self._margin is not None
-        margin = self._margin(list(episode.observations.T.astype(np.float64)))[0]
-        return float(1 / (1 + max(0.0, -float(np.nanmax(margin))) / self._spread))
+        return np.asarray(self._margin(list(observations.T.astype(np.float64)))[0], np.float64)
+
+
+def _seeks_end(fitted: FittedPlant) -> bool:
+    """Whether the end of an episode is what the reward asks for: it is paid, or it ends what every step costs."""
+    if fitted.worst >= 0 or not fitted.equations.plant.ends:
+        return False
+    task, plant = fitted.equations.task, fitted.plant
+    starts = list(fitted.starts.T)
+    decided = fitted.equations.decided(
+        np.zeros((len(fitted.starts), *(() if task.action_space == "discrete" else (len(task.actuators),))), np.int16)
+    )
+    paid = []
+    for ends in ("1 > 0", "0 > 1"):
+        equations = Equations(task, replace(plant, ends=ends))
+        memory = [np.full(len(fitted.starts), np.nan) for _ in equations.remembered]
+        paid.append(float(np.mean(equations.outcome(starts, memory, decided, list(equations.values), starts)[0])))
+    return paid[0] > paid[1] or (paid[0] == paid[1] and paid[1] < 0)
