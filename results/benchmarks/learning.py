@@ -351,7 +351,8 @@ def lines() -> Iterator[str]:
             ends = "; ".join(f"{row['mean']:.4g} at {row['ended']}" for row in rows if not at(row))
             if method == PLANT:
                 scored = sum(row["mean"] >= case.threshold for row in rows)
-                ends = f"{scored} of {len(rows)} final scores reach it; {median(rows, 'played'):,.0f} steps with judging"
+                judged = f"{median(rows, 'played'):,.0f} steps with judging"
+                ends = f"{scored} of {len(rows)} final scores reach it; {judged}"
             yield (
                 (
                     f"| {task} | {case.threshold:g} | {method} | {sum(map(at, rows))} of {len(rows)} "

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import FittedPlant, Transitions, fit_plant
@@ -168,7 +170,7 @@ class _Inside:
             return episode.episode_return
         return self._least * (1 + NEARNESS * min(1.0, short / self._way))
 
-    def _margins(self, observations: Vector) -> Vector:
+    def _margins(self, observations: npt.NDArray[np.floating[Any]]) -> Vector:
         assert self._margin is not None
         return np.asarray(self._margin(list(observations.T.astype(np.float64)))[0], np.float64)
 
