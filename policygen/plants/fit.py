@@ -187,7 +187,7 @@ class FittedPlant:
 
     @property
     def deviations(self) -> Column:
-        """How far the members' numbers differ: standard deviations, shape (K,)."""
+        """The standard deviation of each number over the members, shape (K,)."""
         with np.errstate(all="ignore"):  # numbers of 1e308 have no sum
             return np.asarray((self.values - self.values[0]).std(axis=0))
 
