@@ -8,21 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from chat_server import ChatServer
-from planted import EXACT, PENDULUM, SWINGS, plant, played, policy
+from planted import EXACT, PENDULUM, SWINGS, episode, plant, played, policy
 from searched import made
 from support import attempts_of, fenced, outcome, summary_of
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.policies.plant import Plant
+from policygen.plants.fit import Transitions, fit_plant
+from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.search.refine import model
-from policygen.search.refine.model import in_plant
+from policygen.search.refine.model import _Inside, _seeks_end, in_plant
 from policygen.search.refine.tunable import Trials
 from policygen.search.resume import resume
 from policygen.search.run import start
+from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace", "small")
 BUDGET: dict[str, Any] = {
@@ -145,3 +148,35 @@ def test_an_empty_plant_is_the_one_that_is_identified() -> None:
     assert one.plant is not None
     assert "next rate" in one.plant.text
     assert "reward" in one.plant.text
+
+
+@pytest.mark.parametrize(
+    ("task", "reward", "sought"),
+    [
+        ("mountaincar-continuous", "100*ends - 0.1*force^2", True),  # paid at the end
+        ("mountaincar-continuous", "-1", True),  # each step costs, and the end ends that
+        ("mountaincar-continuous", "-1 - 100*ends", False),  # a crash
+        ("cartpole", "1", False),  # each step pays
+    ],
+)
+def test_an_end_is_sought_where_the_reward_asks_for_it(task: str, reward: str, sought: bool) -> None:
+    one = load_task(task)
+    seen = played(replace(one, max_steps=40), (1, 2))
+    data = Transitions.of(one, seen)
+    if task == "mountaincar-continuous":
+        data = replace(data, rewards=data.rewards - 1e-3)
+    fitted = fit_plant(Equations(one, Plant(reward=reward, ends=one.ends)), data, np.random.default_rng(0), 2)
+    assert _seeks_end(fitted) == sought
+
+
+def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_and_more_when_it_came_nearer() -> None:
+    one = load_task("mountaincar-continuous")
+    data = Transitions.of(one, played(replace(one, max_steps=40), (1, 2)))
+    data = replace(data, rewards=data.rewards - 1e-3)
+    fitted = fit_plant(Equations(one, Plant(reward=one.reward, ends=one.ends)), data, np.random.default_rng(0), 2)
+    inside = _Inside(fitted, None, 0)
+    idle, near, there = (
+        episode([[-0.5, 0.0], [place, 0.0]], [[0.0]], [paid])
+        for place, paid in ((-0.5, 0.0), (0.3, -5.0), (0.46, -9.0))
+    )
+    assert inside._value(idle) < inside._value(near) < inside._value(there) == there.episode_return
