@@ -1,4 +1,4 @@
-"""What the tests of plants share: episodes with random actions, plants as text, and made-up episodes."""
+"""Helpers for the tests of plants: episodes with random actions, plants as text, and made-up episodes."""
 
 from __future__ import annotations
 

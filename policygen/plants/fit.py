@@ -133,7 +133,7 @@ class FittedPlant:
     """A plant with its numbers fitted several times.
 
     Attributes:
-        equations: the structure, with the numbers of the first member.
+        equations: the structure, with the numbers from which the fit began.
         values: the numbers of each member, shape (members, K).
         low, high: what an observation may be in a prediction, shape (d,): beyond it the data say nothing.
         starts: the first observations of the episodes, shape (episodes, d).

@@ -180,7 +180,7 @@ class _Identification:
         )
 
     def _free(self, name: str) -> str:
-        taken = {*self._task.quantity_names, *decision_names(self._task)}
+        taken = {*self._task.quantity_names, *decision_names(self._task), *dict(self._known.lets)}
         while name in taken or not is_name(name):
             name = f"{name[:50]}_"
         return name

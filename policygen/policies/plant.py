@@ -43,6 +43,8 @@ SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an 
 MOST_TERMS = 50_000  # of a line, those of the quantities that it needs included
 Column = npt.NDArray[np.float64]
 Texts = tuple[tuple[str, str], ...]
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_PREVIOUS = re.compile(r"\bprev\(\s*(\w+)")
 T = TypeVar("T")
 
 
@@ -83,19 +85,42 @@ class Plant:
         return "\n".join(self.lines)
 
     def revised_by(self, new: Plant) -> Plant:
-        """Return this plant with the lines of `new` in the place of its own; lines that `new` leaves out stay."""
-        return Plant(
-            _merged(self.lets, new.lets),
-            _merged(self.next, new.next),
-            new.reward or self.reward,
-            new.ends or self.ends,
-            _merged(self.starts, new.starts),
-            _merged(self.noise, new.noise),
-        )
+        """Return this plant with the lines of `new` in the place of its own; lines that `new` leaves out stay.
+
+        Each `let` stands after those that it reads, which a revised one may do of a new one; one that nothing reads any
+        more falls away.
+        """
+        moved = _merged(self.next, new.next)
+        reward, ends = new.reward or self.reward, new.ends or self.ends
+        lets = _in_order_of_need(dict(_merged(self.lets, new.lets)), [*dict(moved).values(), reward, ends])
+        return Plant(lets, moved, reward, ends, _merged(self.starts, new.starts), _merged(self.noise, new.noise))
 
 
 def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> tuple[tuple[str, T], ...]:
     return tuple({**dict(old), **dict(new)}.items())
+
+
+def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
+    """Return the definitions that lines read, each after those that it reads; a circle stays, and is refused later."""
+    ordered: dict[str, str] = {}
+    begun: set[str] = set()
+
+    def visit(text: str) -> None:
+        # The previous value of a quantity may be defined later; what only that reads follows at the end.
+        for name in dict.fromkeys(_NAME.findall(_PREVIOUS.sub("", text))):
+            if name in lets and name not in begun:
+                begun.add(name)
+                visit(lets[name])
+                ordered[name] = lets[name]
+
+    for line in lines:
+        visit(line)
+    read = -1
+    while len(ordered) > read:
+        read = len(ordered)
+        for text in [*lines, *ordered.values()]:
+            visit(" ".join(_PREVIOUS.findall(text)))
+    return tuple(ordered.items())
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,17 @@ def test_what_a_reply_leaves_out_stays() -> None:
     assert old.revised_by(Plant()) == old == Plant().revised_by(old)
 
 
+def test_a_revised_quantity_may_read_a_new_one_and_one_that_nothing_reads_falls_away() -> None:
+    old = Plant(lets=(("pull", "0.75*sin"), ("gone", "2*rate")), next=(("rate", "rate + pull + gone"),))
+    new = Plant(
+        lets=(("grip", "0.1*rate"), ("pull", "0.75*sin - grip + prev(late)"), ("late", "2*sin")),
+        next=(("rate", "rate + pull"),),
+    )
+    revised = old.revised_by(new)
+    assert [name for name, _ in revised.lets] == ["grip", "pull", "late"]
+    assert Equations(PENDULUM, revised).remembered == ("late",)
+
+
 def test_exponents_pi_fixed_numbers_and_the_end_are_not_fitted() -> None:
     stated = "next rate = 2*rate^3 + pi*torque + fixed(7)*sin\nreward = -4*rate\nends = rate > 5\nnoise rate = 9"
     made = equations(stated)

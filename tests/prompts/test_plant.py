@@ -1,4 +1,4 @@
-"""What a model is told of the plant in which its policies are tuned, and only then."""
+"""Prompts describe the plant in which policies are tuned, and only then."""
 
 from __future__ import annotations
 
