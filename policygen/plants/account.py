@@ -8,7 +8,7 @@ import numpy as np
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError
-from policygen.plants.fit import AHEAD, PlantAccount
+from policygen.plants.fit import AHEAD, PlantAccount, Transitions, hidden_starts
 from policygen.policies.lines import Problems
 from policygen.policies.parts import Scope, read_parts
 from policygen.policies.plant import NEXT, NOISE, START, Column, Equations
@@ -34,11 +34,14 @@ def equations_of(account: PlantAccount, task: Task) -> Equations:
 def predicted(equations: Equations, episode: Trajectory) -> Column:
     """Return the observations that the equations predict from the start of an episode and its actions, without noise.
 
+    Hidden states begin as fits the episode best.
+
     Returns:
         shape (steps + 1, d): the first row is the observed start; NaN or infinite where the equations break down.
     """
     observed = list(episode.observations[:1].astype(np.float64).T)
-    memory = [np.full(1, np.nan) for _ in equations.remembered]
+    hidden = hidden_starts(equations, Transitions.of(equations.task, [episode]))
+    memory = equations.memory(hidden, 1)
     decided = equations.decided(episode.actions)
     rows = [episode.observations[0].astype(np.float64)]
     for step in range(episode.length):

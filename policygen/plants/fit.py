@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, Column, Equations, Plant
 from policygen.policies.shaping import REWARD
 from policygen.quantities.compiled import compile_together
-from policygen.quantities.tree import names_in
+from policygen.quantities.tree import Call, Name, Node, names_in
 from policygen.tasks.task import Task
 
 MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
@@ -29,6 +30,13 @@ WORST = 1e6  # an error at most, as an account states it
 MOST_UNCERTAIN = 5  # numbers that an account names
 UNCERTAIN = 0.1  # standard deviation of such a number, as a share of it, at least
 OUTLIER = 10.0  # residuals beyond so many median residuals count less than their square
+SLIGHT = 0.02  # an error of one step that is not fitted to longer predictions
+MOST_AHEAD = 40  # numbers that are fitted to longer predictions: each of them plays all windows
+MOST_WINDOWS = 150
+BETTER = 0.8  # share of the squared error far ahead that the longer predictions must leave at most
+PRIOR = 0.01  # how much the usual start of a hidden state counts: as one residual of so many usual changes
+LEAST_UNIT = 1e-3  # of the search for numbers without a slope
+MOST_TRIALS = 60  # of that search, for each number
 ROBUST_FITS = 3  # at most, each with the usual residual of the last
 _MOST_AT_ONCE = 2_000_000  # numbers of one array while derivatives are computed
 
@@ -74,6 +82,11 @@ class Transitions:
     def __len__(self) -> int:
         return len(self.rewards)
 
+    @property
+    def episodes(self) -> int:
+        """The number of episodes."""
+        return int(np.count_nonzero(self.first))
+
     @cached_property
     def blocks(self) -> npt.NDArray[np.intp]:
         """The block of `BLOCK` steps, or fewer at the end of an episode, that each step belongs to: shape (n,)."""
@@ -88,24 +101,50 @@ class Transitions:
         least = 1e-6 * self.before.std(axis=0)
         return np.asarray(np.where(changes > least, changes, np.maximum(least, 1e-9)))
 
-    def memory(self, equations: Equations) -> list[Column]:
-        """Return what the plant remembers at each step: a column for each of `equations.remembered`."""
-        width = len(equations.remembered)
-        if not width:
+    @cached_property
+    def episode(self) -> npt.NDArray[np.intp]:
+        """The index of the episode that each step belongs to: shape (n,)."""
+        return np.asarray(np.cumsum(self.first) - 1, np.intp)
+
+    def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
+        """Return what the plant remembers at each step, and its hidden states, while it observes what was real.
+
+        Args:
+            values: for each of `equations.values` a number, or an array of shape (variants, 1).
+            hidden: each hidden state at the start of the episodes, shape (episodes,) or (variants, episodes).
+
+        Returns:
+            for each a column, shape (n,) or (variants, n).
+        """
+        starts = np.flatnonzero(self.first)
+        memory: list[Any] = equations.memory(hidden, len(starts))
+        if not memory:
             return []
-        decided = equations.decided(self.actions)
-        rows, memory = np.full((len(self), width), np.nan), [np.nan] * width
-        for i, (observed, first) in enumerate(zip(self.before.tolist(), self.first.tolist(), strict=True)):
-            rows[i] = memory = [np.nan] * width if first else memory
-            parts = [column[i] for column in decided]
-            memory = [float(value) for value in equations.step(observed, memory, parts, equations.values)[1]]
-        return list(rows.T)
+        variants = next((np.shape(one)[:1] for one in (*values, *hidden) if np.ndim(one) == 2), ())
+        rows = np.empty((len(memory), *variants, len(self)))
+        decided, lengths = equations.decided(self.actions), np.diff([*starts, len(self)])
+        for step in range(int(lengths.max())):
+            left = lengths > step
+            at, lengths = starts[left] + step, lengths[left]
+            starts = starts[left]
+            memory = [np.broadcast_to(column, (*variants, len(left)))[..., left] for column in memory]
+            rows[..., at] = memory
+            observed, parts = list(self.before[at].T), [column[at] for column in decided]
+            _, memory = equations.step(observed, memory, parts, values)
+        return list(rows)
 
     def thinned(self) -> npt.NDArray[np.intp]:
         """Return the indices of at most `MOST_FITTED` steps, in whole blocks, the last ones first to stay."""
         every = -(-len(self) // MOST_FITTED)
         last = self.blocks[-1]
         return np.flatnonzero((last - self.blocks) % every == 0)
+
+    def windows(self) -> npt.NDArray[np.intp]:
+        """Return the first steps of whole blocks of `BLOCK` steps, evenly spread, at most `MOST_WINDOWS` of them."""
+        begins = np.flatnonzero(np.diff(self.blocks, prepend=-1))
+        whole = begins[np.bincount(self.blocks) == BLOCK]
+        every = max(1, -(-len(whole) // MOST_WINDOWS))
+        return np.asarray(whole[::-1][::every][::-1], np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +175,7 @@ class FittedPlant:
         equations: the structure, with the numbers from which the fit began.
         values: the numbers of each member, shape (members, K).
         low, high: what an observation may be in a prediction, shape (d,): beyond it the data say nothing.
-        starts: the first observations of the episodes, shape (episodes, d).
+        starts: the first observations of the episodes, and then their hidden states: shape (episodes, d + h).
         worst: the least that a step paid, at most 0.
         steps: number of transitions it was fitted to.
         error, error_ahead: of one step, and of `AHEAD` steps (None where no episode is that long): for each
@@ -160,7 +199,7 @@ class FittedPlant:
         return self.equations.with_values(self.values[0])
 
     def account(self, data: Transitions) -> PlantAccount:
-        """Return the plant in short, judged by these transitions."""
+        """Return the plant in short, judged by the transitions that it was fitted to."""
         equations, names = self.equations, self.equations.task.observation_names
         one, ahead = self.error, self.error_ahead
         errors = [
@@ -174,7 +213,10 @@ class FittedPlant:
             (equations.places[k], _short(float(self.values[0][k])), _short(float(self.deviations[k]))) for k in least
         ]
         found, _ = equations.step(
-            list(data.before.T), data.memory(equations), equations.decided(data.actions), list(self.values[0])
+            list(data.before.T),
+            data.memory(equations, list(self.values[0]), self.hidden),
+            equations.decided(data.actions),
+            list(self.values[0]),
         )
         wrong = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1) - data.after
         wrong = np.abs(_shares(wrong, data.spreads))
@@ -186,6 +228,11 @@ class FittedPlant:
         return PlantAccount(self.plant.to_text(), self.steps, tuple(errors), tuple(uncertain), worst)
 
     @property
+    def hidden(self) -> list[Column]:
+        """Each hidden state at the start of the episodes that the plant was fitted to: shape (episodes,)."""
+        return list(self.starts[:, len(self.low) :].T)
+
+    @property
     def deviations(self) -> Column:
         """The standard deviation of each number over the members, shape (K,)."""
         with np.errstate(all="ignore"):  # numbers of 1e308 have no sum
@@ -193,28 +240,54 @@ class FittedPlant:
 
 
 def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator, members: int = MEMBERS) -> FittedPlant:
-    """Fit the numbers of a plant, starting from those it has.
+    """Fit the numbers of a plant, and its hidden states in each episode, starting from those it has.
 
     One-step predictions of all observations, each in units of its usual change, and of the reward. A residual far
-    beyond the usual counts about as its size, not as its square (SciPy's `soft_l1`).
+    beyond the usual counts about as its size, not as its square (SciPy's `soft_l1`). Where these leave an error, the
+    numbers are fitted again to predictions of `BLOCK` steps, which noise misleads less; those are kept if predictions
+    far ahead are better for it.
     """
     kept = data.thinned()
-    memory = data.memory(equations)
-    columns = [*data.before.T, *memory, *equations.decided(data.actions)]
-    names, after = equations.task.observation_names, list(data.after[kept].T)
-    targets = {f"{NEXT} {name}": column for name, column in zip(names, after, strict=True)}
-    scales = {f"{NEXT} {name}": float(spread) for name, spread in zip(names, data.spreads, strict=True)}
-    targets[REWARD], scales[REWARD] = data.rewards[kept], float(data.rewards.std()) or 1.0
-    steps = _Steps([column[kept] for column in columns], after, targets, scales)
     values = np.tile(equations.values, (members, 1))
-    for lines, numbers in _independent(equations):
-        problem = _Problem(equations, steps, lines, numbers)
-        values[:, numbers] = problem.solved([_weights(data.blocks[kept], rng) for _ in range(members - 1)])
-    return fitted(equations, values, data)
+    if not equations.plant.hidden:
+        for lines, numbers in _independent(equations):
+            problem = _Problem(equations, data, numbers, _one_step(equations, data, kept, lines))
+            values[:, numbers], _ = problem.solved([_weights(data.blocks[kept], rng) for _ in range(members - 1)])
+        found = fitted(equations, values, data, [])
+    else:
+        found = _fitted_ahead(equations, data, rng, members, None)
+    if not SLIGHT < found.error.max() < 1 or len(equations.values) > MOST_AHEAD or found.error_ahead is None:
+        return found
+    longer = _fitted_ahead(equations, data, rng.spawn(1)[0], members, found)
+    assert longer.error_ahead is not None
+    return longer if (longer.error_ahead**2).sum() < BETTER * (found.error_ahead**2).sum() else found
 
 
-def fitted(equations: Equations, values: Column, data: Transitions) -> FittedPlant:
-    """Return a plant with these numbers for its members, and how well the first one predicts the data."""
+def _fitted_ahead(
+    equations: Equations, data: Transitions, rng: np.random.Generator, members: int, found: FittedPlant | None
+) -> FittedPlant:
+    """Fit all numbers at once: to predictions of one step, or of `BLOCK` steps, beginning with the numbers found."""
+    begins = data.thinned() if found is None else data.windows()
+    start = equations if found is None else Equations(equations.task, found.plant)
+    numbers = np.arange(len(equations.values))
+    steps = 1 if found is None else BLOCK
+    hidden = _usual_starts(equations, data) if found is None else np.array(found.hidden).reshape(-1, data.episodes)
+    residuals = _ahead(start, data, begins, steps)
+    problem = _Problem(start, data, numbers, residuals, hidden)
+    values, hidden = problem.solved([_weights(data.blocks[begins], rng) for _ in range(members - 1)])
+    return fitted(equations, values, data, hidden)
+
+
+def fitted(
+    equations: Equations, values: Column, data: Transitions, hidden: Sequence[Column] | None = None
+) -> FittedPlant:
+    """Return a plant with these numbers for its members, and how well the first one predicts the data.
+
+    Args:
+        hidden: each hidden state at the start of the episodes, shape (episodes,); None: fitted to the data.
+    """
+    if hidden is None:
+        hidden = hidden_starts(Equations(equations.task, equations.with_values(values[0])), data)
     both = np.concatenate([data.before, data.after])
     low, high = both.min(axis=0), both.max(axis=0)
     room = MARGIN * (high - low)
@@ -223,12 +296,27 @@ def fitted(equations: Equations, values: Column, data: Transitions) -> FittedPla
         values,
         low - room,
         high + room,
-        data.before[data.first],
+        np.column_stack([data.before[data.first], *hidden]),
         min(0.0, float(data.rewards.min())),
-        _error(equations, values[0], data, 1),
-        _error(equations, values[0], data, AHEAD) if _longest(data) >= AHEAD else None,
+        _error(equations, values[0], hidden, data, 1),
+        _error(equations, values[0], hidden, data, AHEAD) if _longest(data) >= AHEAD else None,
         len(data),
     )
+
+
+def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
+    """Return each hidden state at the start of the episodes, shape (episodes,), fitted to them."""
+    if not equations.plant.hidden:
+        return []
+    residuals = _ahead(equations, data, data.thinned(), 1)
+    nothing = np.zeros(0, np.intp)
+    _, hidden = _Problem(equations, data, nothing, residuals, _usual_starts(equations, data)).solved([])
+    return hidden
+
+
+def _usual_starts(equations: Equations, data: Transitions) -> Column:
+    means = [mean for mean, _ in equations.hidden_starts]
+    return np.tile(np.array(means, np.float64)[:, None], (1, data.episodes))
 
 
 def _weights(blocks: npt.NDArray[np.intp], rng: np.random.Generator) -> Column:
@@ -255,47 +343,96 @@ def _independent(equations: Equations) -> list[tuple[list[str], npt.NDArray[np.i
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
-    """The steps that a plant is fitted to: one column, of shape (steps,), per quantity.
+class _Residuals:
+    """What predictions miss, in parts of equal length: of one quantity, or of one quantity some steps ahead.
 
     Attributes:
-        inputs: the columns of `equations.inputs` that are no numbers of the plant.
-        after: the observations after the step.
-        targets: the values that each line should compute, by its left-hand side.
-        scales: the unit of each line's residuals.
+        of: a function of the numbers of the plant and of its hidden states; one column of shape (n,) or (variants, n)
+            per part.
+        steps: for each part the steps that its rows are of.
     """
 
-    inputs: Sequence[Column]
-    after: Sequence[Column]
-    targets: Mapping[str, Column]
-    scales: Mapping[str, float]
+    of: Callable[[list[Any], Sequence[Any]], list[Any]]
+    steps: Sequence[npt.NDArray[np.intp]]
+
+
+def _one_step(equations: Equations, data: Transitions, kept: npt.NDArray[np.intp], lines: Sequence[str]) -> _Residuals:
+    """Return the residuals of some lines at these steps."""
+    memory = data.memory(equations, equations.values.tolist())
+    inputs = [column[kept] for column in (*data.before.T, *memory, *equations.decided(data.actions))]
+    after, names = list(data.after[kept].T), equations.task.observation_names
+    targets = {f"{NEXT} {name}": column for name, column in zip(names, after, strict=True)}
+    scales = {f"{NEXT} {name}": float(spread) for name, spread in zip(names, data.spreads, strict=True)}
+    targets[REWARD], scales[REWARD] = data.rewards[kept], float(data.rewards.std()) or 1.0
+    predict = compile_together(
+        [equations.computed[line] for line in lines], [*equations.inputs, *equations.inputs_after]
+    )
+
+    def residuals(values: list[Any], _: Sequence[Any]) -> list[Any]:
+        found = predict([*inputs, *values, *after])
+        return [(one - targets[line]) / scales[line] for one, line in zip(found, lines, strict=True)]
+
+    return _Residuals(residuals, [kept] * len(lines))
+
+
+def _ahead(equations: Equations, data: Transitions, begins: npt.NDArray[np.intp], steps: int) -> _Residuals:
+    """Return the residuals of predictions so many steps ahead, each in units of the usual change over that time."""
+    moving = [i for i, name in enumerate(equations.task.observation_names) if f"{NEXT} {name}" in equations.computed]
+    changes = [data.after[begins + step] - data.before[begins] for step in range(steps)]
+    scales = [np.maximum(np.sqrt((change**2).mean(axis=0)), data.spreads) for change in changes]
+    decided = equations.decided(data.actions)
+    pays = REWARD in equations.computed
+    paid = float(data.rewards.std()) or 1.0
+
+    def residuals(values: list[Any], hidden: Sequence[Any]) -> list[Any]:
+        memory = [column[..., begins] for column in data.memory(equations, values, hidden)]
+        observed: list[Any] = list(data.before[begins].T)
+        found = []
+        for step in range(steps):
+            at = begins + step
+            parts = [column[at] for column in decided]
+            if pays:
+                reward, _ = equations.outcome(observed, memory, parts, values, list(data.after[at].T))
+                found.append((reward - data.rewards[at]) / paid)
+            observed, memory = equations.step(observed, memory, parts, values)
+            found += [(observed[i] - data.after[at, i]) / scales[step][i] for i in moving]
+        return found
+
+    return _Residuals(residuals, [begins + step for step in range(steps) for _ in range(len(moving) + pays)])
 
 
 class _Problem:
-    """The least-squares problem of some lines of a plant."""
+    """A least-squares problem: some numbers of a plant, and its hidden states at the start of each episode."""
 
     def __init__(
-        self, equations: Equations, steps: _Steps, lines: Sequence[str], numbers: npt.NDArray[np.intp]
+        self,
+        equations: Equations,
+        data: Transitions,
+        numbers: npt.NDArray[np.intp],
+        residuals: _Residuals,
+        hidden: Column | None = None,
     ) -> None:
-        names = [*equations.inputs, *equations.inputs_after]
-        self._predict = compile_together([equations.computed[line] for line in lines], names)
-        self._columns, self._after = list(steps.inputs), list(steps.after)
-        self._targets = [steps.targets[line] for line in lines]
-        self._scales = [steps.scales[line] for line in lines]
-        self._numbers, self._start = numbers, equations.values
+        self._all, self._numbers, self._of_values = equations.values, numbers, residuals.of
+        self._counts = [len(some) for some in residuals.steps]
+        self._episodes = data.episode[np.concatenate([np.zeros(0, np.intp), *residuals.steps])]
+        self._hidden = np.zeros((0, data.episodes)) if hidden is None else hidden
+        starts = np.array(equations.hidden_starts).reshape(-1, 2)[: len(self._hidden)]
+        self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
+        without_slope = _without_slope(equations)
+        self._stepwise = [place for place, number in enumerate(numbers.tolist()) if number in without_slope]
 
-    def solved(self, samples: Sequence[Column]) -> Column:
+    def solved(self, samples: Sequence[Column]) -> tuple[Column, list[Column]]:
         """Return the numbers that fit best, and those of each bootstrap sample, one Gauss-Newton step from them.
 
         Args:
             samples: the weight of each step in a sample, shape (steps,).
 
         Returns:
-            shape (1 + samples, numbers).
+            shape (1 + samples, numbers); and for each hidden state its starts, shape (episodes,).
         """
         from scipy.optimize import least_squares  # start-up time
 
-        own = self._start[self._numbers]
+        own = np.concatenate([self._all[self._numbers], self._hidden.ravel()])
 
         def solve(start: Column, **how: Any) -> Column:
             with np.errstate(all="ignore"):  # a number of 1e300 has no square
@@ -304,7 +441,11 @@ class _Problem:
                 )
             return np.asarray(found.x if np.isfinite(found.x).all() else own)
 
+        if not len(own):
+            return np.zeros((1 + len(samples), 0)), []
         best = solve(own)
+        if self._stepwise:
+            best = solve(self._searched(best))
         left, usual = self._left(best)
         for _ in range(ROBUST_FITS):
             if usual == 0 or not (left > OUTLIER * usual).any():
@@ -318,48 +459,107 @@ class _Problem:
         residuals, slopes = self._residuals(best), self._jacobian(best)
         found = [best]
         for weights in samples:
-            root = np.sqrt(np.tile(weights, len(self._targets)) * robust)
-            sizes = np.sqrt((slopes**2).mean(axis=0)) + 1e-12
-            scaled = slopes / sizes * root[:, None]
-            gram = scaled.T @ scaled
-            gram[np.diag_indices(len(gram))] += DAMPING * len(scaled)
-            with np.errstate(all="ignore"):
-                member = best - np.linalg.solve(gram, scaled.T @ (residuals * root)) / sizes
-            found.append(member if np.isfinite(member).all() else best)
-        return np.stack(found)
+            each = [np.tile(weights, len(self._counts)), np.ones(self._hidden.size)]
+            found.append(best - _gauss_newton(residuals, slopes, np.sqrt(np.concatenate(each)) * robust))
+        numbers, hidden = np.split(np.stack(found), [len(self._numbers)], axis=1)
+        return numbers, list(hidden[0].reshape(self._hidden.shape))
+
+    def _searched(self, best: Column) -> Column:
+        """Return the numbers with those that have no slope found by trial (Powell's method), the others following."""
+        from scipy.optimize import minimize  # start-up time
+
+        units = np.maximum(np.abs(best[self._stepwise]), LEAST_UNIT)
+
+        def moved(shares: Column) -> Column:
+            theta = best.copy()
+            theta[self._stepwise] += shares * units
+            change = _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1))
+            change[self._stepwise] = 0.0
+            return np.asarray(theta - change)
+
+        def cost(shares: Column) -> float:
+            return float(np.abs(self._residuals(moved(shares))).sum())
+
+        found = minimize(cost, np.zeros(len(units)), method="Powell", options={"maxfev": MOST_TRIALS * len(units)})
+        return moved(found.x) if found.fun < cost(np.zeros(len(units))) else best
 
     def _left(self, theta: Column) -> tuple[Column, float]:
         """Return the sizes of the residuals, and the usual one: the median of those that are not 0."""
         left = np.abs(self._residuals(theta))
         return left, float(np.median(left[left > 0])) if (left > 0).any() else 0.0
 
-    def _predicted(self, theta: Sequence[Any]) -> list[Any]:
-        """Return the scaled residuals of each line, for numbers that may be columns of shape (variants, 1)."""
-        values: list[Any] = list(self._start)
-        for index, value in zip(self._numbers.tolist(), theta, strict=True):
+    def _parts(self, numbers: Sequence[Any], hidden: Sequence[Any]) -> list[Any]:
+        """Return the residuals of each part, for numbers that may be columns of shape (variants, 1)."""
+        values: list[Any] = self._all.tolist()
+        for index, value in zip(self._numbers.tolist(), numbers, strict=True):
             values[index] = value
         with np.errstate(all="ignore"):
-            found = self._predict([*self._columns, *values, *self._after])
-            scaled = [(p - t) / s for p, t, s in zip(found, self._targets, self._scales, strict=True)]
-        return [np.nan_to_num(one, nan=WRONG, posinf=WRONG, neginf=-WRONG).clip(-WRONG, WRONG) for one in scaled]
+            found = self._of_values(values, hidden)
+        return [np.nan_to_num(one, nan=WRONG, posinf=WRONG, neginf=-WRONG).clip(-WRONG, WRONG) for one in found]
+
+    def _split(self, theta: Column) -> tuple[list[float], Column]:
+        numbers, hidden = np.split(theta, [len(self._numbers)])
+        return numbers.tolist(), hidden.reshape(self._hidden.shape)
 
     def _residuals(self, theta: Column) -> Column:
-        n = len(self._targets[0])
-        return np.concatenate([np.broadcast_to(part, n) for part in self._predicted(theta.tolist())])
+        numbers, hidden = self._split(theta)
+        parts = zip(self._parts(numbers, list(hidden)), self._counts, strict=True)
+        usual = PRIOR * (hidden - self._means) / self._spreads
+        return np.concatenate([*(np.broadcast_to(part, count) for part, count in parts), usual.ravel()])
 
     def _jacobian(self, theta: Column) -> Column:
-        """Return the derivatives by forward differences, many at once: shape (residuals, numbers)."""
-        n, here = len(self._targets[0]), self._residuals(theta)
+        """Return the derivatives by forward differences, many at once: shape (residuals, numbers and hidden states)."""
+        here = self._residuals(theta)
+        numbers, hidden = self._split(theta)
+        n, width = sum(self._counts), len(theta)
+        found = np.zeros((len(here), width))
         steps = 1e-6 * np.maximum(np.abs(theta), 1e-3)
-        rows = []
-        for some in np.array_split(np.arange(len(theta)), -(-len(theta) * n // _MOST_AT_ONCE)):
-            moved: list[Any] = theta.tolist()
+        for some in np.array_split(np.arange(len(numbers)), -(-len(numbers) * n // _MOST_AT_ONCE) or 1):
+            moved: list[Any] = list(numbers)
             for place, index in enumerate(some.tolist()):
                 moved[index] = np.full((len(some), 1), theta[index])
                 moved[index][place] += steps[index]
-            parts = [np.broadcast_to(part, (len(some), n)) for part in self._predicted(moved)]
-            rows.append((np.concatenate(parts, axis=1) - here) / steps[some, None])
-        return np.concatenate(rows).T
+            if len(some):
+                found[:n, some] = (self._joined(moved, list(hidden), len(some)) - here[:n]).T / steps[some]
+        # The hidden state of an episode moves the residuals of that episode alone: all episodes are moved at once.
+        for k, row in enumerate(hidden):
+            columns = len(numbers) + k * len(row) + np.arange(len(row))
+            moved = [*hidden[:k], row + steps[columns], *hidden[k + 1 :]]
+            of = columns[self._episodes]
+            found[np.arange(n), of] = (self._joined(numbers, moved, 1)[0] - here[:n]) / steps[of]
+            found[n + columns - len(numbers), columns] = PRIOR / self._spreads[k, 0]
+        return found
+
+    def _joined(self, numbers: Sequence[Any], hidden: Sequence[Any], variants: int) -> Column:
+        parts = zip(self._parts(numbers, hidden), self._counts, strict=True)
+        return np.concatenate([np.broadcast_to(part, (variants, count)) for part, count in parts], axis=1)
+
+
+def _gauss_newton(residuals: Column, slopes: Column, weights: Column) -> Column:
+    """Return the step by which a little damped least squares would lessen the numbers; nothing if it is not finite."""
+    sizes = np.sqrt((slopes**2).mean(axis=0)) + 1e-12
+    scaled = slopes / sizes * weights[:, None]
+    gram = scaled.T @ scaled
+    gram[np.diag_indices(len(gram))] += DAMPING * len(scaled)
+    with np.errstate(all="ignore"):
+        step = np.linalg.solve(gram, scaled.T @ (residuals * weights)) / sizes
+    return np.asarray(step if np.isfinite(step).all() else np.zeros(len(sizes)))
+
+
+_STEPS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "floor", "sign"}  # functions that have no slope
+
+
+def _without_slope(equations: Equations) -> set[int]:
+    """Return the numbers that only conditions and other functions without a slope read, by index."""
+
+    def sloping(node: Node) -> set[str]:
+        if isinstance(node, Call):
+            return set() if node.function in _STEPS else set().union(*map(sloping, node.arguments))
+        return {node.name} if isinstance(node, Name) else set()
+
+    lines = [node for line, node in equations.computed.items() if not line.startswith("let ") and line != ENDS]
+    read = set().union(*map(names_in, lines)) - set().union(*map(sloping, lines))
+    return {int(name[1:]) for name in read if name.startswith("#")}
 
 
 def _longest(data: Transitions) -> int:
@@ -371,17 +571,16 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}") if np.isfinite(value) else WORST
 
 
-def _error(equations: Equations, values: Column, data: Transitions, steps: int) -> Column:
+def _error(equations: Equations, values: Column, hidden: Sequence[Column], data: Transitions, steps: int) -> Column:
     """Return the error of predictions so many steps ahead, as a share of the change."""
     n = len(data)
-    episode = np.cumsum(data.first)
     begins = np.arange(n - steps + 1)
-    begins = begins[episode[begins] == episode[begins + steps - 1]][:: max(1, n // 2_000)]
-    memory = [column[begins] for column in data.memory(equations)]
+    begins = begins[data.episode[begins] == data.episode[begins + steps - 1]][:: max(1, n // 2_000)]
+    memory = [column[begins] for column in data.memory(equations, values.tolist(), hidden)]
     decided = equations.decided(data.actions)
     observed: list[Any] = list(data.before[begins].T)
     for step in range(steps):
-        observed, memory = equations.step(observed, memory, [part[begins + step] for part in decided], values)
+        observed, memory = equations.step(observed, memory, [part[begins + step] for part in decided], values.tolist())
     found = np.stack([np.broadcast_to(column, len(begins)) for column in observed], axis=1)
     truth = data.after[begins + steps - 1]
     change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))

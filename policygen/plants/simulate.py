@@ -33,11 +33,17 @@ class PlantCopies:
         self._values = list(plant.values[members].T)
         if starts is None:
             starts = np.stack([_start(plant, seed) for seed in seeds])
+        elif equations.plant.hidden:
+            starts = np.stack(
+                [[*own, *_start(plant, seed)[len(own) :]] for own, seed in zip(starts, seeds, strict=True)]
+            )
+        width = len(plant.low)
         self._low, self._high = plant.low[:, None], plant.high[:, None]
-        self._state = list(np.array(starts, np.float64).T)
+        columns = list(np.array(starts, np.float64).T)
         with np.errstate(over="ignore"):
-            self.first = np.array(starts, np.float32)
-        self._memory: list[Any] = [np.full(len(seeds), np.nan) for _ in equations.remembered]
+            self.first = np.array(starts[:, :width], np.float32)
+        self._state = columns[:width]
+        self._memory: list[Any] = equations.memory(columns[width:], len(seeds))
         self._left = equations.task.max_steps
         noise = dict(equations.plant.noise)
         self._noise = np.array([noise.get(name, 0.0) for name in equations.task.observation_names])
@@ -85,11 +91,11 @@ class PlantCopies:
 
 
 def _start(plant: FittedPlant, seed: int) -> Column:
-    """Return the first observation of an episode: one that was seen, with the `start` lines of the plant."""
+    """Return the start of an episode, hidden states last: one that was seen, with the `start` lines of the plant."""
     rng = np.random.default_rng(seed)
     start = plant.starts[rng.integers(len(plant.starts))].copy()
     for name, value in drawn_starts(plant.equations.plant, rng):
-        start[plant.equations.task.observation_names.index(name)] = value
+        start[[*plant.equations.task.observation_names, *plant.equations.plant.hidden].index(name)] = value
     return np.asarray(start, np.float64)
 
 

@@ -104,7 +104,7 @@ class Assignment(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Motion(Statement):
-    """`next NAME = EXPRESSION`, `start NAME = DISTRIBUTION` or `noise NAME = NUMBER`: a line of a plant."""
+    """`next NAME = EXPRESSION`, `start NAME = DISTRIBUTION`, `noise NAME = NUMBER` or `hidden NAME`: of a plant."""
 
     word: str
     name: str
@@ -126,6 +126,7 @@ _LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
 _MOTION = re.compile(r"(next|start|noise)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*:?=(?!=)\s*(.+)")
+_HIDDEN = re.compile(r"hidden\s+(\w+)\s*(?::?=(?!=)\s*(.*))?")
 _PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
@@ -160,6 +161,8 @@ def _statement(number: int, raw: str) -> Statement | None:
         return Let(number, comment, match[1], name.strip().rstrip(": "), expression.strip())
     if match := _MOTION.match(line):
         return Motion(number, comment, match[1], match[2], match[3])
+    if match := _HIDDEN.fullmatch(line):
+        return Motion(number, comment, "hidden", match[1], match[2] or "")
     if not line.startswith("|") and (params := _PARAM.findall(line)):
         return Params(number, comment, tuple((int(index), float(ascii_signs(value))) for index, value in params))
     if match := _BINS.match(line):

@@ -39,6 +39,7 @@ from policygen.tasks.task import Task, decision_names, is_name, output_names
 MOST_EDGES = 500  # of a quantity: a line of them, tuned to more digits, is still read
 MOST_FEATURES = 100  # or two for each observation, where that is more: all can be standardised and summed
 ENDS = "ends"  # an equation of a plant, as `reward` is
+HIDDEN = "hidden"  # the word of a line that names a state of a plant
 NOTHING_FOUND = "no policy was found"
 T = TypeVar("T")
 
@@ -90,8 +91,8 @@ class Parts:
         equations: by output; the first one counts.
         params: by index.
         shaping: an objective and a potential, as text.
-        plant: the lines of a plant as text, by their word (`next`, `start`, `noise`, `reward`, `ends`) and name.
-        plant_lets: the features that read the action of the step, which only a plant may.
+        plant: the lines of a plant as text, by word (`next`, `start`, `noise`, `hidden`, `reward`, `ends`) and name.
+        plant_lets: the features that read the action of the step or a hidden state, which only a plant may.
         form: the policy's own lines without decoration, by line number: what its author's order and comments are.
     """
 
@@ -210,6 +211,7 @@ class _PartsReader:
         self.plant: dict[tuple[str, str], Stated[str]] = {}
         self.plant_lets: dict[str, Node] = {}
         self.states_plant = False
+        self.hidden: list[str] = []
         self.form: dict[int, str] = {}
 
     def parts(self) -> Parts:
@@ -234,6 +236,7 @@ class _PartsReader:
         """Read the statements of a text, up to the first feature that is one too many."""
         defined = (line.name for line in lines if isinstance(line, Let) and is_name(line.name))
         self.known = list(dict.fromkeys((*self.known, *defined)))
+        self.hidden = [line.name for line in lines if isinstance(line, Motion) and line.word == HIDDEN]
         self.states_plant = any(isinstance(line, Motion) or self._states_plant(line) for line in lines)
         most = most_features(self.task)
         for line in lines:
@@ -297,22 +300,22 @@ class _PartsReader:
             self.problems.add(line.line, found, "write it once")
 
     def _reads_action(self, line: Let) -> bool:
-        """Whether a feature is of the plant alone, because it reads the action of the step; if so, it is noted."""
+        """Whether a feature is of the plant alone, because it reads the action of the step or a hidden state."""
         if not self.states_plant:
             return False
         try:
-            node = parse_expression(line.expression, [*self.known, *self.later], self.later)
+            node = parse_expression(line.expression, [*self.known, *self.later, *self.hidden], self.later)
         except ExpressionError:
             return False
-        if not names_in(node) & {*self.plant_lets, *self.later}:
+        if not read_by([node]) & {*self.plant_lets, *self.hidden} and not names_in(node) & {*self.later}:
             return False
         self.plant_lets[line.name] = node
         return True
 
     def _keep_plant_apart(self) -> None:
-        """Refuse a policy that reads the action of the step through a feature of the plant."""
+        """Refuse a policy that reads the action of the step or a hidden state through a feature of the plant."""
         later = {name: node for name, node in self.lets.items() if read_by([node]) & self.plant_lets.keys()}
-        while later:  # features before those that read the action
+        while later:  # features before those that read them
             self.plant_lets |= later
             self.lets = {name: node for name, node in self.lets.items() if name not in later}
             later = {name: node for name, node in self.lets.items() if read_by([node]) & later.keys()}
@@ -322,8 +325,8 @@ class _PartsReader:
             read.append((self.header.line, frozenset(self.header.cells)))
         for line, names in read:
             for name in sorted(names & self.plant_lets.keys()):
-                remedy = "write for the policy what it needs without the action"
-                self.problems.add(line, f"`{name}` reads the action of the step, so it is for the plant alone", remedy)
+                found = f"`{name}` reads the action of the step or a hidden state, so it is for the plant alone"
+                self.problems.add(line, found, "write for the policy what it needs without them")
 
     def _params(self, line: Params) -> None:
         for index, value in line.values:

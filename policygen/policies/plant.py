@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.features import parse_lets, part_of_decision
-from policygen.policies.parts import ENDS
+from policygen.policies.parts import ENDS, HIDDEN
 from policygen.policies.shaping import REWARD
 from policygen.quantities.compiled import compile_together, slot_of
 from policygen.quantities.text import format_number, next_of, parse_expression, to_text
@@ -36,7 +36,7 @@ from policygen.quantities.tree import (
     with_named_constants,
     with_plain_signs,
 )
-from policygen.tasks.task import Task, decision_names
+from policygen.tasks.task import Task, decision_names, is_name, output_names
 
 NEXT, START, NOISE = "next", "start", "noise"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers: errors add up over the steps of an episode
@@ -54,13 +54,15 @@ class Plant:
 
     Attributes:
         lets: the quantities that the other lines need, each over those before it.
-        next: for each observation its value after a step, over quantities, `prev(...)` and the parts of an action
-            before it (the name of a choice is 1 where it is chosen). An observation without a line does not change.
+        next: for each observation or hidden state its value after a step, over quantities, hidden states, `prev(...)`
+            and the parts of an action before it (the name of a choice is 1 where it is chosen). What has no line does
+            not change.
         reward: what a step pays, over the same names, `next(NAME)` for a value after the step, and `ends`.
         ends: whether the episode ends in a state, over quantities; empty: it never does.
-        starts: for each observation how it starts: `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`; the others start
-            as in the episodes that were seen.
+        starts: for each observation or hidden state how it starts: `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`;
+            the others start as in the episodes that were seen.
         noise: for each observation the standard deviation of the noise in it.
+        hidden: states that are not observed, such as an unknown load; their starts are fitted for each episode.
     """
 
     lets: Texts = ()
@@ -69,6 +71,7 @@ class Plant:
     ends: str = ""
     starts: Texts = ()
     noise: tuple[tuple[str, float], ...] = ()
+    hidden: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -78,7 +81,7 @@ class Plant:
         stated += [(f"{START} {name}", text) for name, text in self.starts]
         stated += [(f"{NOISE} {name}", format_number(deviation)) for name, deviation in self.noise]
         stated += [(name, text) for name, text in ((REWARD, self.reward), (ENDS, self.ends)) if text]
-        return tuple(f"{name} = {text}" for name, text in stated)
+        return (*(f"{HIDDEN} {name}" for name in self.hidden), *(f"{name} = {text}" for name, text in stated))
 
     def to_text(self) -> str:
         """Return its lines in the policy language; `parse` reads them back from beside a policy."""
@@ -88,12 +91,24 @@ class Plant:
         """Return this plant with the lines of `new` in the place of its own; lines that `new` leaves out stay.
 
         Each `let` stands after those that it reads, which a revised one may do of a new one; one that nothing reads any
-        more falls away.
+        more falls away, as does a hidden state.
         """
         moved = _merged(self.next, new.next)
         reward, ends = new.reward or self.reward, new.ends or self.ends
         lets = _in_order_of_need(dict(_merged(self.lets, new.lets)), [*dict(moved).values(), reward, ends])
-        return Plant(lets, moved, reward, ends, _merged(self.starts, new.starts), _merged(self.noise, new.noise))
+        read = {line: set(_NAME.findall(text)) for line, text in (*lets, *moved, (REWARD, reward), (ENDS, ends))}
+        dropped = {
+            name for name in self.hidden if not any(name in names for line, names in read.items() if line != name)
+        }
+        return Plant(
+            lets,
+            tuple((name, text) for name, text in moved if name not in dropped),
+            reward,
+            ends,
+            tuple((name, text) for name, text in _merged(self.starts, new.starts) if name not in dropped),
+            _merged(self.noise, new.noise),
+            tuple(name for name in dict.fromkeys((*self.hidden, *new.hidden)) if name not in dropped),
+        )
 
 
 def _merged(old: tuple[tuple[str, T], ...], new: tuple[tuple[str, T], ...]) -> tuple[tuple[str, T], ...]:
@@ -143,8 +158,17 @@ class Equations:
         for name, deviation in self.plant.noise:
             if not 0 <= deviation < np.inf:
                 raise PolicyError(f"damaged plant: the noise of `{name[:40]}` is no standard deviation")
+        taken = {
+            *self.task.quantity_names,
+            *decision_names(self.task),
+            *output_names(self.task),
+            *dict(self.plant.lets),
+        }
+        for name in self.plant.hidden:
+            if not is_name(name) or name in taken:
+                raise PolicyError(f"`{name[:40]}` cannot name a hidden state; choose another name")
         for name, _ in (*self.plant.next, *self.plant.starts, *self.plant.noise):
-            if name not in self.task.observation_names:
+            if name not in (*self.task.observation_names, *self.plant.hidden):
                 raise PolicyError(f"damaged plant: `{name[:40]}` is not observed")
         try:
             for _, text in self.plant.starts:
@@ -173,7 +197,7 @@ class Equations:
 
     @cached_property
     def _lets(self) -> tuple[tuple[tuple[str, Node], ...], list[str]]:
-        return parse_lets(self.plant.lets, self.task, "plant", decision_names(self.task))
+        return parse_lets(self.plant.lets, self.task, "plant", (*decision_names(self.task), *self.plant.hidden))
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
@@ -234,7 +258,9 @@ class Equations:
             defined[name] = replaced(node, defined)
         for name, _ in self.plant.lets:
             defined[name] = replaced(lifted.pop(f"let {name}"), defined)
-        after = {name: Name(next_of(name)) for name in self.task.observation_names}
+        after: dict[str, Node] = {name: Name(next_of(name)) for name in self.task.observation_names}
+        for name in self.plant.hidden:
+            after[name] = replaced(lifted.get(f"{NEXT} {name}", Name(name)), defined)
         defined_after = {name: replaced(node, after) for name, node in defined.items()}
         later = {next_of(name): node for name, node in defined_after.items()}
         if ENDS in lifted:
@@ -268,7 +294,13 @@ class Equations:
         """The names of the columns that the expressions of `computed` are over, but for those after the step."""
         remembered = map(slot_of, self.remembered)
         numbers = (f"#{i}" for i in range(len(self.values)))
-        return [*self.task.observation_names, *remembered, *decision_names(self.task), *numbers]
+        return [
+            *self.task.observation_names,
+            *remembered,
+            *self.plant.hidden,
+            *decision_names(self.task),
+            *numbers,
+        ]
 
     @cached_property
     def inputs_after(self) -> list[str]:
@@ -281,8 +313,11 @@ class Equations:
 
     @cached_property
     def _advance(self) -> Any:
-        nodes = [self.computed.get(f"{NEXT} {name}", Name(name)) for name in self.task.observation_names]
-        return compile_together([*nodes, *map(self._current, self.remembered)], self.inputs)
+        moved, hidden = (
+            [self.computed.get(f"{NEXT} {name}", Name(name)) for name in names]
+            for names in (self.task.observation_names, self.plant.hidden)
+        )
+        return compile_together([*moved, *map(self._current, self.remembered), *hidden], self.inputs)
 
     @cached_property
     def _judge(self) -> Any:
@@ -294,6 +329,16 @@ class Equations:
         """Return the parts of n actions of shape (n,) or (n, m), as columns of shape (n,)."""
         return [np.asarray(part(None, actions), np.float64) for part in self._parts]
 
+    def memory(self, hidden: Sequence[Column], n: int) -> list[Column]:
+        """Return the memory at the start of n episodes, with these hidden states: NaN for each of `remembered`."""
+        return [*(np.full(n, np.nan) for _ in self.remembered), *hidden]
+
+    @cached_property
+    def hidden_starts(self) -> tuple[tuple[float, float], ...]:
+        """Mean and standard deviation of each hidden state at the start of an episode; 0 and 1 without a `start`."""
+        starts = {name: read_start(text) for name, text in self.plant.starts}
+        return tuple(_moments(*starts[name]) if name in starts else (0.0, 1.0) for name in self.plant.hidden)
+
     def step(
         self, observed: Sequence[Any], memory: Sequence[Any], decided: Sequence[Any], values: Any
     ) -> tuple[list[Any], list[Any]]:
@@ -301,7 +346,7 @@ class Equations:
 
         Args:
             observed: a column per observation.
-            memory: a column for each of `remembered`; NaN at the first step.
+            memory: a column for each of `remembered` and each hidden state; see `memory`.
             decided: the columns that `decided` returns.
             values: for each of `values` a number or an array that broadcasts with the columns.
         """
@@ -434,6 +479,11 @@ def read_start(text: str) -> tuple[str, float, float]:
     except ValueError:
         pass
     raise ExpressionError(f"`{text[:40]}` is no start; write `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`")
+
+
+def _moments(word: str, first: float, second: float) -> tuple[float, float]:
+    """Return mean and standard deviation of a start."""
+    return (first, second) if word == "normal" else ((first + second) / 2, (second - first) / 12**0.5)
 
 
 def drawn_starts(plant: Plant, rng: np.random.Generator) -> list[tuple[str, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.lines import Problems
-from policygen.policies.parts import ENDS, Parts, Scope, in_order_of_need
+from policygen.policies.parts import ENDS, HIDDEN, Parts, Scope, in_order_of_need
 from policygen.policies.plant import NEXT, NOISE, START, Equations, Plant, read_start
 from policygen.policies.shaping import REWARD
 from policygen.quantities.text import next_of, parse_expression, to_text, unknown_name
@@ -23,13 +23,22 @@ def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
         return None
     features = {**dict(task.parsed_features), **scope.features(parts.lets), **parts.plant_lets}
     quantities = list(dict.fromkeys([*task.observation_names, *features]))
-    known = [*quantities, *decision_names(task)]
+    hidden = tuple(name for word, name in parts.plant if word == HIDDEN)
+    known = [*quantities, *decision_names(task), *hidden]
     nodes: dict[str, Node] = {}
     noise: dict[str, float] = {}
     starts: dict[str, str] = {}
     for (word, name), stated in parts.plant.items():
-        if name and name not in task.observation_names:
-            problems.refuse(stated.line, unknown_name(name, task.observation_names, what="observation"))
+        if word == HIDDEN:
+            if stated.value:
+                found = f"`hidden {name}` has a right-hand side"
+                problems.add(
+                    stated.line, found, f"write `hidden {name}` alone, and `start {name} = ...` on another line"
+                )
+            continue
+        states = (*task.observation_names, *(hidden if word != NOISE else ()))
+        if name and name not in states:
+            problems.refuse(stated.line, unknown_name(name, states, what="observation"))
             continue
         try:
             if word == START:
@@ -39,7 +48,7 @@ def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
                 noise[name] = _deviation(stated.value)
             else:
                 after = [*map(next_of, quantities), ENDS] if word == REWARD else []
-                node = parse_expression(stated.value, quantities if word == ENDS else [*known, *after])
+                node = parse_expression(stated.value, [*quantities, *hidden] if word == ENDS else [*known, *after])
                 nodes[f"{word} {name}".strip()] = node
         except ExpressionError as error:
             problems.refuse(stated.line, error)
@@ -57,6 +66,7 @@ def read_plant(parts: Parts, scope: Scope, problems: Problems) -> Plant | None:
         to_text(nodes[ENDS]) if ENDS in nodes else "",
         tuple(starts.items()),
         tuple(noise.items()),
+        hidden,
     )
     try:
         Equations(task, plant)

@@ -105,3 +105,59 @@ def test_the_account_names_the_worst_step_and_what_is_uncertain() -> None:
     assert account.worst[0] == "x"
     assert account.worst[-1] == 7
     assert all(place == "next x" and spread > 0 for place, _, spread in account.uncertain)
+
+
+# --- hidden states, predictions of several steps, and numbers without a slope ----------------------------------------
+
+
+def loaded(loads: list[float], n: int = 40, seed: int = 0, leak: float = 1.0) -> Transitions:
+    """Episodes of `next x = 0.9*x + 0.5*u + load`, each with another load, which decays by a factor a step."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for load in loads:
+        u = rng.uniform(-1, 1, (n, 1)).astype(np.float32)
+        x = np.zeros((n + 1, 1))
+        for t in range(n):
+            x[t + 1] = 0.9 * x[t] + 0.5 * u[t, 0] + load * leak**t
+        made.append(episode(x, u, -(x[:-1, 0] ** 2)))
+    return Transitions.of(LINE, made)
+
+
+def test_a_hidden_state_is_fitted_for_each_episode() -> None:
+    loads = [0.1, -0.2, 0.3, 0.0, 0.25]
+    line = "hidden load\nnext x = 0.5*x + 0.1*u + load\nstart load = uniform(-0.5, 0.5)"
+    found = fitted(equations(line, LINE), loaded(loads))
+    assert np.abs(found.values[0] - [0.9, 0.5]).max() < 1e-3
+    assert np.abs(found.hidden[0] - loads).max() < 1e-3
+    without = fitted(equations("next x = 0.5*x + 0.1*u", LINE), loaded(loads))
+    assert without.error[0] > 50 * found.error[0]
+
+
+def test_a_hidden_state_may_move() -> None:
+    loads = [1.0, -0.7, 0.4, 0.9]
+    line = "hidden load\nnext x = 0.5*x + 0.1*u + load\nnext load = 0.9*load"
+    found = fitted(equations(line, LINE), loaded(loads, leak=0.7))
+    assert np.abs(found.values[0] - [0.9, 0.5, 0.7]).max() < 1e-2
+    assert np.abs(found.hidden[0] - loads).max() < 1e-2
+
+
+def test_noise_misleads_predictions_of_several_steps_less() -> None:
+    """Noise in what is observed, not in the motion: one-step least squares takes it for damping."""
+    rng = np.random.default_rng(3)
+    exact = driven(1_500)
+    noisy = exact.before + 0.3 * rng.normal(size=exact.before.shape)
+    after = np.concatenate([noisy[1:], exact.after[-1:]])
+    found = fitted(equations("next x = 0.5*x + 0.1*u", LINE), replace(exact, before=noisy, after=after))
+    assert abs(found.values[0][0] - 0.9) < 0.06
+    assert abs(np.linalg.lstsq(np.column_stack([noisy, exact.actions]), after, rcond=None)[0][0, 0] - 0.9) > 0.1
+
+
+def test_a_threshold_is_found_though_it_has_no_slope() -> None:
+    rng = np.random.default_rng(0)
+    u = rng.uniform(-1, 1, (400, 1)).astype(np.float32)
+    x = np.zeros((401, 1))
+    for t in range(400):
+        x[t + 1] = 0.8 * x[t] + (0.5 * u[t, 0] if abs(u[t, 0]) > 0.4 else 0.0)
+    data = Transitions.of(LINE, [episode(x, u, -(x[:-1, 0] ** 2))])
+    found = fitted(equations("next x = 0.6*x + 0.3*where(abs(u) > 0.25, u, 0)", LINE), data)
+    assert np.abs(found.values[0] - [0.8, 0.5, 0.4]).max() < 0.01

@@ -176,3 +176,11 @@ def test_a_plant_does_not_change_what_is_played() -> None:
     assert beside.policy.to_text() == "torque = -rate"
     plain = played(PENDULUM, (5,), policy("torque = -rate"))[0]
     assert played(PENDULUM, (5,), beside.policy)[0].episode_return == plain.episode_return
+
+
+def test_a_hidden_state_that_nothing_reads_any_more_falls_away_with_its_lines() -> None:
+    old = plant("hidden push\nnext push = 0.9*push\nstart push = normal(0, 2)\nnext rate = rate + push")
+    assert old.revised_by(plant("next cos = 1")).hidden == ("push",)
+    assert old.revised_by(plant("hidden push\nnext push = push\nnext rate = rate + push")).starts == old.starts
+    without = old.revised_by(plant("next rate = rate"))
+    assert without.lines == ("next rate = rate",)

@@ -23,6 +23,11 @@ from policygen.tasks.spaces import Observation, ObservedText
         ("next rate = prev(rate)", "next rate = prev(rate)"),
         ("reward = next(near) - ends", "reward = next(near) - ends"),
         ("next rate = prev(u)\nlet u = rate + torque", "let u = rate + torque\nnext rate = prev(u)"),
+        ("next rate = rate + push\nhidden push", "hidden push\nnext rate = rate + push"),
+        (
+            "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal(0, 2)\nends = p > 3",
+            "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal(0, 2)\nends = p > 3",
+        ),
         ("let v = u + rate\nlet u = 2*torque\nnext rate = v", "let u = 2*torque\nlet v = u + rate\nnext rate = v"),
     ],
 )
@@ -71,6 +76,17 @@ def test_lines_as_people_and_models_write_them(text: str, expected: str) -> None
         ("let u = 2*torque\ntorque = u\nnext rate = u", "line 2: `u` reads the action of the step"),
         ("let v = u\nlet u = 2*torque\ntorque = v\nnext rate = u", "line 3: `v` reads the action of the step"),
         ("let u = 2*torque\nbins u: 0, 1\nnext rate = u", "line 2: `u` reads the action of the step"),
+        ("hidden rate\nnext rate = rate", "`rate` cannot name a hidden state"),
+        ("hidden torque\nnext rate = torque", "`torque` cannot name a hidden state"),
+        ("hidden push = 3\nnext rate = push", "line 1: `hidden push` has a right-hand side"),
+        ("hidden push\nnoise push = 1\nnext rate = push", "line 2: unknown observation `push`"),
+        ("hidden push\ntorque = push\nnext rate = push", "line 2: unknown name `push`"),
+        ("hidden push\ntorque = prev(push)\nnext rate = push", "line 2: unknown name `push`"),
+        (
+            "hidden push\nlet u = 2*push\ntorque = u\nnext rate = u",
+            "line 3: `u` reads the action of the step or a hidden",
+        ),
+        ("hidden push\nreward = next(push)", "line 2: unknown function `next`"),
         ("let u = 2*torque\nobjective = u\nnext rate = u", "line 2: unknown name `u`"),
     ],
 )

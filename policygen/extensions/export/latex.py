@@ -74,6 +74,8 @@ def _lines_of_plant(equations: Equations) -> Iterator[str]:
     yield from _aligned([*features, *definitions, *motion, *outcomes])
     starts = [f"${_name(name)}$ from {_text(text)}" for name, text in plant.starts]
     noise = [f"${_name(name)}$ {_text(format_number(deviation))}" for name, deviation in plant.noise]
+    if plant.hidden:
+        yield f"Not observed: {', '.join(f'${_name(name)}$' for name in plant.hidden)}."
     if starts:
         yield f"At the start: {', '.join(starts)}."
     if noise:

@@ -132,7 +132,7 @@ class _Inside:
         self._measure = measure if measure is not None and measure.objective is not None else None
         self._margin = fitted.equations.margin if _seeks_end(fitted) else None
         if self._margin is not None:
-            self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts))))
+            self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
             self._least = fitted.worst * fitted.equations.task.max_steps
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
@@ -180,13 +180,14 @@ def _seeks_end(fitted: FittedPlant) -> bool:
     if fitted.worst >= 0 or not fitted.equations.plant.ends:
         return False
     task, plant = fitted.equations.task, fitted.plant
-    starts = list(fitted.starts.T)
+    width = len(fitted.low)
+    starts, hidden = list(fitted.starts[:, :width].T), list(fitted.starts[:, width:].T)
     decided = fitted.equations.decided(
         np.zeros((len(fitted.starts), *(() if task.action_space == "discrete" else (len(task.actuators),))), np.int16)
     )
     paid = []
     for ends in ("1 > 0", "0 > 1"):
         equations = Equations(task, replace(plant, ends=ends))
-        memory = [np.full(len(fitted.starts), np.nan) for _ in equations.remembered]
+        memory = equations.memory(hidden, len(fitted.starts))
         paid.append(float(np.mean(equations.outcome(starts, memory, decided, list(equations.values), starts)[0])))
     return paid[0] > paid[1] or (paid[0] == paid[1] and paid[1] < 0)
