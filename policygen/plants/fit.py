@@ -274,8 +274,8 @@ def _fitted_ahead(
     hidden = _usual_starts(equations, data) if found is None else np.array(found.hidden).reshape(-1, data.episodes)
     residuals = _ahead(start, data, begins, steps)
     problem = _Problem(start, data, numbers, residuals, hidden)
-    values, hidden = problem.solved([_weights(data.blocks[begins], rng) for _ in range(members - 1)])
-    return fitted(equations, values, data, hidden)
+    values, starts = problem.solved([_weights(data.blocks[begins], rng) for _ in range(members - 1)])
+    return fitted(equations, values, data, starts)
 
 
 def fitted(
