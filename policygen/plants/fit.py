@@ -227,6 +227,18 @@ class FittedPlant:
         worst = (names[i], before, after, predicted, step)
         return PlantAccount(self.plant.to_text(), self.steps, tuple(errors), tuple(uncertain), worst)
 
+    def doubt(self, episodes: Sequence[Trajectory]) -> float:
+        """Return how far the members disagree about the steps of an episode: shares of the region, summed over steps."""
+        data = Transitions.of(self.equations.task, episodes)
+        values = list(self.values.T[:, :, None])
+        hidden = list(_usual_starts(self.equations, data))
+        memory, decided = data.memory(self.equations, values, hidden), self.equations.decided(data.actions)
+        found, _ = self.equations.step(list(data.before.T), memory, decided, values)
+        apart = [np.broadcast_to(column, (len(self.values), len(data))).std(axis=0) for column in found]
+        room = self.high - self.low + 1e-12
+        shares = [np.nan_to_num(one / width) for one, width in zip(apart, room, strict=True)]
+        return float(np.sum(shares)) / max(1, data.episodes)
+
     @property
     def hidden(self) -> list[Column]:
         """Each hidden state at the start of the episodes that the plant was fitted to: shape (episodes,)."""

@@ -1,7 +1,8 @@
 """`model`: tune inside a plant that is fitted to the episodes played, so that few real ones are needed.
 
 Fit the plant, tune the policy in it, play one real episode, and again, until that episode turns out as predicted and
-the plant promises no better policy. Only real episodes count; what becomes the best is decided on others, as for every
+the plant promises no better policy. Where all steps have paid the same and no episode has ended, the policy is tuned
+towards states in which the plant is least sure. Only real episodes count; what becomes the best is decided on others, as for every
 method.
 """
 
@@ -67,8 +68,9 @@ def in_plant(
     known = plant or known_plant(task)
     tried: list[_Found] = []
     while len(watched) < min(trials.episodes, MOST_ROUNDS) and trials.affords_one():
-        fitted = _fitted(known, Transitions.of(task, seen), rng)
-        inside = _Inside(fitted, trials.measure, int(rng.integers(2**31)))
+        data = Transitions.of(task, seen)
+        fitted = _fitted(known, data, rng)
+        inside = _Inside(fitted, trials.measure, int(rng.integers(2**31)), flat=_is_flat(data))
         begin = (policy, state)
         if tried and len(tried) % FRESH:
             begin = (tried[-1].refined.policy, tried[-1].refined.state)
@@ -79,7 +81,7 @@ def in_plant(
         real = trials.watch(found.refined.policy, trials.seeds(len(watched), 1))
         watched += real
         seen += real
-        if _agrees(fitted, found.refined.policy, real[0], seen):
+        if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
             if real[0].episode_return >= _ceiling(seen, task.max_steps):
                 break
             others = [other for _ in range(RESTARTS) if (other := inside.search(policy, state, floor))]
@@ -124,13 +126,23 @@ def _tolerance(seen: Sequence[Trajectory], promised: float) -> float:
     return NEAR * (max(returns) - min(returns))
 
 
-class _Inside:
-    """Searches inside one fitted plant."""
+def _is_flat(data: Transitions) -> bool:
+    """Whether all steps paid the same, and none ended its episode: then no return tells policies apart."""
+    return not data.ended.any() and float(np.ptp(data.rewards)) == 0
 
-    def __init__(self, fitted: FittedPlant, measure: Measure | None, first_seed: int) -> None:
+
+class _Inside:
+    """Searches inside one fitted plant.
+
+    Attributes:
+        explores: whether they seek states in which the plant is unsure, as nothing else tells policies apart.
+    """
+
+    def __init__(self, fitted: FittedPlant, measure: Measure | None, first_seed: int, *, flat: bool = False) -> None:
         self._fitted, self._first, self._searches = fitted, first_seed, 0
         self._measure = measure if measure is not None and measure.objective is not None else None
         self._margin = fitted.equations.margin if _seeks_end(fitted) else None
+        self.explores = flat and self._margin is None and self._measure is None
         if self._margin is not None:
             self._way = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
             self._least = fitted.worst * fitted.equations.task.max_steps
@@ -155,6 +167,8 @@ class _Inside:
         if self._measure is not None:
             sums = self._measure.sums([one for some in played for one in some])
             return np.asarray(sums.reshape(len(policies), len(seeds)).mean(axis=1), np.float64)
+        if self.explores:
+            return np.array([self._fitted.doubt(some) for some in played])
         return np.array([np.mean([self._value(one) for one in some]) for some in played])
 
     def _value(self, episode: Trajectory) -> float:

@@ -21,11 +21,12 @@ from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.search.refine import model
-from policygen.search.refine.model import _Inside, _seeks_end, in_plant
+from policygen.search.refine.model import _Inside, _is_flat, _seeks_end, in_plant
 from policygen.search.refine.tunable import Trials
 from policygen.search.resume import resume
 from policygen.search.run import start
 from policygen.tasks.load import load_task
+from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace", "small")
 BUDGET: dict[str, Any] = {
@@ -180,3 +181,36 @@ def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_a
         for place, paid in ((-0.5, 0.0), (0.3, -5.0), (0.46, -9.0))
     )
     assert inside._value(idle) < inside._value(near) < inside._value(there) == there.episode_return
+
+
+def test_where_no_return_tells_policies_apart_it_goes_where_the_plant_is_unsure() -> None:
+    """Known only near the valley: a policy that leaves it is worth more than one that stays."""
+    one = replace(load_task("mountaincar"), max_steps=60, reward="", ends="")
+    seen = played(one, (1, 2))
+    data = Transitions.of(one, seen)
+    assert _is_flat(data)
+    pull = "velocity + 0.001*right - 0.001*left - 0.002*(position + fixed(0.5)) + 0.001*(position + fixed(0.5))^3"
+    plain = Plant(next=(("position", "position + velocity"), ("velocity", pull)), reward="-1")
+    fitted = fit_plant(Equations(one, plain), data, np.random.default_rng(0), 4)
+    inside = _Inside(fitted, None, 0, flat=True)
+    assert inside.explores
+    assert not _Inside(fitted, None, 0).explores
+    idle, pumps = (
+        policy(text, one) for text in ("none = 1\nleft = 0\nright = 0", "right = velocity\nleft = -velocity\nnone = 0")
+    )
+    stays, leaves = inside._returns([idle, pumps], range(4))
+    assert leaves > 1.5 * stays
+    again = replace(one, max_steps=100)
+    reaches = [np.ptp(np.concatenate([e.observations for e in some]), axis=0) for some in (seen, explored(again, seen))]
+    assert (reaches[1] > 1.2 * reaches[0]).all()
+
+
+def explored(task: Task, seen: Sequence[Trajectory]) -> Sequence[Trajectory]:
+    refined = in_plant(
+        policy("right = velocity\nleft = -0.5*position\nnone = 0", task),
+        replace(trials(seen, [], 2), watch=lambda one, seeds: played(task, seeds, one)),
+        3,
+    )
+    assert refined is not None
+    assert len(refined.watched) == 2  # a flat return is no reason to end
+    return refined.watched
