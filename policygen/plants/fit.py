@@ -228,7 +228,7 @@ class FittedPlant:
         return PlantAccount(self.plant.to_text(), self.steps, tuple(errors), tuple(uncertain), worst)
 
     def doubt(self, episodes: Sequence[Trajectory]) -> float:
-        """Return how far the members disagree about the steps of an episode: shares of the region, summed over steps."""
+        """Return how far the members disagree about the steps of an episode: shares of the region, summed."""
         data = Transitions.of(self.equations.task, episodes)
         values = list(self.values.T[:, :, None])
         hidden = list(_usual_starts(self.equations, data))

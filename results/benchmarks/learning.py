@@ -34,6 +34,7 @@ RECORDED, PAGE = HERE / "learning.csv", HERE / "learning.md"
 COLUMNS = ("task", "method", "seed", "ended", "steps", "seconds", "mean", "best", "checks", "played")
 OURS, WITHHELD = "policygen", "policygen, knowledge withheld"
 PLANT = "policygen --refine model"
+PLANT_WITHHELD = f"{PLANT}, knowledge withheld"
 PLANT_STEPS = 5_000  # of a whole run with PLANT, judging included
 LOOK, CONFIRM = 20, 100  # episodes of a check, and of the one that decides
 FACTOR = 10  # a peer stops at so many times our steps
@@ -200,8 +201,8 @@ def ours(task: str, method: str, seed: int) -> dict[str, Any]:
     return watch.found("the run's end")
 
 
-def in_plant(task: str, seed: int, most: int) -> dict[str, Any]:
-    """Run policygen with `--refine model --max-steps` to its end, and return its record.
+def in_plant(task: str, seed: int, most: int, **more: Any) -> dict[str, Any]:
+    """Run policygen with `--refine model --max-steps` and `more` settings to its end, and return its record.
 
     `steps` are those that the plant was fitted to when the threshold was reached: the policy rests on no others.
     `played` are all that were played until then, those that judged it included. `mean` is the run's final score.
@@ -218,7 +219,7 @@ def in_plant(task: str, seed: int, most: int) -> dict[str, Any]:
         except Ended:
             played = attempt.standing.env_steps
 
-    settings = {"policy": "linear", "refine": "model", "max_steps": most, "jobs": 1}
+    settings = {"policy": "linear", "refine": "model", "max_steps": most, "jobs": 1, **more}
     with tempfile.TemporaryDirectory() as folder:
         result = policygen.run(task, seed=seed, out=folder, on_attempt=after, **settings)
     mean = result.final.mean if result.final is not None else -np.inf
@@ -344,12 +345,12 @@ def lines() -> Iterator[str]:
     yield "| task | threshold | method | reached | steps: median | steps of each seed | CPU: median | notes |"
     yield "| --- | ---: | --- | ---: | ---: | --- | ---: | --- |"
     for task, case in CASES.items():
-        for method in (PLANT, OURS, WITHHELD, *PEERS.get(task, ())):
+        for method in (PLANT, PLANT_WITHHELD, OURS, WITHHELD, *PEERS.get(task, ())):
             if not (rows := rows_of(task, method)):
                 continue
             each = [f"{'' if at(row) else '> '}{row['steps']:,.0f}" for row in rows]
             ends = "; ".join(f"{row['mean']:.4g} at {row['ended']}" for row in rows if not at(row))
-            if method == PLANT:
+            if method in (PLANT, PLANT_WITHHELD):
                 scored = sum(row["mean"] >= case.threshold for row in rows)
                 judged = f"{median(rows, 'played'):,.0f} steps with judging"
                 ends = f"{scored} of {len(rows)} final scores reach it; {judged}"
@@ -376,7 +377,7 @@ def median(rows: Sequence[Mapping[str, Any]], name: str) -> float:
 def main() -> None:
     """Measure what is asked for, seed by seed, and write the page's table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="ours|plant|peers|page", help="all by default")
+    parser.add_argument("what", nargs="*", metavar="ours|plant|withheld|peers|page", help="all by default")
     parser.add_argument("--tasks", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--methods", nargs="+", help="PPO, SAC, ARS; all by default")
     parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102])
@@ -386,7 +387,7 @@ def main() -> None:
     )
     parser.add_argument("--anew", action="store_true", help="forget all measurements made so far")
     asked = parser.parse_args()
-    what = asked.what or ["ours", "plant", "peers", "page"]
+    what = asked.what or ["ours", "plant", "withheld", "peers", "page"]
     if "peers" in what and not importlib.util.find_spec("sb3_contrib"):
         parser.error('the peers are not installed; pip install "policygen[bench,mujoco]"')
     if asked.anew:
@@ -398,6 +399,10 @@ def main() -> None:
     if "plant" in what:
         for seed, task in itertools.product(asked.seeds, asked.tasks):
             record(task, PLANT, seed, lambda: in_plant(task, seed, asked.max_steps))  # noqa: B023
+    if "withheld" in what:
+        for seed, task in itertools.product(asked.seeds, asked.tasks):
+            withheld = {"ablate": "knowledge"}
+            record(task, PLANT_WITHHELD, seed, lambda: in_plant(task, seed, asked.max_steps, **withheld))  # noqa: B023
     for seed, task in itertools.product(asked.seeds, asked.tasks):
         for method in PEERS.get(task, ()):
             if "peers" in what and method in (asked.methods or PEERS[task]):

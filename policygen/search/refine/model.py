@@ -2,8 +2,8 @@
 
 Fit the plant, tune the policy in it, play one real episode, and again, until that episode turns out as predicted and
 the plant promises no better policy. Where all steps have paid the same and no episode has ended, the policy is tuned
-towards states in which the plant is least sure. Only real episodes count; what becomes the best is decided on others, as for every
-method.
+towards states in which the plant is least sure. Only real episodes count; what becomes the best is decided on others,
+as for every method.
 """
 
 from __future__ import annotations
