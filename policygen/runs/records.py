@@ -47,6 +47,14 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     return record
 
 
+def _with_worst_row(account: Any) -> Any:
+    """Return the record of a plant with the whole row that was predicted worst; earlier runs kept one observation."""
+    match account:
+        case {"worst": [str() as name, before, after, predicted, step]}:
+            return {**account, "worst": [step, "", [[name, before, after, predicted]]]}
+    return account
+
+
 def _types_of_record() -> dict[str, Any]:
     """Return type and default of each field of a record; `...` marks a required field."""
     types: dict[str, Any] = {}
@@ -57,8 +65,14 @@ def _types_of_record() -> dict[str, Any]:
             types[one.name] = (_Count if hints[one.name] is int else hints[one.name], default)
     for name in (*_PARTS, "saved"):
         del types[name]
-    policy = dict[str, Any] | None
-    return {**types, "policy": (policy, ...), "proposed": (policy, None), "played": (tuple[_PlayedRow, ...], ...)}
+    policy, (plant, default) = dict[str, Any] | None, types["fitted_plant"]
+    return {
+        **types,
+        "policy": (policy, ...),
+        "proposed": (policy, None),
+        "played": (tuple[_PlayedRow, ...], ...),
+        "fitted_plant": (Annotated[plant, BeforeValidator(_with_worst_row)], default),
+    }
 
 
 # Checked by pydantic's compiled core: a long run has millions of these numbers.
