@@ -229,7 +229,8 @@ class Tuned:
 
     Attributes:
         refinement: method, cost and result, in words.
-        proposed, proposed_score: the policy before tuning, and its score; None if tuning did not improve it.
+        proposed: the policy before tuning; None if tuning did not improve it.
+        proposed_score: its score; None also if it was tuned before it was scored.
         spread: relative standard deviation of each constant at the end of the search (see `refine.Refined`).
         tuning: the state from which a later search can continue.
         fitted_plant: the plant it was tuned in; None where it was tuned in the environment itself.
@@ -241,6 +242,11 @@ class Tuned:
     spread: tuple[tuple[str, float], ...] = ()
     tuning: TuningState | None = None
     fitted_plant: PlantAccount | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the tuned policy took the place of the proposal; what does not help is dropped."""
+        return self.proposed is not None
 
 
 @dataclass(frozen=True, slots=True)

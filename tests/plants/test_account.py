@@ -102,7 +102,8 @@ def test_the_page_shows_it(plant_run: Path) -> None:
     assert (kept.text, kept.latex, kept.drawn) == ("next rate = <b>(  # rad/s", "", None)
     with pytest.raises(PolicyError, match="damaged plant"):
         equations_of(PlantAccount("next rate = <b>(", 1), PENDULUM)
-    dropped = replace(best, tuned=replace(best.tuned, refinement="model, which did not help and was dropped"))
+    assert best.tuned.kept
+    dropped = replace(best, tuned=replace(best.tuned, proposed=None, proposed_score=None))
     fitted_to_it = plant_content(plant_run, dropped, PENDULUM)
     assert fitted_to_it is not None
     assert fitted_to_it.drawn is None

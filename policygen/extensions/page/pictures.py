@@ -143,8 +143,8 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
     with contextlib.suppress(PolicygenError):  # the text of a damaged plant is shown all the same
         equations = equations_of(account, task)
         latex = plant_as_latex(equations)
-        # What a tuning that did not help was fitted to may be the episodes of the score.
-        seeds = best.score.seeds if best.score is not None and "dropped" not in best.tuned.refinement else ()
+        # What a tuning that was not kept was fitted to may be the episodes of the score.
+        seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
         for episode in (episode for episode in own_episodes(folder, best) if episode.seed in seeds):
             wide, narrow = plant_figure(equations, episode), plant_figure(equations, episode, narrow=True)
             drawn = Picture(_data_url(wide), "Real and predicted episode", _data_url(narrow))
