@@ -18,7 +18,7 @@ from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
-from policygen.runs.attempt import Attempt, Comparison, Ending, Played, Requests, SavedPolicy, Standing, Tuned
+from policygen.runs.attempt import Attempt, Comparison, Costs, Ending, Played, Requests, SavedPolicy, Standing, Tuned
 from policygen.runs.turns import Share
 from policygen.tasks.task import Task
 
@@ -246,15 +246,10 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CURVE_COLUMNS)
-    calls = tokens_in = tokens_out = 0
-    usd: float | None = 0.0
+    costs = Costs()
     for attempt in attempts:
-        calls += attempt.requests.llm_calls
-        tokens_in += attempt.requests.tokens_in
-        tokens_out += attempt.requests.tokens_out
-        cost, standing = attempt.requests.usd, attempt.standing
-        score, before = attempt.score, attempt.tuned.proposed_score
-        usd = None if usd is None or cost is None else usd + cost
+        costs = costs.plus(attempt.requests)
+        standing, score, before = attempt.standing, attempt.score, attempt.tuned.proposed_score
         writer.writerow(
             [
                 attempt.number,
@@ -265,10 +260,10 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
                 _cell(standing.best_mean),
                 int(attempt.accepted),
                 int(attempt.failed),
-                calls,
-                tokens_in,
-                tokens_out,
-                _cell(usd),
+                costs.llm_calls,
+                costs.tokens_in,
+                costs.tokens_out,
+                _cell(costs.usd),
                 standing.episodes,
                 standing.env_steps,
                 f"{standing.wall_seconds:.3f}",
