@@ -81,6 +81,17 @@ def test_an_exact_plant_steps_as_the_environment_does() -> None:
     assert not np.any(ends)
 
 
+def test_powers_of_powers_and_long_products_are_computed_in_no_time() -> None:
+    cubes, squares = "x", [("a0", "x"), *((f"a{i}", f"a{i - 1}*a{i - 1}") for i in range(1, 14))]
+    for _ in range(40):
+        cubes = f"({cubes})^3"
+    made = Equations(LINE, Plant(tuple(squares), (("x", f"{cubes} + a13"),)))
+    (found,), _ = made.step([np.array([1.0001])], [], [np.zeros(1)], made.values)
+    assert float(found[0]) == np.inf
+    (found,), _ = made.step([np.array([0.9999])], [], [np.zeros(1)], made.values)
+    assert float(found[0]) == pytest.approx(0.9999**8192)
+
+
 def test_what_is_remembered_is_nothing_at_first_and_then_of_the_step_before() -> None:
     made = equations("let twice = 2*x\nnext x = prev(u) + 10*prev(twice, 3)", LINE)
     assert made.remembered == ("twice", "u")
