@@ -15,7 +15,6 @@ from policygen.errors import PolicyError
 from policygen.extensions.seats.asking import Answers, Asker, Counts
 from policygen.extensions.seats.decisions import Action, as_action, neutral, read_decision
 from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
-from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.policies.cells import action_words
 from policygen.policies.policy import Policy
@@ -44,10 +43,6 @@ class PolicyProvider:
         """Return the policy's action for the observation in the prompt's context, in the words of a model."""
         action = np.atleast_1d(np.asarray(self._policy.act_one(np.asarray(prompt.context)), np.float64)).tolist()
         return Reply(f"Action: {action_words(self._policy.task.actuators, action)}", NO_MODEL, 0, 0, 0.0)
-
-    def diagnose(self) -> Diagnosis:
-        """Say which policy it is; it can always be asked."""
-        return Diagnosis(True, (f"a {self._policy.kind} policy for {self._policy.task.name}; not a language model",))
 
 
 @dataclass(frozen=True, slots=True)
