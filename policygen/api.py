@@ -337,8 +337,9 @@ def film(
 
 
 def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
-    policy = source if isinstance(source, Policy) else read_policy(find_run(str(source)), trust=trust)
-    return replace(policy, task=trusted(policy.task)) if trust else policy
+    if not isinstance(source, Policy):
+        return read_policy(find_run(str(source)), trust=trust)
+    return replace(source, task=trusted(source.task)) if trust else source
 
 
 def report(source: str | Path, path: str | Path = "report.html", *, film: bool = True, trust: bool = False) -> Path:

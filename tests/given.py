@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ import policygen
 from policygen.extensions.seats.plans import PlanQuestions
 from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
 from policygen.extensions.worlds.locked.episode import Report
-from policygen.plants.fit import PlantAccount
+from policygen.plants.fit import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
@@ -60,9 +61,9 @@ REPLIES = {  # the second is the best, the third is refused
 PLANT = PlantAccount(
     "next position = position + 0.02*velocity\nnext angle = angle + 0.02*spin\nreward = 1",
     330,
-    (("angle", 0.02, 0.31),),
-    (("next angle", 0.02, 0.003),),
-    ("angle", 0.112, 0.145, 0.139, 11),
+    (PredictionError("angle", 0.02, 0.31),),
+    (UncertainNumber("next angle", 0.02, 0.003),),
+    WorstPrediction(11, "right", (PredictedValue("angle", 0.112, 0.145, 0.139),)),
 )
 
 
@@ -135,12 +136,11 @@ def _seats() -> None:
 def paths(path: str, value: Any) -> Iterator[tuple[str, str, str]]:
     """A variable as a template reaches it, its type in plain words, and an example; of a record every field."""
     if _is_record(value):
-        fields = (
-            value if isinstance(value, Mapping) else {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        )
-        for name, one in fields.items():
+        names = value if isinstance(value, Mapping) else inspect.get_annotations(type(value))
+        for name in names:
+            one = value[name] if isinstance(value, Mapping) else getattr(value, name)
             yield from paths(f"{path}.{name}", one)
-        if not fields:
+        if not names:
             yield path, "record", "{}"
     elif isinstance(value, list | tuple) and value and _is_record(value[-1]):
         yield from paths(f"{path}[-1]", value[-1])
@@ -149,7 +149,7 @@ def paths(path: str, value: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_record(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) or isinstance(value, Mapping)
+    return dataclasses.is_dataclass(value) or isinstance(value, Mapping) or hasattr(value, "_fields")
 
 
 def _type(value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policygen.llm import LLMOptions, Provider, connect
+from policygen.llm.base import ListedProvider
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.llm.retry import ask
 
@@ -30,7 +31,7 @@ class Service:
         """The spec with a server's address."""
         return f"{self.spec}@{url}{self.path}"
 
-    def connect(self, url: str, **options: object) -> Provider:
+    def connect(self, url: str, **options: object) -> ListedProvider:
         return connect(self.at(url), LLMOptions(**options))  # type: ignore[arg-type]
 
 

@@ -20,7 +20,6 @@ import forks
 from forks import Fork
 
 import policygen
-from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Prompt, Reply
 from policygen.quantities.grid import Dimension, Grid
 from policygen.tasks.environments import make
@@ -135,9 +134,6 @@ class Written:
         self.prompts.append(prompt)
         text = self.texts[len(self.prompts) - 1]
         return Reply(text, self.model, *self.tokens)
-
-    def diagnose(self) -> Diagnosis:
-        return Diagnosis(True, ())
 
 
 # --- run folders -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from policygen.outgoing import shown
 
 if TYPE_CHECKING:
     from policygen.llm import Provider
-    from policygen.policies.policy import Policy
     from policygen.runs.config import RunConfig
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -56,15 +55,6 @@ def say_key(provider: Provider, indent: str = "  ") -> None:
 
     if isinstance(provider, Keyed) and provider.key_goes_to:
         say(f"{indent}{provider.key_goes_to}")
-
-
-def read_trusted(source: Path, task_name: str | None, *, trust: bool) -> Policy:
-    """Read the policy of a run, a saved one or a text; with `trust`, its task may name a module to import."""
-    from policygen.runs.reading import read_policy
-    from policygen.tasks.trust import trusted
-
-    policy = read_policy(source, task_name, trust=trust)
-    return replace(policy, task=trusted(policy.task)) if trust else policy
 
 
 def fail(message: str, code: int) -> int:

@@ -18,7 +18,6 @@ from policygen.cli.options import (
     RunPath,
     assignment,
     installed,
-    read_trusted,
     say,
 )
 from policygen.errors import PolicygenError, UsageError
@@ -31,9 +30,10 @@ from policygen.errors import PolicygenError, UsageError
 @TRUST
 def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
     """Print a policy as text, with a map of it and the plant that it was tuned in. RUN may be `latest`."""
+    from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
 
-    policy = read_trusted(source, task_name, trust=trust)
+    policy = read_policy(source, task_name, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     if installed("plots"):
         from policygen.extensions.plots.maps import policy_map
@@ -88,11 +88,12 @@ def evaluate(
 ) -> None:
     """Score a policy, also one written by hand, on fresh episodes, or exactly if possible."""
     from policygen.api import score as score_of
+    from policygen.runs.reading import read_policy
     from policygen.runs.records import score_record
 
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other}: has no effect here; only unseeded=true has")
-    policy = read_trusted(source, task_name, trust=trust)
+    policy = read_policy(source, task_name, trust=trust)
     # A run has accepted it for its policy, and a task file may accept it.
     said = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     score = score_of(policy, episodes=episodes, seed=seed, trust=trust, unseeded=bool(assignments) or said)
@@ -161,6 +162,7 @@ def film(source: Path, output: Path | None, *, window: bool, task_name: str | No
     from policygen.extensions.film.frames import Look, ending_of, frames
     from policygen.extensions.film.window import check_screen, show
     from policygen.extensions.plots.style import check_suffix
+    from policygen.runs.reading import read_policy
 
     if window:
         if output is not None:
@@ -168,7 +170,7 @@ def film(source: Path, output: Path | None, *, window: bool, task_name: str | No
         check_screen()
     path = output or Path("film.gif")
     check_suffix(path, films.FORMATS)
-    policy = read_trusted(source, task_name, trust=trust)
+    policy = read_policy(source, task_name, trust=trust)
     shown = films.takes(policy, **choice)
     if window:
         show(list(frames(policy, shown, Look(width=640))), policy.task.name)
@@ -242,8 +244,9 @@ def export(source: Path, to: str, output: Path | None, task_name: str | None, tr
         return
     from policygen.extensions.export.formats import exported
     from policygen.files import write_named
+    from policygen.runs.reading import read_policy
 
-    text = exported(read_trusted(source, task_name, trust=trust), to)
+    text = exported(read_policy(source, task_name, trust=trust), to)
     if output is None:
         say(text.rstrip("\n"))
         return
@@ -291,8 +294,9 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     from policygen.extensions.simplify.simplify import size_of, words_of
     from policygen.files import write_named
     from policygen.policies.policy import Policy
+    from policygen.runs.reading import read_policy
 
-    policy = read_trusted(source, task_name, trust=trust)
+    policy = read_policy(source, task_name, trust=trust)
     told = {str(size_of(policy))}
 
     def tell(smaller: Policy) -> None:

@@ -23,7 +23,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.files import read_plain, write_atomically
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, Costs
 from policygen.runs.listeners import Listener, Watched
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -74,7 +74,7 @@ class Tracker(Listener, ABC):
     def started(self, run: Watched) -> None:
         """Open the output, and write the attempts that it lacks."""
         self._state = run.folder / f"track-{self.name}.json"
-        self._totals = _Totals()
+        self._costs = Costs()
         count, known = _state_in(self._state)
         attempts = run.search.attempts
         if attempts:
@@ -96,7 +96,7 @@ class Tracker(Listener, ABC):
         self._write(attempt, True)
 
     def _write(self, attempt: Attempt, new: bool) -> None:
-        numbers = self._totals.after(attempt)
+        self._costs = self._costs.plus(attempt.requests)
         if not new or not self._opened:
             return
         texts = {
@@ -105,7 +105,7 @@ class Tracker(Listener, ABC):
             "verdict": " ".join(filter(None, (attempt.requests.model, attempt.idea, f"({attempt.verdict})"))),
         }
         kept = {name: redacted(text) for name, text in texts.items() if text}
-        self._log(attempt.number, numbers, kept)
+        self._log(attempt.number, _numbers(attempt, self._costs), kept)
         write_atomically(self._state, json.dumps({"attempts": attempt.number + 1, "known": self._known}))
 
     def finished(self, summary: Summary) -> None:
@@ -119,30 +119,21 @@ class Tracker(Listener, ABC):
             self._close(self._final)
 
 
-class _Totals:
-    """Computes the numbers of the attempts, in order, with the costs so far."""
-
-    def __init__(self) -> None:
-        self._calls = self._tokens = 0
-        self._usd: float | None = 0.0
-
-    def after(self, attempt: Attempt) -> dict[str, float]:
-        self._calls += attempt.requests.llm_calls
-        self._tokens += attempt.requests.tokens_in + attempt.requests.tokens_out
-        self._usd = None if self._usd is None or attempt.requests.usd is None else self._usd + attempt.requests.usd
-        numbers = {
-            "score/attempt": attempt.score.mean if attempt.score is not None else None,
-            "score/proposed": attempt.tuned.proposed_score.mean if attempt.tuned.proposed_score is not None else None,
-            "score/best": attempt.standing.reported_best,
-            "score/accepted": float(attempt.accepted),
-            "cost/usd": self._usd,
-            "cost/calls": float(self._calls),
-            "cost/tokens": float(self._tokens),
-            "cost/episodes": float(attempt.standing.episodes),
-            "cost/steps": float(attempt.standing.env_steps),
-            "cost/seconds": attempt.standing.wall_seconds,
-        }
-        return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+def _numbers(attempt: Attempt, costs: Costs) -> dict[str, float]:
+    """Return the numbers of an attempt, with the costs so far."""
+    numbers = {
+        "score/attempt": attempt.score.mean if attempt.score is not None else None,
+        "score/proposed": attempt.tuned.proposed_score.mean if attempt.tuned.proposed_score is not None else None,
+        "score/best": attempt.standing.reported_best,
+        "score/accepted": float(attempt.accepted),
+        "cost/usd": costs.usd,
+        "cost/calls": float(costs.llm_calls),
+        "cost/tokens": float(costs.tokens),
+        "cost/episodes": float(attempt.standing.episodes),
+        "cost/steps": float(attempt.standing.env_steps),
+        "cost/seconds": attempt.standing.wall_seconds,
+    }
+    return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
 
 
 def _state_in(path: Path) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import Diagnosis, Keyed, LLMOptions, Ordered, Provider
+from policygen.llm.base import Diagnosis, Keyed, ListedProvider, LLMOptions, Ordered, Provider
 from policygen.llm.keys import keys_from_file
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import HIDDEN, redacted
@@ -204,13 +204,14 @@ class Several:
         raise ProviderError(f"{self.spec} take turns; ask one of them")
 
     def diagnose(self) -> Diagnosis:
-        """Diagnose each provider."""
-        found = [(provider.spec, provider.diagnose()) for provider in self.providers]
+        """Diagnose each provider; a program's own ones need not be able to."""
+        listed = [provider for provider in self.providers if isinstance(provider, ListedProvider)]
+        found = [(provider.spec, provider.diagnose()) for provider in listed]
         lines = tuple(f"{spec}: {line}" for spec, diagnosis in found for line in diagnosis.lines)
         return Diagnosis(all(diagnosis.ok for _, diagnosis in found), lines)
 
 
-def connect(spec: str, options: LLMOptions) -> Provider:
+def connect(spec: str, options: LLMOptions) -> ListedProvider:
     """Make the provider of `spec`: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
 
     Several, `openai:gpt-5-mini + compatible:qwen3@http://localhost:8000/v1`, make one `Several`. An address within a
@@ -241,7 +242,7 @@ def connect(spec: str, options: LLMOptions) -> Provider:
         options = replace(options, base_url=read.address, base_url_from=options.provider_from, named_in=spec)
     keys_from_file(Path.cwd() / ".env")
     make = entry.load()
-    provider: Provider = make() if entry.takes == "none" else make(argument, options)
+    provider: ListedProvider = make() if entry.takes == "none" else make(argument, options)
     if read.address:  # a model at another address has scores of its own
         provider.spec = redacted(f"{provider.spec}@{read.address}")
     return provider

@@ -119,6 +119,11 @@ class Provider(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class ListedProvider(Provider, Protocol):
+    """A provider of the table `PROVIDERS`, which `policygen doctor` checks."""
+
     def diagnose(self) -> Diagnosis:
         """Check the key and the server, and report what the server says about the model."""
         ...

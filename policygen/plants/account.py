@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from policygen.policies.lines import Problems
 from policygen.policies.parts import Scope, read_parts
 from policygen.policies.plant import NEXT, NOISE, START, Column, Equations
 from policygen.policies.read_plant import read_plant
+from policygen.quantities.text import format_number
 from policygen.tasks.task import Task
 
 SHARE = 'as a share of the change over that time: 1 is as good as "nothing changes"'
@@ -64,20 +65,40 @@ def lines_with_units(account: PlantAccount, task: Task) -> list[str]:
 
 def errors_in_words(account: PlantAccount) -> list[tuple[str, str, str]]:
     """Return for each observation its name, and its error one step and `AHEAD` steps ahead (a dash: not known)."""
-    return [(name, f"{one:.2g}", "–" if ahead is None else f"{ahead:.2g}") for name, one, ahead in account.errors]
+    return [(e.name, f"{e.one:.2g}", "–" if e.ahead is None else f"{e.ahead:.2g}") for e in account.errors]
 
 
 def uncertain_in_words(account: PlantAccount) -> list[str]:
     """Return the uncertain numbers, each with its standard deviation and the line that has it."""
-    return [f"{value:.4g} ± {deviation:.2g} in `{line}`" for line, value, deviation in account.uncertain]
+    return [f"{one.value:.4g} ± {one.deviation:.2g} in `{one.line}`" for one in account.uncertain]
+
+
+def worst_in_words(account: PlantAccount) -> tuple[str, list[tuple[str, ...]]]:
+    """Return the step that is predicted worst, and of each observation its name, before, after, and predicted.
+
+    The rows are empty if no step is recorded.
+    """
+    worst = account.worst
+    if worst is None:
+        return "", []
+    step = f"step {worst.step} of an episode{f', action {worst.action}' if worst.action else ''}"
+    return step, [(v.name, *map(format_number, (v.before, v.after, v.predicted))) for v in worst.row]
 
 
 def plant_words(account: PlantAccount, task: Task) -> Iterator[str]:
-    """Yield the lines of a plant with units, then as comments its errors and its uncertain numbers."""
+    """Yield the lines of a plant with units, then as comments its errors, worst prediction and uncertain numbers."""
     yield f"# plant fitted to {account.steps:,} steps"
     yield from lines_with_units(account, task)
-    rows = [("prediction error", "1 step", f"{AHEAD} steps"), *errors_in_words(account)]
-    width = max(len(name) for name, _, _ in rows)
-    yield from (f"# {name:{width}}  {one:>8}  {ahead:>8}" for name, one, ahead in rows)
+    yield from _aligned([("prediction error", "1 step", f"{AHEAD} steps"), *errors_in_words(account)])
     yield f"# ({SHARE})"
+    step, rows = worst_in_words(account)
+    if rows:
+        yield f"# worst prediction: {step}"
+        yield from _aligned([("observation", "before", "after", "predicted"), *rows])
     yield from (f"# uncertain: {words}" for words in uncertain_in_words(account))
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the rows of a table as comments, names to the left and numbers to the right."""
+    width = max(len(name) for name, *_ in rows)
+    yield from (f"# {name:{width}}" + "".join(f"  {number:>9}" for number in numbers) for name, *numbers in rows)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
+from policygen.policies.cells import action_words
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, Column, Equations, Plant
 from policygen.policies.shaping import REWARD
@@ -25,6 +26,7 @@ AHEAD = 20  # steps over which predictions are tested, beside one
 MARGIN = 0.3  # share of the range seen by which a prediction may leave it
 MOST_STEPS = 12  # of the least-squares search
 DAMPING = 1e-8
+SETTLED = 1e-6  # a gain, as a share of the squared error, that ends the search
 WRONG = 1e3  # a residual at most, in usual changes; one that is no number
 WORST = 1e6  # an error at most, as an account states it
 MOST_UNCERTAIN = 5  # numbers that an account names
@@ -147,6 +149,55 @@ class Transitions:
         return np.asarray(whole[::-1][::every][::-1], np.intp)
 
 
+class PredictionError(NamedTuple):
+    """The errors of predicting one observation, as a share of its change: 1 is as good as "nothing changes".
+
+    Attributes:
+        one: of one step.
+        ahead: of `AHEAD` steps; None where no episode is that long.
+    """
+
+    name: str
+    one: float
+    ahead: float | None
+
+    @property
+    def larger(self) -> float:
+        """The larger one of the two."""
+        return max(self.one, self.ahead or 0.0)
+
+
+class UncertainNumber(NamedTuple):
+    """A number that the data leave uncertain: left-hand side of its line, value, standard deviation."""
+
+    line: str
+    value: float
+    deviation: float
+
+
+class PredictedValue(NamedTuple):
+    """An observation before a step, after it, and as predicted for after it."""
+
+    name: str
+    before: float
+    after: float
+    predicted: float
+
+
+class WorstPrediction(NamedTuple):
+    """The step that is predicted worst.
+
+    Attributes:
+        step: its place in its episode; the first is 0.
+        action: the action, in the task's words.
+        row: all observations, the one predicted worst first.
+    """
+
+    step: int
+    action: str
+    row: tuple[PredictedValue, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PlantAccount:
     """A fitted plant in short, as an attempt records it and as prompts and reports show it.
@@ -154,17 +205,15 @@ class PlantAccount:
     Attributes:
         text: its lines, with the fitted numbers.
         steps: number of transitions it was fitted to.
-        errors: for each observation its name, the error of one step, and that of `AHEAD` steps (None where no episode
-            is that long); each as a share of the change over that time, so that 1 is as good as "nothing changes".
-        uncertain: the least certain numbers: left-hand side of the line, number, standard deviation.
-        worst: where one step is predicted worst: observation, value before, after, predicted, and its step in the data.
+        errors: those of each observation.
+        uncertain: the least certain numbers.
     """
 
     text: str
     steps: int
-    errors: tuple[tuple[str, float, float | None], ...] = ()
-    uncertain: tuple[tuple[str, float, float], ...] = ()
-    worst: tuple[str, float, float, float, int] | None = None
+    errors: tuple[PredictionError, ...] = ()
+    uncertain: tuple[UncertainNumber, ...] = ()
+    worst: WorstPrediction | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,29 +252,35 @@ class FittedPlant:
         equations, names = self.equations, self.equations.task.observation_names
         one, ahead = self.error, self.error_ahead
         errors = [
-            (name, _short(float(one[i])), None if ahead is None else _short(float(ahead[i])))
+            PredictionError(name, _short(one[i]), None if ahead is None else _short(ahead[i]))
             for i, name in enumerate(names)
         ]
         sizes = np.abs(self.values[0])
         shares = np.where(sizes > 0, self.deviations / np.maximum(sizes, 1e-300), 0.0)
         least = [k for k in np.argsort(-shares, kind="stable").tolist()[:MOST_UNCERTAIN] if shares[k] > UNCERTAIN]
         uncertain = [
-            (equations.places[k], _short(float(self.values[0][k])), _short(float(self.deviations[k]))) for k in least
+            UncertainNumber(equations.places[k], _short(self.values[0][k]), _short(self.deviations[k])) for k in least
         ]
+        return PlantAccount(self.plant.to_text(), self.steps, tuple(errors), tuple(uncertain), self._worst(data))
+
+    def _worst(self, data: Transitions) -> WorstPrediction:
+        equations, task = self.equations, self.equations.task
+        names = task.observation_names
         found, _ = equations.step(
             list(data.before.T),
             data.memory(equations, list(self.values[0]), self.hidden),
             equations.decided(data.actions),
             list(self.values[0]),
         )
-        wrong = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1) - data.after
-        wrong = np.abs(_shares(wrong, data.spreads))
-        row, i = np.unravel_index(int(wrong.argmax()), wrong.shape)
-        step = int(row - np.flatnonzero(data.first[: row + 1])[-1])
-        predicted = _short(float(np.broadcast_to(found[i], len(data))[row]))
-        before, after = _short(float(data.before[row, i])), _short(float(data.after[row, i]))
-        worst = (names[i], before, after, predicted, step)
-        return PlantAccount(self.plant.to_text(), self.steps, tuple(errors), tuple(uncertain), worst)
+        predicted = np.stack([np.broadcast_to(column, len(data)) for column in found], axis=1)
+        wrong = np.abs(_shares(predicted - data.after, data.spreads))
+        at = int(wrong.max(axis=1).argmax())
+        row = [
+            PredictedValue(names[i], _short(data.before[at, i]), _short(data.after[at, i]), _short(predicted[at, i]))
+            for i in np.argsort(-wrong[at], kind="stable").tolist()
+        ]
+        action = action_words(task.actuators, [_short(part) for part in np.atleast_1d(data.actions[at])])
+        return WorstPrediction(int(at - np.flatnonzero(data.first[: at + 1])[-1]), action, tuple(row))
 
     def doubt(self, episodes: Sequence[Trajectory]) -> float:
         """Return how far the members disagree about the steps of an episode: shares of the region, summed."""
@@ -449,13 +504,14 @@ class _Problem:
         def solve(start: Column, **how: Any) -> Column:
             with np.errstate(all="ignore"):  # a number of 1e300 has no square
                 found = least_squares(
-                    self._residuals, start, self._jacobian, x_scale="jac", max_nfev=MOST_STEPS, ftol=1e-6, **how
+                    self._residuals, start, self._jacobian, x_scale="jac", max_nfev=MOST_STEPS, ftol=SETTLED, **how
                 )
             return np.asarray(found.x if np.isfinite(found.x).all() else own)
 
         if not len(own):
             return np.zeros((1 + len(samples), 0)), []
-        best = solve(own)
+        best, settled = self._stepped(own)
+        best = best if settled else solve(best)
         if self._stepwise:
             best = solve(self._searched(best))
         left, usual = self._left(best)
@@ -475,6 +531,22 @@ class _Problem:
             found.append(best - _gauss_newton(residuals, slopes, np.sqrt(np.concatenate(each)) * robust))
         numbers, hidden = np.split(np.stack(found), [len(self._numbers)], axis=1)
         return numbers, list(hidden[0].reshape(self._hidden.shape))
+
+    def _stepped(self, theta: Column) -> tuple[Column, bool]:
+        """Take Gauss-Newton steps while they pay; return where they end, and whether that is the least.
+
+        One step finds the least of residuals that are linear in the numbers; a general search would take several.
+        """
+        left = float((self._residuals(theta) ** 2).sum())
+        for _ in range(MOST_STEPS):
+            moved = theta - _gauss_newton(self._residuals(theta), self._jacobian(theta), np.ones(1))
+            after = float((self._residuals(moved) ** 2).sum())
+            if not after < left:
+                return theta, after <= left * (1 + SETTLED)
+            theta, gain, left = moved, left - after, after
+            if gain <= SETTLED * left:
+                return theta, True
+        return theta, False
 
     def _searched(self, best: Column) -> Column:
         """Return the numbers with those that have no slope found by trial (Powell's method), the others following."""

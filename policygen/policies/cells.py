@@ -81,6 +81,11 @@ def action_text(actuator: Actuator, value: float) -> str:
     return named or format_number(value)
 
 
+def action_words(actuators: Sequence[Actuator], values: Sequence[float]) -> str:
+    """Write an action of one number per actuator in the task's words."""
+    return ", ".join(action_text(actuator, value) for actuator, value in zip(actuators, values, strict=True))
+
+
 @functools.lru_cache(maxsize=256)
 def read_action(cell: str, actuator: Actuator) -> float | str:
     """Return the number of an action cell, or a sentence with the expected form."""

@@ -6,7 +6,6 @@ comes from the environment itself.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -268,9 +267,7 @@ class Equations:
         # A quantity of that name goes first.
         ending = {} if ENDS in self._lets[1] else {ENDS: lifted.get(ENDS, Number(0.0))}
         return {
-            **{
-                n: _for_speed(replaced(node, {**defined, **later, **ending})) for n, node in lifted.items() if n != ENDS
-            },
+            **{n: replaced(node, {**defined, **later, **ending}) for n, node in lifted.items() if n != ENDS},
             **({ENDS: lifted[ENDS]} if ENDS in lifted else {}),
             **{f"let {name}": node for name, node in defined.items()},
         }
@@ -378,32 +375,6 @@ class Equations:
         if node is None or remembered_in(node) or names_in(node) - {next_of(n) for n in self.task.observation_names}:
             return None
         return compile_together([node], [next_of(name) for name in self.task.observation_names])
-
-
-def _for_speed(node: Node) -> Node:
-    """Return an expression that is computed faster: products end in their number, and small powers are products.
-
-    So `2*x*y^2` and `3*x*y^2` share `x*y*y`, and no power is taken.
-    """
-    match node:
-        case Call("*", _):
-            factors = [_for_speed(factor) for factor in _factors(node)]
-            factors.sort(key=lambda factor: isinstance(factor, Name) and factor.name.startswith("#"))
-            return functools.reduce(lambda left, right: Call("*", (left, right)), factors)
-        case Call("^", (base, Number(value))) if value in (2.0, 3.0):
-            return _for_speed(functools.reduce(lambda left, _: Call("*", (left, base)), range(int(value) - 1), base))
-        case Call(function, arguments):
-            return Call(function, tuple(map(_for_speed, arguments)))
-    return node
-
-
-def _factors(node: Node) -> list[Node]:
-    match node:
-        case Call("*", (left, right)):
-            return _factors(left) + _factors(right)
-        case Call("^", (base, Number(value))) if value in (2.0, 3.0):
-            return [base] * int(value)
-    return [node]
 
 
 def _margin(node: Node) -> Node | None:

@@ -5,50 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policygen.plants.fit import AHEAD, PlantAccount
+from policygen.plants.fit import AHEAD, PlantAccount, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT, Plant
 from policygen.policies.shaping import REWARD
 from policygen.runs.state import Context, revised
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionError:
-    """The errors of predicting one observation; 1 is as bad as "nothing changes".
-
-    Attributes:
-        one: of one step.
-        ahead: of `PlantView.ahead` steps; None where no episode is that long.
-    """
-
-    name: str
-    one: float
-    ahead: float | None
-
-    @property
-    def larger(self) -> float:
-        """The larger one of the two."""
-        return max(self.one, self.ahead or 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class UncertainNumber:
-    """A fitted number that the data leave uncertain: its line, its value, its standard deviation."""
-
-    line: str
-    value: float
-    deviation: float
-
-
-@dataclass(frozen=True, slots=True)
-class WorstPrediction:
-    """The worst prediction of one step: the step in its episode, and an observation before, after, and predicted."""
-
-    name: str
-    step: int
-    before: float
-    after: float
-    predicted: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +44,7 @@ def plant_view(context: Context) -> PlantView | None:
     if account is None:
         return PlantView(stated.lines, 0, (), (), 0.0, AHEAD, (), None)
     lines = tuple(account.text.splitlines())
-    errors = sorted((PredictionError(*error) for error in account.errors), key=lambda error: -error.larger)
+    errors = sorted(account.errors, key=lambda error: -error.larger)
     return PlantView(
         lines,
         account.steps,
@@ -91,8 +52,8 @@ def plant_view(context: Context) -> PlantView | None:
         tuple(errors),
         errors[0].larger if errors else 0.0,
         AHEAD,
-        tuple(UncertainNumber(*number) for number in account.uncertain),
-        _worst(account),
+        account.uncertain,
+        account.worst,
     )
 
 
@@ -102,13 +63,6 @@ def _last_account(context: Context) -> PlantAccount | None:
         if attempt.tuned.fitted_plant is not None or attempt.plant is not None:
             return attempt.tuned.fitted_plant
     return None
-
-
-def _worst(account: PlantAccount) -> WorstPrediction | None:
-    if account.worst is None:
-        return None
-    name, before, after, predicted, step = account.worst
-    return WorstPrediction(name, step, before, after, predicted)
 
 
 def _regressed(lines: Sequence[str], stated: Plant) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from policygen.episodes.buffer import Episode
 from policygen.episodes.trajectory import Trajectory
-from policygen.policies.cells import action_text
+from policygen.policies.cells import action_words
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
@@ -269,5 +269,5 @@ def _actions_in_words(task: Task, trajectory: Trajectory) -> list[str]:
     words = {}
     for key in set(keys):
         row = key if isinstance(key, tuple) else (key,)
-        words[key] = ", ".join(action_text(a, float(f"{v:.3g}")) for a, v in zip(task.actuators, row, strict=True))
+        words[key] = action_words(task.actuators, [float(f"{value:.3g}") for value in row])
     return list(map(words.__getitem__, keys))

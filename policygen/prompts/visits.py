@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.buffer import Episode, ReplayBuffer
-from policygen.policies.cells import action_text
+from policygen.policies.cells import action_words
 from policygen.policies.features import CellReader
 from policygen.prompts.account import reached_its_goal
 from policygen.tasks.task import Task
@@ -82,8 +82,7 @@ def visit_views(
     kept = kept[np.lexsort((-visits[seen[kept]], -ends[seen[kept]]))][:most]
 
     def words(kind: int) -> str:
-        pairs = zip(reader.task.actuators, kinds[kind], strict=True)
-        return ", ".join(action_text(actuator, float(value)) for actuator, value in pairs)
+        return action_words(reader.task.actuators, list(map(float, kinds[kind])))
 
     places = reader.grid.bins_of(cells[kept]).tolist()
     views = []

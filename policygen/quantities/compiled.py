@@ -4,6 +4,7 @@ Both forms agree to rounding. Values that are not finite never leave a feature: 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ Array = npt.NDArray[Any]
 BatchFunction = Callable[[Sequence[Array]], Array]
 ScalarFunction = Callable[[Sequence[float]], float]
 LONG_SUM = 8  # terms of a sum that is computed as one product of two arrays
+MOST_FACTORS = 50  # of a product that is put in order; longer ones nest too deeply
 INFINITE = 1e6  # what an infinity becomes when a feature is used, with its sign
 
 
@@ -78,40 +80,69 @@ def compile_together(nodes: Sequence[Node], names: Sequence[str]) -> Callable[[S
     """Compile several expressions to one function of columns that computes each part they share only once.
 
     The columns are those of `compile_batch`, but may have any shapes that broadcast; there is one result per node.
+    Columns of numbers that are fitted, named `#...`, are factored out of products: `#1*x*y^2` and `#2*x*y^2` share
+    `x*y*y`, and a long sum of such products is one product of two arrays.
     """
     places: dict[Node, int] = {}
     for index, name in enumerate(names):
         places[Name(name)] = index
-    steps: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
+    steps: list[tuple[Callable[..., Any], tuple[int, ...], bool]] = []
 
     def place_of(node: Node) -> int:
+        node = _numbers_last(node)
         if node not in places:
             terms = _weighted_terms(node)
-            function, parts = _weighted_sum(terms) if len(terms) >= LONG_SUM else _shared_step(node)
+            is_long = len(terms) >= LONG_SUM
+            function, parts = _weighted_sum(terms) if is_long else _shared_step(node)
             arguments = tuple(map(place_of, parts))
             places[node] = len(names) + len(steps)
-            steps.append((function, arguments))
+            steps.append((function, arguments, is_long))
         return places[node]
 
     wanted = [place_of(node) for node in nodes]
 
     def computed(columns: Sequence[Array]) -> list[Array]:
         values = list(columns)
-        for function, arguments in steps:
-            values.append(function(*[values[i] for i in arguments]))
+        arrays = [column for column in values if isinstance(column, np.ndarray)]
+        n = None if any(array.ndim > 1 for array in arrays) else max((array.size for array in arrays), default=1)
+        for function, arguments, is_long in steps:
+            some = [values[i] for i in arguments]
+            values.append(function(some, n) if is_long else function(*some))
         return [values[i] for i in wanted]
 
     return computed
 
 
+def _numbers_last(node: Node) -> Node:
+    """Return a product with the fitted numbers as its last factors, and squares and cubes of a quantity as products."""
+    factors = _factors(node)
+    if len(factors) > MOST_FACTORS:
+        return node
+    return functools.reduce(lambda left, right: Call("*", (left, right)), sorted(factors, key=_is_fitted))
+
+
+def _factors(node: Node) -> list[Node]:
+    match node:
+        case Call("*", (left, right)):
+            return _factors(left) + _factors(right)
+        case Call("^", (Name() as base, Number(2.0 | 3.0 as exponent))):
+            return [base] * int(exponent)
+    return [node]
+
+
+def _is_fitted(node: Node) -> bool:
+    return isinstance(node, Name) and node.name.startswith("#")
+
+
 def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
-    """Split a sum into (sign, expression, name that weighs it): the last factor of a product, if that is a name."""
+    """Split a sum into (sign, expression, number that weighs it): 1, or the last factor of a product."""
     match node:
         case Call("+", (left, right)):
             return [*_weighted_terms(left), *_weighted_terms(right)]
         case Call("-", (left, right)):
             return [*_weighted_terms(left), *((-sign, term, weight) for sign, term, weight in _weighted_terms(right))]
-        case Call("*", (term, Name() as weight)):
+    match _numbers_last(node):
+        case Call("*", (term, Name() as weight)) if _is_fitted(weight):
             return [(1, term, weight)]
     return [(1, node, Number(1.0))]
 
@@ -119,16 +150,16 @@ def _weighted_terms(node: Node) -> list[tuple[int, Node, Node]]:
 def _weighted_sum(terms: Sequence[tuple[int, Node, Node]]) -> tuple[Callable[..., Any], Sequence[Node]]:
     """Return a function of the expressions and then the weights of a long sum, and these.
 
-    For columns of equal length it is one product of two arrays: far fewer calls than one for each term. The weights of
-    an episode do not change, and are stacked once.
+    Its other argument is the length of the columns, None where some have two dimensions. For columns of equal length it
+    is one product of two arrays: far fewer calls than one for each term. The weights of an episode do not change, and
+    are stacked once.
     """
     signs = np.array([sign for sign, _, _ in terms], np.float64)
     count = len(terms)
     last: list[Any] = [None, None]
 
-    def computed(*values: Any) -> Any:
-        n = max(map(np.size, values))
-        if any(np.ndim(value) > 1 for value in values):
+    def computed(values: Sequence[Any], n: int | None) -> Any:
+        if n is None:
             return sum(s * values[i] * values[count + i] for i, s in enumerate(signs.tolist()))
         stacked = np.empty((count, n))
         for row, value in zip(stacked, values[:count], strict=True):
@@ -154,6 +185,10 @@ def _shared_step(node: Node) -> tuple[Callable[..., Any], Sequence[Node]]:
             return (lambda before, first: np.where(np.isnan(before), first, before)), (Name(slot_of(name)), start)
         case Call("fixed", (inner,)):
             return (lambda value: value), (inner,)
+        case Call("^", (base, Number(2.0))):
+            return (lambda value: value * value), (base,)
+        case Call("^", (base, Number(3.0))):
+            return (lambda value: value * value * value), (base,)
         case Call(function, arguments):
             return OPERATIONS[function].batch, arguments
     raise AssertionError(node)

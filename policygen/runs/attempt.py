@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -224,12 +225,49 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
+class Costs:
+    """The costs of several attempts together.
+
+    Attributes:
+        requests: number of all requests, those to `builtin` included.
+        llm_calls: number of requests to a language model.
+        usd: None if a price is unknown.
+    """
+
+    requests: int = 0
+    llm_calls: int = 0
+    repairs: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = 0.0
+    llm_seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens, in and out."""
+        return self.tokens_in + self.tokens_out
+
+    def plus(self, one: Requests) -> Costs:
+        """Return the costs with those of one more attempt."""
+        return Costs(
+            self.requests + one.calls,
+            self.llm_calls + one.llm_calls,
+            self.repairs + one.repairs,
+            self.tokens_in + one.tokens_in,
+            self.tokens_out + one.tokens_out,
+            None if self.usd is None or one.usd is None else self.usd + one.usd,
+            self.llm_seconds + one.llm_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Tuned:
     """The numerical search that tuned a proposal; empty without tuning.
 
     Attributes:
         refinement: method, cost and result, in words.
-        proposed, proposed_score: the policy before tuning, and its score; None if tuning did not improve it.
+        proposed: the policy before tuning; None if tuning did not improve it.
+        proposed_score: its score; None also if it was tuned before it was scored.
         spread: relative standard deviation of each constant at the end of the search (see `refine.Refined`).
         tuning: the state from which a later search can continue.
         fitted_plant: the plant it was tuned in; None where it was tuned in the environment itself.
@@ -241,6 +279,11 @@ class Tuned:
     spread: tuple[tuple[str, float], ...] = ()
     tuning: TuningState | None = None
     fitted_plant: PlantAccount | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the tuned policy took the place of the proposal; what does not help is dropped."""
+        return self.proposed is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,3 +399,8 @@ class Attempt:
     def failed(self) -> bool:
         """Whether a policy was requested and none was readable."""
         return self.number > 0 and self.saved is None and self.kind != "resignation"
+
+
+def costs_of(attempts: Iterable[Attempt]) -> Costs:
+    """Return the costs of the attempts together."""
+    return functools.reduce(Costs.plus, (attempt.requests for attempt in attempts), Costs())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from policygen.episodes.demonstrations import check_shape
@@ -13,6 +14,7 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.example import Example, Worth, example_of
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
+from policygen.tasks.trust import trusted
 
 
 def best_policy(path: Path) -> Policy:
@@ -68,12 +70,17 @@ def read_policy(path: Path, task_name: str | None = None, *, trust: bool = False
 
     Args:
         task_name: the task of a text file; another task than its own for a saved policy.
-        trust: whether task files may name modules to import and paths to read.
+        trust: whether the task may name modules to import and paths to read.
 
     Raises:
         PolicyError: there is none, or the text has problems; all are listed with their lines.
         UsageError: a text file without a task.
     """
+    policy = _read(path, task_name, trust=trust)
+    return replace(policy, task=trusted(policy.task)) if trust else policy
+
+
+def _read(path: Path, task_name: str | None, *, trust: bool) -> Policy:
     if not path.exists():
         raise PolicyError(f"cannot read {path}: there is no such file or folder")
     saved = path.is_dir() or path.suffix == ".json"

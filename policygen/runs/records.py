@@ -18,7 +18,7 @@ from policygen.errors import LogbookError, PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
-from policygen.runs.attempt import Attempt, Comparison, Ending, Played, Requests, SavedPolicy, Standing, Tuned
+from policygen.runs.attempt import Attempt, Comparison, Costs, Ending, Played, Requests, SavedPolicy, Standing, Tuned
 from policygen.runs.turns import Share
 from policygen.tasks.task import Task
 
@@ -47,6 +47,14 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     return record
 
 
+def _with_worst_row(account: Any) -> Any:
+    """Return the record of a plant with the whole row that was predicted worst; earlier runs kept one observation."""
+    match account:
+        case {"worst": [str() as name, before, after, predicted, step]}:
+            return {**account, "worst": [step, "", [[name, before, after, predicted]]]}
+    return account
+
+
 def _types_of_record() -> dict[str, Any]:
     """Return type and default of each field of a record; `...` marks a required field."""
     types: dict[str, Any] = {}
@@ -57,8 +65,14 @@ def _types_of_record() -> dict[str, Any]:
             types[one.name] = (_Count if hints[one.name] is int else hints[one.name], default)
     for name in (*_PARTS, "saved"):
         del types[name]
-    policy = dict[str, Any] | None
-    return {**types, "policy": (policy, ...), "proposed": (policy, None), "played": (tuple[_PlayedRow, ...], ...)}
+    policy, (plant, default) = dict[str, Any] | None, types["fitted_plant"]
+    return {
+        **types,
+        "policy": (policy, ...),
+        "proposed": (policy, None),
+        "played": (tuple[_PlayedRow, ...], ...),
+        "fitted_plant": (Annotated[plant, BeforeValidator(_with_worst_row)], default),
+    }
 
 
 # Checked by pydantic's compiled core: a long run has millions of these numbers.
@@ -232,15 +246,10 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CURVE_COLUMNS)
-    calls = tokens_in = tokens_out = 0
-    usd: float | None = 0.0
+    costs = Costs()
     for attempt in attempts:
-        calls += attempt.requests.llm_calls
-        tokens_in += attempt.requests.tokens_in
-        tokens_out += attempt.requests.tokens_out
-        cost, standing = attempt.requests.usd, attempt.standing
-        score, before = attempt.score, attempt.tuned.proposed_score
-        usd = None if usd is None or cost is None else usd + cost
+        costs = costs.plus(attempt.requests)
+        standing, score, before = attempt.standing, attempt.score, attempt.tuned.proposed_score
         writer.writerow(
             [
                 attempt.number,
@@ -251,10 +260,10 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
                 _cell(standing.best_mean),
                 int(attempt.accepted),
                 int(attempt.failed),
-                calls,
-                tokens_in,
-                tokens_out,
-                _cell(usd),
+                costs.llm_calls,
+                costs.tokens_in,
+                costs.tokens_out,
+                _cell(costs.usd),
                 standing.episodes,
                 standing.env_steps,
                 f"{standing.wall_seconds:.3f}",

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, costs_of
 from policygen.runs.config import RunConfig
 
 
@@ -35,9 +35,8 @@ def shares(attempts: Sequence[Attempt], models: Sequence[str]) -> tuple[Share, .
     found = []
     for model in models:
         own = [attempt for attempt in _asked(attempts) if attempt.requests.model == model]
-        costs = [attempt.requests.usd for attempt in own]
-        usd = None if None in costs else sum(cost for cost in costs if cost is not None)
-        found.append(Share(model, len(own), sum(a.accepted for a in own), math.fsum(map(_gain, own)), usd))
+        gain = math.fsum(map(_gain, own))
+        found.append(Share(model, len(own), sum(a.accepted for a in own), gain, costs_of(own).usd))
     return tuple(found)
 
 

@@ -123,7 +123,7 @@ def _assessed(
     untuned = runner.config.refine.method is not None and not tuned.refinement
     attempt = replace(
         attempt,
-        saved=attempt.saved if tuned.proposed is None else saved(policy),
+        saved=saved(policy) if tuned.kept else attempt.saved,
         tuned=tuned,
         score=performance.score,
         played=Played.of(performance.trajectories),

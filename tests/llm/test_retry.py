@@ -12,7 +12,6 @@ from services import PROMPT, Asked
 
 from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm import LLMOptions, connect
-from policygen.llm.base import Diagnosis
 from policygen.llm.faults import rejected_parameter, wait_asked
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.llm.retry import Wait, ask
@@ -34,9 +33,6 @@ class Failing:
         if self.failures:
             raise self.failures.pop(0)
         return Reply("answer", self.model, seconds=99.0)
-
-    def diagnose(self) -> Diagnosis:
-        return Diagnosis(True, ())
 
 
 class Dropping(Failing):
@@ -178,9 +174,6 @@ class Own:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer  # type: ignore[return-value]
-
-    def diagnose(self) -> Diagnosis:
-        return Diagnosis(True, ())
 
 
 def test_a_provider_may_answer_with_a_string() -> None:

@@ -17,7 +17,7 @@ from policygen.extensions.export.latex import plant_as_latex
 from policygen.extensions.page.pictures import plant_content
 from policygen.extensions.plots.plants import plant_figure
 from policygen.plants.account import equations_of, plant_words, predicted
-from policygen.plants.fit import PlantAccount
+from policygen.plants.fit import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.runs.reading import best_attempt, kept_episodes
 
 PENDULUM = policygen.load_task("pendulum")
@@ -31,7 +31,10 @@ ends = abs(rate) > 7"""
 
 
 def test_lines_errors_and_uncertain_numbers_are_told() -> None:
-    account = PlantAccount(TEXT, 1_234, (("cos", 0.0123, None), ("rate", 1.0, 0.5)), (("next cos", 0.05, 0.02),))
+    errors = (PredictionError("cos", 0.0123, None), PredictionError("rate", 1.0, 0.5))
+    row = (PredictedValue("rate", 1.5, 2.0, -3.125), PredictedValue("cos", 0.0, 0.1, 0.2))
+    worst = WorstPrediction(9, "-0.5", row)
+    account = PlantAccount(TEXT, 1_234, errors, (UncertainNumber("next cos", 0.05, 0.02),), worst)
     said = list(plant_words(account, PENDULUM))
     assert said[0] == "# plant fitted to 1,234 steps"
     assert "next cos = cos - turned*sin" in said
@@ -40,7 +43,10 @@ def test_lines_errors_and_uncertain_numbers_are_told() -> None:
     assert [line.split() for line in said if re.match("# (cos|rate) ", line)] == [
         ["#", "cos", "0.012", "–"],
         ["#", "rate", "1", "0.5"],
+        ["#", "rate", "1.5", "2", "-3.125"],
+        ["#", "cos", "0", "0.1", "0.2"],
     ]
+    assert "# worst prediction: step 9 of an episode, action -0.5" in said
     assert said[-1] == "# uncertain: 0.05 ± 0.02 in `next cos`"
     again = equations_of(replace(account, text="\n".join(said)), PENDULUM)
     assert again.plant == equations_of(account, PENDULUM).plant, "it can be pasted back"
@@ -83,6 +89,10 @@ def test_the_page_shows_it(plant_run: Path) -> None:
     section = page.split('<section id="plant">')[1].split("</section>")[0]
     for shown in (content.text, content.latex, "1.", "not fitted to", *(one for _, one, _ in content.errors)):
         assert shown in section
+    step, row = content.worst
+    assert len(row) == 3
+    for shown in (f": {step}. The", *(f"<td>{value}</td>" for values in row for value in values[1:])):
+        assert shown in section
     assert 'href="#plant"' in page
     account = best.tuned.fitted_plant
     assert account is not None
@@ -92,7 +102,8 @@ def test_the_page_shows_it(plant_run: Path) -> None:
     assert (kept.text, kept.latex, kept.drawn) == ("next rate = <b>(  # rad/s", "", None)
     with pytest.raises(PolicyError, match="damaged plant"):
         equations_of(PlantAccount("next rate = <b>(", 1), PENDULUM)
-    dropped = replace(best, tuned=replace(best.tuned, refinement="model, which did not help and was dropped"))
+    assert best.tuned.kept
+    dropped = replace(best, tuned=replace(best.tuned, proposed=None, proposed_score=None))
     fitted_to_it = plant_content(plant_run, dropped, PENDULUM)
     assert fitted_to_it is not None
     assert fitted_to_it.drawn is None

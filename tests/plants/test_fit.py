@@ -10,6 +10,8 @@ from planted import EXACT, LINE, PENDULUM, driven, episode, equations, swings
 
 from policygen.plants.fit import FittedPlant, Transitions, fit_plant
 from policygen.policies.plant import Equations
+from policygen.quantities.text import format_number
+from policygen.tasks.spaces import Observation
 
 
 def fitted(made: Equations, data: Transitions, members: int = 4) -> FittedPlant:
@@ -72,7 +74,7 @@ def test_poor_data_give_finite_numbers(episodes: list[object]) -> None:
     account = found.account(data)
     assert account.steps == len(data)
     assert account.worst is not None
-    assert account.errors[0][0] == "x"
+    assert account.errors[0].name == "x"
 
 
 @pytest.mark.filterwarnings("error")
@@ -102,9 +104,25 @@ def test_the_account_names_the_worst_step_and_what_is_uncertain() -> None:
     found = fitted(equations("next x = 0.5*x + 0.1*u + 0.001*u^3", LINE), replace(data, after=after))
     account = found.account(replace(data, after=after))
     assert account.worst is not None
-    assert account.worst[0] == "x"
-    assert account.worst[-1] == 7
-    assert all(place == "next x" and spread > 0 for place, _, spread in account.uncertain)
+    assert account.worst.step == 7
+    assert all(one.line == "next x" and one.deviation > 0 for one in account.uncertain)
+
+
+def test_the_worst_step_is_a_row_of_real_beside_predicted() -> None:
+    rng = np.random.default_rng(1)
+    task = replace(LINE, observations=(Observation("x"), Observation("y")))
+    data = Transitions.of(task, [episode(rng.normal(size=(41, 2)), rng.choice([-1, 1], (40, 1)), [0] * 40)] * 2)
+    after = data.before.copy()
+    after[:, 0] += 1
+    after[53] += [1, 5]
+    found = fitted(equations("next x = fixed(1) + x\nnext y = y + fixed(0)*u", task), replace(data, after=after))
+    worst = found.account(replace(data, after=after)).worst
+    assert worst is not None
+    x, y = data.before[53].tolist()
+    assert (worst.step, worst.action) == (13, format_number(float(data.actions[53, 0])))
+    assert [value.name for value in worst.row] == ["y", "x"]
+    told = [(value.before, value.after, value.predicted) for value in worst.row]
+    assert np.array(told) == pytest.approx(np.array([(y, y + 5, y), (x, x + 2, x + 1)]), rel=1e-3)
 
 
 # --- hidden states, predictions of several steps, and numbers without a slope ----------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from planted import EXACT, LINE, PENDULUM, equations, plant, played, policy, read, swings
 
 from policygen.errors import PolicyError
-from policygen.plants.fit import PlantAccount
+from policygen.plants.fit import PlantAccount, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
 from policygen.policies.plant import Equations, Plant, drawn_starts
 from policygen.runs.attempt import Attempt, Tuned
 from policygen.runs.records import attempt_from_record, attempt_to_record
@@ -81,6 +81,17 @@ def test_an_exact_plant_steps_as_the_environment_does() -> None:
     assert not np.any(ends)
 
 
+def test_powers_of_powers_and_long_products_are_computed_in_no_time() -> None:
+    cubes, squares = "x", [("a0", "x"), *((f"a{i}", f"a{i - 1}*a{i - 1}") for i in range(1, 14))]
+    for _ in range(40):
+        cubes = f"({cubes})^3"
+    made = Equations(LINE, Plant(tuple(squares), (("x", f"{cubes} + a13"),)))
+    (found,), _ = made.step([np.array([1.0001])], [], [np.zeros(1)], made.values)
+    assert float(found[0]) == np.inf
+    (found,), _ = made.step([np.array([0.9999])], [], [np.zeros(1)], made.values)
+    assert float(found[0]) == pytest.approx(0.9999**8192)
+
+
 def test_what_is_remembered_is_nothing_at_first_and_then_of_the_step_before() -> None:
     made = equations("let twice = 2*x\nnext x = prev(u) + 10*prev(twice, 3)", LINE)
     assert made.remembered == ("twice", "u")
@@ -127,7 +138,13 @@ def test_starts_are_drawn_as_stated() -> None:
 
 # --- in the log of a run ---------------------------------------------------------------------------------------------
 
-ACCOUNT = PlantAccount("next rate = rate", 7, (("rate", 0.5, None),), (("next rate", 1.0, 0.5),), ("rate", 1, 2, 3, 4))
+ACCOUNT = PlantAccount(
+    "next rate = rate",
+    7,
+    (PredictionError("rate", 0.5, None),),
+    (UncertainNumber("next rate", 1.0, 0.5),),
+    WorstPrediction(4, "-2", (PredictedValue("rate", 1, 2, 3), PredictedValue("sin", 0.5, 0.6, 0.7))),
+)
 
 
 def recorded() -> dict[str, Any]:
@@ -139,6 +156,14 @@ def recorded() -> dict[str, Any]:
 def test_the_log_keeps_plants() -> None:
     read_back = attempt_from_record(recorded(), PENDULUM)
     assert (read_back.plant, read_back.tuned.fitted_plant) == (plant(EVERY_KIND), ACCOUNT)
+    assert isinstance(read_back.tuned.fitted_plant.errors[0], PredictionError)
+
+
+def test_the_worst_prediction_of_an_earlier_run_is_one_observation() -> None:
+    record = recorded()
+    record["fitted_plant"]["worst"] = ["rate", 1, 2, 3, 4]
+    account = attempt_from_record(record, PENDULUM).tuned.fitted_plant
+    assert account == replace(ACCOUNT, worst=WorstPrediction(4, "", (PredictedValue("rate", 1, 2, 3),)))
 
 
 @pytest.mark.parametrize(
@@ -159,6 +184,8 @@ def test_the_log_keeps_plants() -> None:
         ("fitted_plant", "steps", "many"),
         ("fitted_plant", "errors", [["rate"]]),
         ("fitted_plant", "worst", {}),
+        ("fitted_plant", "worst", ["rate", 1, 2, "three", 4]),
+        ("fitted_plant", "worst", [4, "-2", [["rate", 1, 2]]]),
         ("fitted_plant", "text", None),
     ],
 )

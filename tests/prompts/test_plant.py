@@ -11,7 +11,14 @@ import pytest
 from searched import POLE, searched, texts, written
 from support import CHECKOUT, Written, fenced
 
-from policygen.plants.fit import AHEAD, PlantAccount
+from policygen.plants.fit import (
+    AHEAD,
+    PlantAccount,
+    PredictedValue,
+    PredictionError,
+    UncertainNumber,
+    WorstPrediction,
+)
 from policygen.policies.lines import Problem
 from policygen.policies.parse import parse
 from policygen.policies.plant import Plant
@@ -41,9 +48,9 @@ HEATER = Task(
 FITTED = PlantAccount(
     "let push = 0.39*right - 0.195\nnext velocity = velocity + push\nnext spin = spin - 1.5*push\nreward = 1",
     330,
-    (("velocity", 0.02, 0.05), ("spin", 0.12, 0.47)),
-    (("next spin", 1.5, 0.4),),
-    ("spin", 2.751, 3.1, 2.5, 9),
+    (PredictionError("velocity", 0.02, 0.05), PredictionError("spin", 0.12, 0.47)),
+    (UncertainNumber("next spin", 1.5, 0.4),),
+    WorstPrediction(9, "left", (PredictedValue("spin", 2.751, 3.1, 2.5), PredictedValue("angle", 0.0, 0.1, 0.11))),
 )
 PLANT = (
     "let push = 10*right - 10*left",
@@ -140,10 +147,13 @@ def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> Non
     assert f"``` {' '.join(FITTED.text.split())} ``` Fitted to the 330 steps played." in request
     assert f"one step / {AHEAD} steps ahead" in request
     assert "spin 0.12 / 0.47, velocity 0.02 / 0.05." in request
-    assert "step 9 of an episode: spin was 2.751, became 3.1, predicted 2.5." in request
+    assert (
+        "step 9 of an episode, action left: | observation | before | after | predicted | |---|---|---|---| " in request
+    )
+    assert "| spin | 2.751 | 3.1 | 2.5 | | angle | 0 | 0.1 | 0.11 |" in request
     assert "1.5 ± 0.4 in `next spin`." in request
     assert "Mend the lines whose errors are large" in request
-    good = replace(FITTED, errors=(("spin", 0.001, None),), uncertain=())
+    good = replace(FITTED, errors=(PredictionError("spin", 0.001, None),), uncertain=())
     _, request = words(after(context, Attempt(3, None, None, tuned=Tuned(fitted_plant=good))), config)
     assert "spin 0.001 / -." in request
     assert "It predicts well: leave it as it is and improve the policy." in request

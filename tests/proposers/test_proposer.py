@@ -12,7 +12,6 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POL
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
-from policygen.llm.base import Diagnosis
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import CUT_OFF, LanguageModel, Proposal
@@ -200,9 +199,6 @@ class Greedy(Written):
         text = {"good": ALWAYS_RIGHT, "bad": MALFORMED_LAKE, "none": "", "cut": ALWAYS_DOWN}[event]
         usd = (3.0 * tokens_in + 7.0 * max_output_tokens) / 1e6
         return Reply(text, self.model, tokens_in, max_output_tokens, usd, truncated=event == "cut")
-
-    def diagnose(self) -> Diagnosis:
-        return Diagnosis(True, ())
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -8,8 +8,16 @@ from generators import both_forms, nasty_floats, same, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policygen.quantities.compiled import compile_batch, compile_scalar, finite, finite_scalar
+from policygen.quantities.compiled import (
+    compile_batch,
+    compile_scalar,
+    compile_together,
+    finite,
+    finite_scalar,
+    slot_of,
+)
 from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import constants, with_named_constants
 
 NAMES = ("x", "y", "spin", "theta_2")
 
@@ -62,3 +70,32 @@ def test_features_never_hand_on_what_is_not_finite(numbers):
 
 def test_an_expression_without_names_broadcasts():
     assert np.broadcast_to(compile_batch(parse_expression("1 + 2", ()), ())([]), (3,)).tolist() == [3, 3, 3]
+
+
+TOGETHER = (
+    "2*x*y^2 + 3*x*y^2 - 5*(x - y)",
+    "7*y*3*x*y",
+    "x*y",
+    "(x + y)^3*4 - (2*x)^2 + x^3 - spin^1.5",
+    "1*x + 2*y - 3*spin + 4*x^2 - 5*x*y + 6*y*y*spin - 7*sin(x) + 8 + theta_2*spin",
+    "prev(x, 2*y) * 3",
+    "where(x > 0, 2*x, fixed(3)*y)",
+)
+
+
+@pytest.mark.parametrize("variants", [(), (4, 1)])
+def test_together_expressions_are_what_each_is_alone(variants):
+    rng = np.random.default_rng(0)
+    nodes = [parse_expression(text, NAMES) for text in TOGETHER]
+    values = [value for node in nodes for value in constants(node)]
+    names = [*NAMES, slot_of("x"), *(f"#{i}" for i in range(len(values)))]
+    numbers = iter(names[len(NAMES) + 1 :])
+    named = [with_named_constants(node, numbers) for node in nodes]
+    columns = [*rng.uniform(0.5, 2, (len(NAMES), 30)), np.where(rng.random(30) < 0.5, np.nan, 1.5)]
+    columns += [value * rng.uniform(0.5, 2, variants) for value in values]
+    together = compile_together(named, names)
+    for _ in range(2):
+        for found, node, text in zip(together(columns), named, TOGETHER, strict=True):
+            alone = compile_batch(node, names)(columns)
+            assert np.allclose(*np.broadcast_arrays(found, alone), rtol=1e-12), text
+        columns[-len(values) :] = [value + 1 for value in columns[-len(values) :]]  # they are not kept from before

@@ -19,7 +19,7 @@ from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
 from policygen.progress import duration
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, Standing, costs_of
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -230,32 +230,28 @@ def _range(low: float, high: float) -> str:
 
 def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, str]:
     """Return the costs of a run by name: requests, tokens, episodes, time."""
-    calls, tokens_in, tokens_out = (
-        sum(getattr(a.requests, n) for a in attempts) for n in ("calls", "tokens_in", "tokens_out")
-    )
-    last = attempts[-1] if attempts else None
-    known = [attempt.requests.usd for attempt in attempts if attempt.requests.usd is not None]
-    usd: float | None = sum(known) if len(known) == len(attempts) else None
-    waited = sum(attempt.requests.llm_seconds for attempt in attempts)
-    if summary is not None:
-        calls, tokens_in, tokens_out, usd = summary.requests, summary.tokens_in, summary.tokens_out, summary.usd
-    wall = summary.wall_seconds if summary is not None else last.standing.wall_seconds if last is not None else 0.0
-    model = tokens_in + tokens_out > 0
+    costs, standing = costs_of(attempts), attempts[-1].standing if attempts else Standing()
+    if summary is not None:  # it also counts requests of attempts that never ended
+        costs = replace(
+            costs,
+            requests=summary.requests,
+            tokens_in=summary.tokens_in,
+            tokens_out=summary.tokens_out,
+            usd=summary.usd,
+            llm_seconds=summary.llm_seconds,
+        )
     failed = sum(attempt.failed for attempt in attempts)
-    costs = {"attempts": f"{max(0, len(attempts) - 1)}{f', {failed} of them failed' if failed else ''}"}
-    if model:
-        repairs = sum(attempt.requests.repairs for attempt in attempts)
-        costs["requests"] = f"{calls:,}, {repairs} of them repairs"
-        costs["tokens"] = f"{tokens_in:,} in, {tokens_out:,} out"
-        costs["cost"] = "unknown" if usd is None else f"${usd:.4f}"
-        costs["time waiting for the model"] = duration(summary.llm_seconds if summary is not None else waited)
+    shown = {"attempts": f"{max(0, len(attempts) - 1)}{f', {failed} of them failed' if failed else ''}"}
+    if costs.tokens > 0:
+        shown["requests"] = f"{costs.requests:,}, {costs.repairs} of them repairs"
+        shown["tokens"] = f"{costs.tokens_in:,} in, {costs.tokens_out:,} out"
+        shown["cost"] = "unknown" if costs.usd is None else f"${costs.usd:.4f}"
+        shown["time waiting for the model"] = duration(costs.llm_seconds)
     else:
-        costs |= {"requests": "none to a model", "cost": "unknown" if usd is None else "nothing"}
-    costs["total time"] = duration(wall)
-    costs["episodes while searching"] = (
-        f"{last.standing.episodes:,} ({last.standing.env_steps:,} steps)" if last is not None else "0"
-    )
-    return costs
+        shown |= {"requests": "none to a model", "cost": "unknown" if costs.usd is None else "nothing"}
+    shown["total time"] = duration(summary.wall_seconds if summary is not None else standing.wall_seconds)
+    shown["episodes while searching"] = f"{standing.episodes:,} ({standing.env_steps:,} steps)" if attempts else "0"
+    return shown
 
 
 def command_of(config: RunConfig, task: Task) -> str:

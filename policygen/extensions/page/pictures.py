@@ -21,7 +21,14 @@ from policygen.extensions.plots.plants import plant_figure
 from policygen.extensions.plots.played import MOST_PATHS, decision_figure
 from policygen.extensions.plots.portraits import policy_figure
 from policygen.extensions.plots.style import style
-from policygen.plants.account import SHARE, equations_of, errors_in_words, lines_with_units, uncertain_in_words
+from policygen.plants.account import (
+    SHARE,
+    equations_of,
+    errors_in_words,
+    lines_with_units,
+    uncertain_in_words,
+    worst_in_words,
+)
 from policygen.plants.fit import AHEAD
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
@@ -112,6 +119,7 @@ class PlantContent:
         latex: the same as LaTeX code; empty where the plant is damaged.
         errors: for each observation its name, and the errors one and `ahead` steps ahead, in words.
         uncertain: its uncertain numbers, in words.
+        worst: the step that it predicts worst, and of each observation its name, before, after and predicted, in words.
         drawn: an episode that it was not fitted to, real and predicted; None where the run has kept none.
     """
 
@@ -120,6 +128,7 @@ class PlantContent:
     latex: str
     errors: list[tuple[str, str, str]]
     uncertain: list[str]
+    worst: tuple[str, list[tuple[str, ...]]]
     drawn: Picture | None
     ahead: int = AHEAD
     share: str = SHARE
@@ -134,14 +143,22 @@ def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | Non
     with contextlib.suppress(PolicygenError):  # the text of a damaged plant is shown all the same
         equations = equations_of(account, task)
         latex = plant_as_latex(equations)
-        # What a tuning that did not help was fitted to may be the episodes of the score.
-        seeds = best.score.seeds if best.score is not None and "dropped" not in best.tuned.refinement else ()
+        # What a tuning that was not kept was fitted to may be the episodes of the score.
+        seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
         for episode in (episode for episode in own_episodes(folder, best) if episode.seed in seeds):
             wide, narrow = plant_figure(equations, episode), plant_figure(equations, episode, narrow=True)
             drawn = Picture(_data_url(wide), "Real and predicted episode", _data_url(narrow))
             break
     text = "\n".join(lines_with_units(account, task))
-    return PlantContent(account.steps, text, latex, errors_in_words(account), uncertain_in_words(account), drawn)
+    return PlantContent(
+        account.steps,
+        text,
+        latex,
+        errors_in_words(account),
+        uncertain_in_words(account),
+        worst_in_words(account),
+        drawn,
+    )
 
 
 @dataclass(frozen=True, slots=True)

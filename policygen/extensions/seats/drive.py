@@ -17,10 +17,11 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.seats import session as seat
 from policygen.extensions.seats.driver import DriveCounts, Driver, PolicyProvider
-from policygen.extensions.seats.situations import StepQuestions, in_words
+from policygen.extensions.seats.situations import StepQuestions
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
 from policygen.outgoing import redacted
+from policygen.policies.cells import action_words
 from policygen.policies.policy import BEST
 from policygen.policies.table import TablePolicy
 from policygen.runs.config import RunConfig
@@ -163,7 +164,7 @@ class Drive(seat.ModelSession[DriveResult]):
             table=score_record(self.score) if self.score is not None else None,
             cells=grid.size if grid is not None else 0,
             cells_seen=len(driver.chosen),
-            most_chosen=in_words(self.task, chosen) if chosen is not None else "",
+            most_chosen=action_words(self.task.actuators, chosen) if chosen is not None else "",
             decision_seconds=driver.seconds / max(1, driver.counts.steps),
             answer_seconds=ledger.llm_seconds / max(1, answers),
             tokens_per_episode=tokens / episodes if episodes else None,
@@ -222,7 +223,7 @@ def _decisions(driver: Driver) -> list[dict[str, Any]]:
     return [
         {
             "bins": dict(zip(grid.names, grid.bins_of(cell).tolist(), strict=True)),
-            "chosen": {in_words(driver.task, action): count for action, count in counts.most_common()},
+            "chosen": {action_words(driver.task.actuators, action): count for action, count in counts.most_common()},
         }
         for cell, counts in sorted(driver.chosen.items())
     ]

@@ -14,9 +14,9 @@ from policygen.episodes.trajectory import Indices, Rows, Trajectory
 from policygen.errors import PolicyError
 from policygen.extensions.seats.asking import Answers, Asker, Counts
 from policygen.extensions.seats.decisions import Action, as_action, neutral, read_decision
-from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window, in_words
-from policygen.llm.base import Diagnosis
+from policygen.extensions.seats.situations import Situation, Step, StepQuestions, Window
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
+from policygen.policies.cells import action_words
 from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
 
@@ -42,11 +42,7 @@ class PolicyProvider:
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
         """Return the policy's action for the observation in the prompt's context, in the words of a model."""
         action = np.atleast_1d(np.asarray(self._policy.act_one(np.asarray(prompt.context)), np.float64)).tolist()
-        return Reply(f"Action: {in_words(self._policy.task, action)}", NO_MODEL, 0, 0, 0.0)
-
-    def diagnose(self) -> Diagnosis:
-        """Say which policy it is; it can always be asked."""
-        return Diagnosis(True, (f"a {self._policy.kind} policy for {self._policy.task.name}; not a language model",))
+        return Reply(f"Action: {action_words(self._policy.task.actuators, action)}", NO_MODEL, 0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +165,7 @@ class DrivenEpisodes:
         """Remember the step of an episode, and keep an episode that has ended."""
         situation, action = self._under_way.pop(row)
         if self._driver.questions.memory:
-            self._recent[row].append(Step(situation.now, in_words(self._driver.task, action), reward))
+            self._recent[row].append(Step(situation.now, action_words(self._driver.task.actuators, action), reward))
         if ended is not None:
             self._recent[row].clear()
             self._driver.ended.append(ended)

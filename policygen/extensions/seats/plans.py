@@ -10,7 +10,6 @@ from policygen.extensions.seats.asking import Answers, Asker, Counts, Questions,
 from policygen.extensions.worlds.locked.episode import Report, planned
 from policygen.extensions.worlds.locked.options import EXPLORE, GO_TO, OPEN, PUT, TAKE, Option, Plan
 from policygen.extensions.worlds.locked.view import COLOURED, COLOURS, KINDS, KINDS_IN
-from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 
 MOST_OPTIONS = 12
@@ -63,10 +62,6 @@ class RulesProvider:
         assert isinstance(prompt.context, tuple)
         room, report = prompt.context
         return Reply(f"Plan: {', '.join(map(str, planned(report, room)))}", NO_MODEL, 0, 0, 0.0)
-
-    def diagnose(self) -> Diagnosis:
-        """Say what it is; it can always be asked."""
-        return Diagnosis(True, ("rules for rooms with a locked door; not a language model",))
 
 
 class Planner:

@@ -15,7 +15,6 @@ from policygen.errors import BudgetExhausted, PlaceError, ProviderError, UsageEr
 from policygen.extensions.seats.asking import Asker, Counts
 from policygen.files import mark, read_json, write_atomically
 from policygen.llm import Provider, Several, connect, read_spec
-from policygen.llm.base import Diagnosis
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.replay import Replay
@@ -57,10 +56,6 @@ class RecordedAnswers:
                 "template and the settings that it was recorded with, or ask a model"
             )
         return reply
-
-    def diagnose(self) -> Diagnosis:
-        """Say how many replies are recorded, and of which model."""
-        return self._replay.diagnose()
 
 
 def one_model(config: RunConfig, does: str) -> Provider:

@@ -7,7 +7,6 @@ questions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy.typing as npt
 
 from policygen.extensions.seats.asking import Questions
 from policygen.llm.messages import Prompt
-from policygen.policies.cells import action_text
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.prompts.render import Show
 from policygen.prompts.views import grid_view, task_view
@@ -125,11 +123,6 @@ def _told_by_texts(task: Task) -> frozenset[str]:
         if (read := names_in(node)) <= told and (read or texts_in(node)):
             told.add(name)
     return frozenset(told)
-
-
-def in_words(task: Task, action: Sequence[float]) -> str:
-    """Return an action, one number per actuator, in the task's words."""
-    return ", ".join(action_text(a, value) for a, value in zip(task.actuators, action, strict=True))
 
 
 class StepQuestions(Questions[Situation]):
