@@ -268,6 +268,7 @@ class Standing:
         validated_mean, validated_episodes: the same policy's score on episodes that did not choose it; None and 0 if
             the first score is exact, or no episodes were left.
         episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
+        tuning_steps: those of `env_steps` that tuning played; None in a run begun before these were recorded.
         wall_seconds: the run's time up to the attempt's end.
     """
 
@@ -277,6 +278,7 @@ class Standing:
     validated_episodes: int = 0
     episodes: int = 0
     env_steps: int = 0
+    tuning_steps: int | None = None
     wall_seconds: float = 0.0
 
     @property
@@ -356,3 +358,36 @@ class Attempt:
     def failed(self) -> bool:
         """Whether a policy was requested and none was readable."""
         return self.number > 0 and self.saved is None and self.kind != "resignation"
+
+
+@dataclass(frozen=True, slots=True)
+class StepsPlayed:
+    """The steps of the environment that a run has played before its final score, by their purpose.
+
+    Attributes:
+        total: all of them.
+        random: with random actions, before any proposal.
+        tuning: for tuning proposals; None in a run begun before these were recorded.
+        judging: for scoring policies and comparing them; None where `tuning` is.
+    """
+
+    total: int
+    random: int
+    tuning: int | None
+    judging: int | None
+
+    @classmethod
+    def of(cls, attempts: Sequence[Attempt]) -> StepsPlayed:
+        """Count the steps of a run up to its last attempt; the first one is random actions."""
+        if not attempts:
+            return cls(0, 0, 0, 0)
+        last, random = attempts[-1].standing, attempts[0].standing.env_steps
+        judging = last.env_steps - random - last.tuning_steps if last.tuning_steps is not None else None
+        return cls(last.env_steps, random, last.tuning_steps, judging)
+
+    def __str__(self) -> str:
+        """All of them with their parts, in words."""
+        parts = f"{self.random:,} with random actions"
+        if self.tuning is not None:
+            parts += f", {self.tuning:,} for tuning, {self.judging:,} for judging policies"
+        return f"{self.total:,} ({parts})"
