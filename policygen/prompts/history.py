@@ -36,6 +36,7 @@ class AttemptView:
         gain, paired, p: the comparison with the parent: mean difference, number of paired episodes (0 if exact) and
             one-sided p-value; None, 0 and None without a comparison.
         verdict: the result of the comparison, in words.
+        tuned_first: whether tuning came before its first score, so that there is no score to compare it with.
         idea: the model's own sentence.
         changed: for a table the differences from the best policy, for a linear policy those of the proposal from the
             parent.
@@ -63,6 +64,7 @@ class AttemptView:
     changed: str
     problem: str
     refinement: str
+    tuned_first: bool
     undefined: Mapping[str, float]
     unstable: int
     refused: RefusedView | None
@@ -139,6 +141,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 changed=changed,
                 problem=str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
                 refinement=attempt.tuned.refinement,
+                tuned_first=attempt.tuned.proposed is not None and before is None,
                 undefined=dict(attempt.undefined),
                 unstable=attempt.unstable,
                 refused=_refused(attempt, parent, context)

@@ -18,7 +18,7 @@ from policygen.policies.parse import parse
 from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, shortened
 from policygen.prompts.render import render_prompt, template_variables
 from policygen.quantities.tree import constants
-from policygen.runs.attempt import Attempt, saved
+from policygen.runs.attempt import Attempt, Tuned, saved
 from policygen.runs.config import effective_config
 from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS
 from policygen.runs.state import Context
@@ -261,3 +261,19 @@ def test_a_simulation_that_diverged_is_told_once_an_attempt() -> None:
     told = dataclasses.replace(context, attempts=(context.attempts[0], first), best=first)
     assert texts(render_prompt(told, config))[1].count("; the simulation became unstable in 3 of its episodes") == 1
     assert "unstable" not in texts(render_prompt(context, config))[1]
+
+
+def test_what_tuning_brought_is_said_as_it_was() -> None:
+    context, config = searched("cartpole", "linear", Written(["left = 0\nright = angle"]), iterations=1)
+    random, first = context.attempts
+
+    def said(tuned: Tuned) -> str:
+        attempts = (random, dataclasses.replace(first, tuned=tuned), dataclasses.replace(first, number=2))
+        _, request = texts(render_prompt(dataclasses.replace(context, attempts=attempts), config))
+        return request.split("- 1: ")[1].split(";")[0].split("\n")[0]
+
+    score = dataclasses.replace(first.score, mean=7.0) if first.score is not None else None
+    assert said(Tuned("cma", first.saved, score)).endswith(", 7 before tuning")
+    assert said(Tuned("model over 4 constants", first.saved)).endswith(", tuned before it was first played")
+    assert said(Tuned("model, given up: no")).endswith(", tuning brought nothing better")
+    assert "tun" not in said(Tuned())
