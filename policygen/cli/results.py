@@ -54,7 +54,7 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
 def _show_run(run: Path) -> None:
     """Print the plant of a run's best attempt, if it has one, and the run's steps; a damaged run is only warned of."""
     from policygen.plants.account import plant_words
-    from policygen.runs.attempt import StepsPlayed
+    from policygen.runs.attempt import steps_played
     from policygen.runs.logbook import Logbook
 
     try:
@@ -63,7 +63,7 @@ def _show_run(run: Path) -> None:
         if best is not None and best.tuned.fitted_plant is not None:
             lines = plant_words(best.tuned.fitted_plant, Logbook(run).task())
             say("\n" + "\n".join(lines))
-        say(f"\n# steps of the environment before the final score: {StepsPlayed.of(attempts)}")
+        say(f"\n# steps of the environment before the final score: {steps_played(attempts)}")
     except PolicygenError as error:
         say(f"Warning: no plant is shown, nor the steps of the run: {error}", err=True)
 

@@ -16,7 +16,7 @@ from policygen.policies.cells import action_text, bins_line
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
-from policygen.prompts.refused import RefusedView, moved, refused_view
+from policygen.prompts.refused import RefusedView, decisive_first, moved, refused_view
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 
@@ -165,7 +165,8 @@ def _line_changes(new: Policy, old: Policy | None) -> str:
     plain = old.to_text(plain=True) if old is not None else ""
     before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
     after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())
-    lines = [f"`{name} = {value}`" for name, value in after.items() if before.get(name) != value]
+    lines = [f"{name} = {value}" for name, value in after.items() if before.get(name) != value]
+    lines = [f"`{line}`" for line in decisive_first(lines, new)]
     lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
     return "; ".join(lines) or "nothing"
 

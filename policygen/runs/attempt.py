@@ -376,18 +376,18 @@ class StepsPlayed:
     tuning: int | None
     judging: int | None
 
-    @classmethod
-    def of(cls, attempts: Sequence[Attempt]) -> StepsPlayed:
-        """Count the steps of a run up to its last attempt; the first one is random actions."""
-        if not attempts:
-            return cls(0, 0, 0, 0)
-        last, random = attempts[-1].standing, attempts[0].standing.env_steps
-        judging = last.env_steps - random - last.tuning_steps if last.tuning_steps is not None else None
-        return cls(last.env_steps, random, last.tuning_steps, judging)
-
     def __str__(self) -> str:
         """All of them with their parts, in words."""
         parts = f"{self.random:,} with random actions"
         if self.tuning is not None:
             parts += f", {self.tuning:,} for tuning, {self.judging:,} for judging policies"
         return f"{self.total:,} ({parts})"
+
+
+def steps_played(attempts: Sequence[Attempt]) -> StepsPlayed:
+    """Count the steps of a run up to its last attempt; the first one is random actions."""
+    if not attempts:
+        return StepsPlayed(0, 0, 0, 0)
+    last, random = attempts[-1].standing, attempts[0].standing.env_steps
+    judging = last.env_steps - random - last.tuning_steps if last.tuning_steps is not None else None
+    return StepsPlayed(last.env_steps, random, last.tuning_steps, judging)

@@ -12,7 +12,7 @@ from searched import made
 from support import Line, attempts_of, page_of, summary_of
 
 from policygen.errors import UsageError
-from policygen.runs.attempt import StepsPlayed
+from policygen.runs.attempt import steps_played
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
 from policygen.search.prepare import within_steps
@@ -92,7 +92,7 @@ def test_steps_are_told_by_their_purpose(line: Line) -> None:
     attempts = Logbook(folder).attempts()
     tuned = [int(re.findall(r"(\d+) episodes", attempt.tuned.refinement)[0]) for attempt in attempts[1:]]
     length = PENDULUM.max_steps  # of every episode
-    spent = StepsPlayed.of(attempts)
+    spent = steps_played(attempts)
     assert (spent.random, spent.tuning) == (3 * length, sum(tuned) * length)
     assert spent.judging is not None
     assert spent.judging >= 2 * 2 * length
@@ -112,9 +112,9 @@ def test_a_run_says_its_steps_at_its_end_and_as_it_was_continued(refine: str | N
     said = line("run", "pendulum", *options, "--set", "final_episodes=2", "--set", "warmup_episodes=2")
     folder = re.findall(r"results: (\S+)", said.out)[0]
     told = re.findall(r"steps of the environment before the final score: (.*)\n", said.out)
-    assert told == [str(StepsPlayed.of(Logbook(Path(folder)).attempts()))]
+    assert told == [str(steps_played(Logbook(Path(folder)).attempts()))]
     assert (", 0 for tuning, " in told[0]) == (refine is None)
     line("resume", folder, "--iterations", "2")
-    more = StepsPlayed.of(Logbook(Path(folder)).attempts())
+    more = steps_played(Logbook(Path(folder)).attempts())
     assert more.tuning is not None
     assert (more.tuning > 0) == (refine is not None)

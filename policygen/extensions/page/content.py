@@ -19,7 +19,7 @@ from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
 from policygen.progress import duration
-from policygen.runs.attempt import Attempt, StepsPlayed
+from policygen.runs.attempt import Attempt, steps_played
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -253,7 +253,7 @@ def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, 
         costs |= {"requests": "none to a model", "cost": "unknown" if usd is None else "nothing"}
     costs["total time"] = duration(wall)
     costs["episodes while searching"] = f"{last.standing.episodes:,}" if last is not None else "0"
-    costs["steps of the environment"] = str(StepsPlayed.of(attempts))
+    costs["steps of the environment"] = str(steps_played(attempts))
     return costs
 
 
