@@ -29,7 +29,7 @@ from policygen.errors import PolicygenError, UsageError
 @click.option("-o", "--output", type=PATH, help="Also draw the policy into a PNG, SVG or PDF.")
 @TRUST
 def show(source: Path, task_name: str | None, output: Path | None, trust: bool) -> None:
-    """Print a policy as text, with a map of it and the plant that it was tuned in. RUN may be `latest`."""
+    """Print a policy as text with a map of it, and of a run the plant and the steps. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
 
@@ -41,7 +41,7 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
         drawn = policy_map(policy)
         say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
     if (source / "attempts.jsonl").exists():
-        _show_plant(source)
+        _show_run(source)
     if output is not None:
         from policygen.extensions.plots.played import missing_parts
         from policygen.extensions.plots.portraits import plot_policy
@@ -51,19 +51,21 @@ def show(source: Path, task_name: str | None, output: Path | None, trust: bool) 
             say(f"Warning: {lack}", err=True)
 
 
-def _show_plant(run: Path) -> None:
-    """Print the plant of a run's best attempt, if it has one; the policy is shown also where the run is damaged."""
+def _show_run(run: Path) -> None:
+    """Print the plant of a run's best attempt, if it has one, and the run's steps; a damaged run is only warned of."""
     from policygen.plants.account import plant_words
+    from policygen.runs.attempt import steps_played
     from policygen.runs.logbook import Logbook
-    from policygen.runs.reading import best_attempt
 
     try:
-        best = best_attempt(run)
+        attempts = Logbook(run).attempts()
+        best = next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
         if best is not None and best.tuned.fitted_plant is not None:
             lines = plant_words(best.tuned.fitted_plant, Logbook(run).task())
             say("\n" + "\n".join(lines))
+        say(f"\n# steps of the environment before the final score: {steps_played(attempts)}")
     except PolicygenError as error:
-        say(f"Warning: no plant is shown: {error}", err=True)
+        say(f"Warning: no plant is shown, nor the steps of the run: {error}", err=True)
 
 
 @click.command("eval")

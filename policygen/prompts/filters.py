@@ -118,14 +118,17 @@ def _columns(episode: EpisodeView, most: int) -> list[str]:
 
 
 def _within(lines: Sequence[str], characters: int) -> list[str]:
-    """Return the first lines, of at most `characters` together; the last one may be cut short."""
+    """Return the first lines, of at most `characters` together, and a line that counts those left out.
+
+    Lines stay whole; only a first one that is too long is cut short.
+    """
     kept: list[str] = []
     for line in lines:
-        if characters <= 0:
+        if len(line) > characters and (kept or characters <= 0):
             break
         kept.append(line if len(line) <= characters else f"{line[:characters].rstrip()} ...")
         characters -= len(line)
-    return kept
+    return [*kept, f"... ({len(lines) - len(kept)} more left out)"] if 0 < len(kept) < len(lines) else kept
 
 
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -172,10 +175,60 @@ def _named(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
     return ", ".join(f"{name} {_brief(value)}" for name, value in pairs)
 
 
-def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Write the constants of each line before and after tuning: `left 1 to 2, 0.5 to 0.1; right 3 to 4`."""
-    lines = {name: ", ".join(f"{_brief(old)} to {_brief(new)}" for old, new in pairs) for name, pairs in tuned.items()}
-    return "; ".join(f"{name} {moved}" for name, moved in lines.items())
+def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], characters: float = math.inf) -> str:
+    """Write the constants of each line before and after tuning: `left 1 to 2, 0.5 to 0.1; right 3 to 4`.
+
+    Where that has more than `characters`, the constants that changed least for their size are left out and counted.
+    """
+    moves = [(name, *pair) for name, pairs in tuned.items() for pair in pairs]
+    sizes = [abs(new - old) / (max(abs(old), abs(new)) or 1.0) for _, old, new in moves]
+    kept = set[int]()
+    for i in sorted(range(len(moves)), key=lambda i: -sizes[i]):
+        name, old, new = moves[i]
+        characters -= len(f"{_brief(old)} to {_brief(new)}, ")
+        characters -= 0 if any(moves[k][0] == name for k in kept) else len(f"{name} ")
+        if characters < 0 and kept:
+            break
+        kept.add(i)
+    lines: dict[str, list[str]] = {}
+    for i in sorted(kept):
+        lines.setdefault(moves[i][0], []).append(f"{_brief(moves[i][1])} to {_brief(moves[i][2])}")
+    shown = [f"{name} {', '.join(pairs)}" for name, pairs in lines.items()]
+    left_out = len(moves) - len(kept)
+    return "; ".join([*shown, f"{left_out} more moved less"] if left_out else shown)
+
+
+def _spreads(spread: Mapping[str, Sequence[float]], characters: float = math.inf) -> str:
+    """Write the spread of the constants of each line, in whole per cent: `left 7 41; right 12`.
+
+    Where that has more than `characters`, the lines whose constants all have a small spread are left out and counted.
+    """
+    lines = {place: f"{place} {' '.join(f'{value:.0f}' for value in values)}" for place, values in spread.items()}
+    kept = set[str]()
+    for place in sorted(lines, key=lambda place: -max(spread[place])):
+        characters -= len(lines[place]) + 2
+        if characters < 0 and kept:
+            break
+        kept.add(place)
+    shown = [line for place, line in lines.items() if place in kept]
+    others = [max(values) for place, values in spread.items() if place not in kept]
+    return "; ".join([*shown, f"the other {len(others)} at most {max(others):.0f}"] if others else shown)
+
+
+def _items(text: str, characters: int, separator: str = "; ", more: int = 0) -> str:
+    """Shorten a list in a text to its first whole items, of at most `characters`, and count those left out.
+
+    Only a first item that is too long is cut short. `more` items were left out before.
+    """
+    items = text.split(separator)
+    kept, taken = [_cut(items[0], characters)], len(items[0])
+    for item in items[1:]:
+        taken += len(separator) + len(item)
+        if taken > characters:
+            break
+        kept.append(item)
+    left_out = len(items) - len(kept) + more
+    return separator.join([*kept, f"and {left_out} more"] if left_out else kept)
 
 
 def _cut(text: str, characters: int, end: str = " ...") -> str:
@@ -213,6 +266,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "lines": _lines,
     "named": _named,
     "moves": _moves,
+    "spreads": _spreads,
+    "items": _items,
     "cut": _cut,
     "brief": _brief,
 }

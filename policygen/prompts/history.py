@@ -16,7 +16,7 @@ from policygen.policies.cells import action_text, bins_line
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
-from policygen.prompts.refused import RefusedView, moved, refused_view
+from policygen.prompts.refused import RefusedView, decisive_first, moved, refused_view
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
 
@@ -36,6 +36,7 @@ class AttemptView:
         gain, paired, p: the comparison with the parent: mean difference, number of paired episodes (0 if exact) and
             one-sided p-value; None, 0 and None without a comparison.
         verdict: the result of the comparison, in words.
+        tuned_first: whether tuning came before its first score, so that there is no score to compare it with.
         idea: the model's own sentence.
         changed: for a table the differences from the best policy, for a linear policy those of the proposal from the
             parent.
@@ -63,6 +64,7 @@ class AttemptView:
     changed: str
     problem: str
     refinement: str
+    tuned_first: bool
     undefined: Mapping[str, float]
     unstable: int
     refused: RefusedView | None
@@ -139,6 +141,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 changed=changed,
                 problem=str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
                 refinement=attempt.tuned.refinement,
+                tuned_first=attempt.tuned.proposed is not None and before is None,
                 undefined=dict(attempt.undefined),
                 unstable=attempt.unstable,
                 refused=_refused(attempt, parent, context)
@@ -162,7 +165,8 @@ def _line_changes(new: Policy, old: Policy | None) -> str:
     plain = old.to_text(plain=True) if old is not None else ""
     before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
     after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())
-    lines = [f"`{name} = {value}`" for name, value in after.items() if before.get(name) != value]
+    lines = [f"{name} = {value}" for name, value in after.items() if before.get(name) != value]
+    lines = [f"`{line}`" for line in decisive_first(lines, new)]
     lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
     return "; ".join(lines) or "nothing"
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.linear import LinearPolicy
+from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.account import PARTS, reached_its_goal
@@ -72,6 +73,7 @@ def refused_view(attempt: Attempt, rival: Attempt, buffer: ReplayBuffer, task: T
         return None
     rival_lines = set(_lines_of(rival.policy)) if rival.policy is not None else set()
     own = [line for line in _lines_of(proposed) if line not in rival_lines and "| --" not in line]
+    own = decisive_first(own, proposed)
     if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
         own = []
     mine, best = ([e.trajectory for e in buffer.of_attempt(a.number)] for a in (attempt, rival))
@@ -94,6 +96,17 @@ def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float
         if changed := [(old, new) for old, new in pairs if old != new]:
             found[name] = changed
     return found
+
+
+def decisive_first(lines: Sequence[str], policy: Policy) -> list[str]:
+    """Return lines of equations with outputs first, then features, then standardised quantities: prompts cut the end.
+
+    Lines of a table keep their order.
+    """
+    if not isinstance(policy, LinearPolicy):
+        return list(lines)
+    standard = {f"let {name}" for name, node in policy.lets if is_definition(name, node)}
+    return sorted(lines, key=lambda line: line.startswith("let ") + (line.partition(" = ")[0] in standard))
 
 
 def _lines_of(policy: Policy) -> list[str]:

@@ -28,6 +28,7 @@ from policygen.prompts.traces import episode_view, reader_for, usual_of
 from policygen.prompts.views import grid_view, random_view, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
+from policygen.runs.attempt import steps_played
 from policygen.runs.config import RunConfig
 from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.runs.state import Context
@@ -143,6 +144,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "shaping": config.shape,
         "objectives": objective_views(context) if config.shape else [],
         "tuning": context.tuning,
+        "steps": steps_played(context.attempts),
         "plant": plant_view(context),
         "functions": list(FUNCTION_NAMES),
         "most_features": most_features(task),

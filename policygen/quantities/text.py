@@ -190,6 +190,8 @@ class _Converter:
                 next_of(name) in self.names
             ):
                 return Name(next_of(name))
+            case ast.Call(func=ast.Name(id="next"), args=arguments):
+                raise ExpressionError(self._misplaced_next(arguments))
             case ast.Call(func=ast.Name(id="contains"), args=arguments, keywords=[]) if self.texts:
                 return self._contains(arguments)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
@@ -232,6 +234,20 @@ class _Converter:
             "prev() takes the name of one quantity and, optionally, its value before the first step, such as "
             "`prev(speed)` or `prev(speed, 1)`; to remember anything else, name it with `let` first"
         )
+
+    def _misplaced_next(self, arguments: Sequence[ast.expr]) -> str:
+        """Describe a `next(...)` that cannot be read in one sentence."""
+        known = [name[len("next(") : -1] for name in self.names if name.startswith("next(")]
+        match arguments:
+            case [ast.Name(id=name)] if known:
+                return unknown_name(name, known, what="observation or feature")
+            case [ast.Name(id=name)]:
+                name = _shown(name)
+                return (
+                    f"`next({name})` is allowed in `reward` only; write the right side of `next {name}` as a `let` and "
+                    f"read that here (in `ends`, plain `{name}` is the value after the step)"
+                )
+        return "next() takes the name of one observation or feature; write for example `next(speed)`, in `reward`"
 
     def _contains(self, arguments: Sequence[ast.expr]) -> Node:
         match arguments:

@@ -311,6 +311,7 @@ class Standing:
         validated_mean, validated_episodes: the same policy's score on episodes that did not choose it; None and 0 if
             the first score is exact, or no episodes were left.
         episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
+        tuning_steps: those of `env_steps` that tuning played; None in a run begun before these were recorded.
         wall_seconds: the run's time up to the attempt's end.
     """
 
@@ -320,6 +321,7 @@ class Standing:
     validated_episodes: int = 0
     episodes: int = 0
     env_steps: int = 0
+    tuning_steps: int | None = None
     wall_seconds: float = 0.0
 
     @property
@@ -404,3 +406,36 @@ class Attempt:
 def costs_of(attempts: Iterable[Attempt]) -> Costs:
     """Return the costs of the attempts together."""
     return functools.reduce(Costs.plus, (attempt.requests for attempt in attempts), Costs())
+
+
+@dataclass(frozen=True, slots=True)
+class StepsPlayed:
+    """The steps of the environment that a run has played before its final score, by their purpose.
+
+    Attributes:
+        total: all of them.
+        random: with random actions, before any proposal.
+        tuning: for tuning proposals; None in a run begun before these were recorded.
+        judging: for scoring policies and comparing them; None where `tuning` is.
+    """
+
+    total: int
+    random: int
+    tuning: int | None
+    judging: int | None
+
+    def __str__(self) -> str:
+        """All of them with their parts, in words."""
+        parts = f"{self.random:,} with random actions"
+        if self.tuning is not None:
+            parts += f", {self.tuning:,} for tuning, {self.judging:,} for judging policies"
+        return f"{self.total:,} ({parts})"
+
+
+def steps_played(attempts: Sequence[Attempt]) -> StepsPlayed:
+    """Count the steps of a run up to its last attempt; the first one is random actions."""
+    if not attempts:
+        return StepsPlayed(0, 0, 0, 0)
+    last, random = attempts[-1].standing, attempts[0].standing.env_steps
+    judging = last.env_steps - random - last.tuning_steps if last.tuning_steps is not None else None
+    return StepsPlayed(last.env_steps, random, last.tuning_steps, judging)

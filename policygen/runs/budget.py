@@ -87,7 +87,8 @@ def affordable_hold(
 class Ledger:
     """Running totals and their limits.
 
-    `usd` is None as soon as one reply's price is unknown. `cached` counts replies that were paid for before. `held` has
+    `tuning_steps` are those of `env_steps` that tuning played; None in a run begun before these were recorded. `usd` is
+    None as soon as one reply's price is unknown. `cached` counts replies that were paid for before. `held` has
     the maximum cost of each request under way, so that together they exceed no budget.
     """
 
@@ -98,6 +99,7 @@ class Ledger:
     usd: float | None = 0.0
     episodes: int = 0
     env_steps: int = 0
+    tuning_steps: int | None = 0
     longest: int = 0  # steps that one episode may take
     llm_seconds: float = 0.0
     cached: int = 0
@@ -169,6 +171,12 @@ class Ledger:
                 limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
             raise BudgetExhausted(f"the next {count} episodes {limit}")
         self.episodes += count
+
+    def count_steps(self, steps: int, *, tuning: bool = False) -> None:
+        """Count steps of the environment, after they are played."""
+        self.env_steps += steps
+        if tuning and self.tuning_steps is not None:
+            self.tuning_steps += steps
 
     def shortage(self, score: int) -> str:
         """Say why no further policy is asked for, whose score takes so many episodes."""

@@ -154,7 +154,8 @@ def _read(
     for attempt in attempts:
         search.add(attempt)
     if attempts:
-        ledger.episodes, ledger.env_steps = attempts[-1].standing.episodes, attempts[-1].standing.env_steps
+        spent = attempts[-1].standing
+        ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
         _restore(search, logbook, config)
     return Run(config, make_proposer(provider, config), logbook, search, ledger, tuple(answers))
 

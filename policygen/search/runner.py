@@ -78,15 +78,18 @@ class EpisodeRunner:
         """Play the user's environment in other processes, or stop doing so: a crash may have interrupted the run."""
         self.players.apart = careful and self.players.foreign
 
-    def play(self, actor: Actor, seeds: tuple[int, ...]) -> list[Trajectory]:
+    def play(self, actor: Actor, seeds: tuple[int, ...], *, tuning: bool = False) -> list[Trajectory]:
         """Play one episode per seed.
+
+        Args:
+            tuning: whether its steps count as those of tuning.
 
         Raises:
             BudgetExhausted: they would exceed the limit; none is played.
         """
         self.ledger.charge_episodes(len(seeds))
         trajectories = self.players.play(actor, seeds)
-        self.ledger.env_steps += sum(trajectory.length for trajectory in trajectories)
+        self.ledger.count_steps(sum(trajectory.length for trajectory in trajectories), tuning=tuning)
         return trajectories
 
     def play_randomly(self) -> Performance:
@@ -187,11 +190,11 @@ class EpisodeRunner:
         def practice(actor: Actor, seeds: Sequence[int]) -> None:
             nonlocal played
             if sampler is None:
-                mean = float(np.mean([t.episode_return for t in self.play(actor, tuple(seeds))]))
+                mean = float(np.mean([t.episode_return for t in self.play(actor, tuple(seeds), tuning=True)]))
             else:
                 self.ledger.charge_episodes(len(seeds))
                 sampled = sampler.play(actor, seeds)
-                self.ledger.env_steps += int(sampled.lengths.sum())
+                self.ledger.count_steps(int(sampled.lengths.sum()), tuning=True)
                 mean = float(sampled.returns.mean())
             played += len(seeds)
             self.tell(TuningProgress(number, played, episodes, mean, since))
@@ -210,7 +213,7 @@ class EpisodeRunner:
     def _play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
         self.ledger.charge_episodes(len(policies) * len(seeds))
         played = self.players.play_many(policies, seeds)
-        self.ledger.env_steps += sum(t.length for trajectories in played for t in trajectories)
+        self.ledger.count_steps(sum(t.length for trajectories in played for t in trajectories), tuning=True)
         return played
 
     # --- counting
@@ -260,7 +263,10 @@ class EpisodeRunner:
         """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
         now = time.perf_counter()
         standing = Standing(
-            episodes=self.ledger.episodes, env_steps=self.ledger.env_steps, wall_seconds=now - self._started
+            episodes=self.ledger.episodes,
+            env_steps=self.ledger.env_steps,
+            tuning_steps=self.ledger.tuning_steps,
+            wall_seconds=now - self._started,
         )
         return replace(attempt, seconds=now - started + attempt.requests.llm_seconds, standing=standing)
 
@@ -269,7 +275,13 @@ class EpisodeRunner:
         if last.standing.episodes == self.ledger.episodes:
             return last
         now = self.stamped(last, 0.0).standing
-        standing = replace(last.standing, episodes=now.episodes, env_steps=now.env_steps, wall_seconds=now.wall_seconds)
+        standing = replace(
+            last.standing,
+            episodes=now.episodes,
+            env_steps=now.env_steps,
+            tuning_steps=now.tuning_steps,
+            wall_seconds=now.wall_seconds,
+        )
         return replace(last, standing=standing)
 
 

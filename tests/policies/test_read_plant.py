@@ -35,6 +35,12 @@ def test_lines_as_people_and_models_write_them(text: str, expected: str) -> None
     assert plant(text).to_text() == expected
 
 
+MISPLACED = (
+    "line 1: `next(rate)` is allowed in `reward` only; write the right side of `next rate` as a `let` and read that "
+    "here (in `ends`, plain `rate` is the value after the step)"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -42,10 +48,12 @@ def test_lines_as_people_and_models_write_them(text: str, expected: str) -> None
         ("\n\nnext rate = speed", "line 3: unknown name `speed`"),
         ("next torque = 1", "line 1: unknown observation `torque`"),
         ("next energy = 1", "line 1: unknown observation `energy`"),
-        ("next rate = next(rate)", "line 1: unknown function `next`"),
-        ("ends = next(rate) > 1", "line 1: unknown function `next`"),
-        ("reward = next(torque)", "line 1: unknown function `next`"),
-        ('reward = next("rate")', "line 1: unknown function `next`"),
+        ("next sin = sin + 0.05*next(rate)", MISPLACED),
+        ("let later = next(rate)\nnext sin = later", MISPLACED),
+        ("ends = next(rate) > 1", MISPLACED),
+        ("reward = next(torque)", "line 1: unknown observation or feature `torque`; known are "),
+        ('reward = next("rate")', "line 1: next() takes the name of one observation or feature; write for example"),
+        ("reward = next(rate + 1)", "line 1: next() takes the name of one observation or feature; write for example"),
         ("ends = torque > 1", "line 1: unknown name `torque`"),
         ("reward = reward", "line 1: unknown name `reward`"),
         ("reward = 1\nreward = 2", "line 2: `reward` has another right-hand side than on line 1"),
@@ -86,7 +94,7 @@ def test_lines_as_people_and_models_write_them(text: str, expected: str) -> None
             "hidden push\nlet u = 2*push\ntorque = u\nnext rate = u",
             "line 3: `u` reads the action of the step or a hidden",
         ),
-        ("hidden push\nreward = next(push)", "line 2: unknown function `next`"),
+        ("hidden push\nreward = next(push)", "line 2: unknown observation or feature `push`"),
         ("let u = 2*torque\nobjective = u\nnext rate = u", "line 2: unknown name `u`"),
     ],
 )

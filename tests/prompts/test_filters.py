@@ -91,11 +91,36 @@ def test_columns_keep_what_is_observed_what_decides_and_what_went_wrong(fall: Ep
     assert {fall.traced[0], fall.traced[-1], fall.anomaly.name} == set(few) - {"step", "action", "reward"}
 
 
-def test_within_keeps_the_first_lines_and_cuts_the_last() -> None:
+def test_within_keeps_whole_lines_and_counts_the_others() -> None:
     within = FILTERS["within"]
     assert within(["abc", "defgh", "i"], 100) == ["abc", "defgh", "i"]
-    assert within(["abc", "defgh", "i"], 5) == ["abc", "de ..."]
+    assert within(["abc", "defgh", "i"], 5) == ["abc", "... (2 more left out)"]
+    assert within(["abcdef", "g"], 5) == ["abcde ...", "... (1 more left out)"]
     assert within(["abc"], 0) == []
+
+
+def test_of_many_moves_those_that_changed_most_for_their_size_are_shown_whole() -> None:
+    tuned = {"let lag": [(0.5, 0.51)], "left": [(1.0, -1.0), (1000.0, 1010.0)], "right": [(0.0, 3.0)]}
+    whole = "let lag 0.5 to 0.51; left 1 to -1, 1000 to 1010; right 0 to 3"
+    assert FILTERS["moves"](tuned) == FILTERS["moves"](tuned, len(whole) + 2) == whole
+    assert FILTERS["moves"](tuned, 30) == "left 1 to -1; right 0 to 3; 2 more moved less"
+    assert FILTERS["moves"](tuned, 1) == "left 1 to -1; 3 more moved less"
+    assert FILTERS["moves"]({}, 1) == ""
+
+
+def test_of_many_spreads_the_widest_lines_are_shown_whole() -> None:
+    spread = {"let lag": [7.4], "left": [3.0, 41.0], "right": [12.0]}
+    assert FILTERS["spreads"](spread) == "let lag 7; left 3 41; right 12"
+    assert FILTERS["spreads"](spread, 21) == "left 3 41; right 12; the other 1 at most 7"
+    assert FILTERS["spreads"](spread, 1) == "left 3 41; the other 2 at most 12"
+
+
+def test_a_list_in_a_text_is_shortened_to_whole_items_and_says_how_many_are_left_out() -> None:
+    items = FILTERS["items"]
+    assert items("ab; cd; ef", 10) == "ab; cd; ef"
+    assert items("ab; cd; ef", 9) == "ab; cd; and 1 more"
+    assert items("abcdefgh; cd; ef", 7) == "abc ...; and 2 more"
+    assert items("ab, cd", 5, ", ", 3) == "ab, and 4 more"
 
 
 def test_runs_join_consecutive_rows_that_agree() -> None:

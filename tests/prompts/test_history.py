@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from policygen.episodes.score import Score
 from policygen.errors import TemplateError
 from policygen.policies.parse import parse
 from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, shortened
-from policygen.prompts.render import render_prompt, template_variables
+from policygen.prompts.render import Show, render_prompt, template_variables
+from policygen.prompts.templates import render_template
 from policygen.quantities.tree import constants
-from policygen.runs.attempt import Attempt, saved
+from policygen.runs.attempt import Attempt, Tuned, saved
 from policygen.runs.config import effective_config
 from policygen.runs.standard import LAST_SIGNIFICANCE, PROLONGATIONS
 from policygen.runs.state import Context
@@ -261,3 +263,45 @@ def test_a_simulation_that_diverged_is_told_once_an_attempt() -> None:
     told = dataclasses.replace(context, attempts=(context.attempts[0], first), best=first)
     assert texts(render_prompt(told, config))[1].count("; the simulation became unstable in 3 of its episodes") == 1
     assert "unstable" not in texts(render_prompt(context, config))[1]
+
+
+def test_what_tuning_brought_is_said_as_it_was() -> None:
+    context, config = searched("cartpole", "linear", Written(["left = 0\nright = angle"]), iterations=1)
+    random, first = context.attempts
+
+    def said(tuned: Tuned) -> str:
+        attempts = (random, dataclasses.replace(first, tuned=tuned), dataclasses.replace(first, number=2))
+        _, request = texts(render_prompt(dataclasses.replace(context, attempts=attempts), config))
+        return request.split("- 1: ")[1].split(";")[0].split("\n")[0]
+
+    score = dataclasses.replace(first.score, mean=7.0) if first.score is not None else None
+    assert said(Tuned("cma", first.saved, score)).endswith(", 7 before tuning")
+    assert said(Tuned("model over 4 constants", first.saved)).endswith(", tuned before it was first played")
+    assert said(Tuned("model, given up: no")).endswith(", tuning brought nothing better")
+    assert "tun" not in said(Tuned())
+
+
+def test_a_shorter_account_of_tuning_keeps_what_moved_most_and_what_matters_least() -> None:
+    task = policygen.load_task("cartpole")
+    view = view_of(parse("let lead = angle + 0.3*spin\nleft = 0\nright = 2*lead", task, "linear").policy)  # type: ignore[arg-type]
+    tuned = {"let lead": [(0.31, 0.3)], "right": [(1.0, 2.0)]}
+    view = dataclasses.replace(view, refinement="cma", tuned=tuned, spread={"let lead": [2.0], "right": [70.0]})
+    given = {"best": view, "kind": "linear", "random": None, "show": Show(details=20)}
+    said = render_template("_best", given)
+    assert "It moved, in order of appearance: right 1 to 2; 1 more moved less.\n" in said
+    assert "(a\nlarge one hardly matters): right 70; the other 1 at most 2.\n" in said
+
+
+def test_changes_are_told_in_whole_lines_those_that_decide_first() -> None:
+    lets = [f"let part_{i} = {i + 2}*angle + sin({i}*spin)/7 + 0.123*position" for i in range(30)]
+    total = " + ".join(f"part_{i}" for i in range(30))
+    replies = ["left = 0\nright = angle", "\n".join([*lets, f"right = 2*angle + {total}"])]
+    context, config = searched("cartpole", "linear", Written(replies), iterations=2)
+    _, request = texts(render_prompt(context, config))
+    entry = request.split("\n- 2: ")[1].split("\n\n")[0]
+    listed = entry.split("  Its lines that differ from 1: ")[1].split("\n")[0] if "differ from 1" in entry else entry
+    first = listed[listed.index("`") :].split("; ")
+    assert first[0].startswith("`right = 2*angle")
+    assert all(re.fullmatch(r"`[^`]+`", line) for line in first[:-1])
+    assert re.fullmatch(r"and \d+ more", first[-1])
+    assert len(first) - 1 + int(first[-1].split()[1]) == 31

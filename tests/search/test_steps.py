@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+from pathlib import Path
+
 import pytest
 from planted import PENDULUM
 from searched import made
-from support import attempts_of, summary_of
+from support import Line, attempts_of, page_of, summary_of
 
 from policygen.errors import UsageError
+from policygen.runs.attempt import steps_played
 from policygen.runs.config import effective_config
+from policygen.runs.logbook import Logbook
 from policygen.search.prepare import within_steps
 from policygen.search.refine import model
 from policygen.search.resume import resume
@@ -78,3 +84,37 @@ def test_a_finished_run_goes_on_with_more_steps() -> None:
     after = summary_of(folder)
     assert before["env_steps"] < after["env_steps"] <= 500
     assert after["attempts"] > before["attempts"]
+
+
+def test_steps_are_told_by_their_purpose(line: Line) -> None:
+    settings = {"policy": "linear", "refine": "cma:48", "episodes": 2, "warmup_episodes": 3, "final_episodes": 2}
+    folder = made(PENDULUM, "results", iterations=2, **settings)
+    attempts = Logbook(folder).attempts()
+    tuned = [int(re.findall(r"(\d+) episodes", attempt.tuned.refinement)[0]) for attempt in attempts[1:]]
+    length = PENDULUM.max_steps  # of every episode
+    spent = steps_played(attempts)
+    assert (spent.random, spent.tuning) == (3 * length, sum(tuned) * length)
+    assert spent.judging is not None
+    assert spent.judging >= 2 * 2 * length
+    assert spent.random + sum(tuned) * length + spent.judging == spent.total == attempts[-1].standing.env_steps
+    parts = f"{spent.random:,} with random actions, {spent.tuning:,} for tuning, {spent.judging:,} for judging policies"
+    assert f"# steps of the environment before the final score: {spent.total:,} ({parts})" in line("show", folder).out
+    assert f"{spent.total:,} ({parts})" in unescape(page_of(folder))
+    log = folder / "attempts.jsonl"
+    log.write_text(re.sub(r', ?"tuning_steps": ?\d+', "", log.read_text()))  # as runs wrote it earlier
+    assert f"{spent.total:,} ({spent.random:,} with random actions)\n" in line("show", folder).out
+
+
+@pytest.mark.parametrize("refine", [None, "cma:48"])
+def test_a_run_says_its_steps_at_its_end_and_as_it_was_continued(refine: str | None, line: Line) -> None:
+    options = ["--policy", "linear", "--iterations", "1", "--episodes", "2", "--jobs", "1"]
+    options += ["--refine", refine] if refine else []
+    said = line("run", "pendulum", *options, "--set", "final_episodes=2", "--set", "warmup_episodes=2")
+    folder = re.findall(r"results: (\S+)", said.out)[0]
+    told = re.findall(r"steps of the environment before the final score: (.*)\n", said.out)
+    assert told == [str(steps_played(Logbook(Path(folder)).attempts()))]
+    assert (", 0 for tuning, " in told[0]) == (refine is None)
+    line("resume", folder, "--iterations", "2")
+    more = steps_played(Logbook(Path(folder)).attempts())
+    assert more.tuning is not None
+    assert (more.tuning > 0) == (refine is not None)

@@ -19,7 +19,7 @@ from policygen.files import read_plain, toml_of
 from policygen.llm import read_spec, reads_prompts, specs_of
 from policygen.policies.policy import Policy
 from policygen.progress import duration
-from policygen.runs.attempt import Attempt, Standing, costs_of
+from policygen.runs.attempt import Attempt, Standing, costs_of, steps_played
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -250,7 +250,8 @@ def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, 
     else:
         shown |= {"requests": "none to a model", "cost": "unknown" if costs.usd is None else "nothing"}
     shown["total time"] = duration(summary.wall_seconds if summary is not None else standing.wall_seconds)
-    shown["episodes while searching"] = f"{standing.episodes:,} ({standing.env_steps:,} steps)" if attempts else "0"
+    shown["episodes while searching"] = f"{standing.episodes:,}" if attempts else "0"
+    shown["steps of the environment"] = str(steps_played(attempts))
     return shown
 
 
