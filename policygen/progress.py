@@ -123,7 +123,7 @@ def _planned(run: Run) -> int:
 
 
 def _spending(run: Run) -> str:
-    calls, cached = run.proposer.model_calls(run.ledger), run.ledger.cached
+    calls, cached = run.llm_calls, run.ledger.cached
     if not calls and not cached:
         return ""
     hits = f"{cached} from the cache, " if cached else ""
@@ -146,7 +146,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
     table.add_row("last", attempt_line(run, done[-1]).strip() if done else "playing random actions")
     if activity is not None:
         table.add_row("now", shown(activity_line(activity, time.time())))
-    calls = run.proposer.model_calls(run.ledger)
+    calls = run.llm_calls
     if calls or run.ledger.cached:
         hits = f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
         spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {_cost(run)}"

@@ -21,7 +21,6 @@ from policygen.proposers import memory
 from policygen.proposers.builtin_linear import inputs_of, next_linear, too_many
 from policygen.proposers.builtin_tables import next_table
 from policygen.proposers.proposer import Proposal, read
-from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
@@ -105,7 +104,3 @@ class PlainSearch:
             standardised=True,
             model=self.provider.spec,
         )
-
-    def model_calls(self, ledger: Ledger) -> int:
-        """Return 0: there is no language model."""
-        return 0

@@ -56,7 +56,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     inputs = inputs_of(context.task)
     terms = terms_of(context.task, context.memory)
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
-    best = context.best.policy if context.best is not None else None
+    best = context.incumbent
     shape = (len(terms) + 1, len(output_names(context.task)))
     rate, faster = memory.rate_of(best), 0.0
     if context.tuning is not None:
@@ -92,7 +92,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 def _to_tune_on(context: Context) -> Policy | None:
     """Return the policy to tune further: the best one if not proposed here, else an own one; None to restart."""
-    best = context.best.policy if context.best is not None else None
+    best = context.incumbent
     if context.best is not None and context.best.requests.model not in OWN and isinstance(best, LinearPolicy):
         return best
     return policy_to_continue(_own(context))

@@ -12,7 +12,6 @@ from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
 from policygen.proposers.builtin import PlainSearch
 from policygen.proposers.proposer import LanguageModel, Proposal, Proposer
-from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
@@ -54,10 +53,6 @@ class Team:
         """A policy for attempt `context.number` by the model whose turn it is; see `LanguageModel.propose`."""
         chosen = whose_turn(context.number, context.attempts, tuple(self._members), self._config)
         return self._members[chosen].propose(prompt, context, request_log)
-
-    def model_calls(self, ledger: Ledger) -> int:
-        """All requests, repeated ones included."""
-        return ledger.calls
 
 
 def _options(provider: Provider, config: RunConfig) -> LLMOptions:

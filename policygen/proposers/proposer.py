@@ -8,14 +8,13 @@ from typing import Protocol
 
 from policygen.errors import BudgetExhausted, UsageError
 from policygen.llm import LLMOptions, Provider
-from policygen.llm.messages import NO_MODEL, Exchange, Message, Prompt, Reply
+from policygen.llm.messages import NO_MODEL, Exchange, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.policies.lines import Problem
 from policygen.policies.parse import Parsed, parse
 from policygen.prompts.render import render_repair
-from policygen.runs.budget import Ledger
 from policygen.runs.config import FOR_TABLES, RunConfig
-from policygen.runs.request_log import RequestLog, first_sentence, llm_options, turns
+from policygen.runs.request_log import RequestLog, first_sentence, llm_options
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
@@ -38,11 +37,6 @@ class Proposal:
     stopped: str = ""
     standardised: bool = False
     model: str = ""
-
-    @property
-    def turns(self) -> tuple[Message, ...]:
-        """The messages that a continued conversation keeps: the request and the last reply."""
-        return turns(self.exchanges)
 
     @property
     def idea(self) -> str:
@@ -75,10 +69,6 @@ class Proposer(Protocol):
             BudgetExhausted: not even the first request is affordable.
             ProviderError: the provider cannot be asked.
         """
-        ...
-
-    def model_calls(self, ledger: Ledger) -> int:
-        """Return the number of requests that went to a language model."""
         ...
 
 
@@ -136,10 +126,6 @@ class LanguageModel:
             if parsed.policy is not None or parsed.resigned:
                 break
         return Proposal(context.number, parsed, tuple(exchanges), stopped, model=self.provider.spec)
-
-    def model_calls(self, ledger: Ledger) -> int:
-        """All requests, repeated ones included."""
-        return ledger.calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,11 @@ class Search:
     demonstrations: tuple[Episode, ...] = ()
 
     @property
+    def incumbent(self) -> Policy | None:
+        """The best policy so far."""
+        return self.best.policy if self.best is not None else None
+
+    @property
     def unbiased_score(self) -> Score | None:
         """The best policy's score, if it is exact or on episodes that did not choose the policy."""
         exact = self.best_score is not None and self.best_score.exact

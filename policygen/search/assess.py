@@ -109,12 +109,10 @@ def _assessed(
         )
         return Assessment(unscored, (), search.best_score, search.validation)
     performance = _comparable(policy, performance, search, runner)
-    watched: tuple[Trajectory, ...] = ()
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
     attempt = replace(attempt, saved=saved(policy))
-    policy, tuned, performance, watched = _tuned(
-        attempt, policy, performance, search, runner, trials=trials, floor=floor
-    )
+    better = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
+    policy, performance, tuned = better.policy, better.performance, better.tuned
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
     assert performance.score is not None
@@ -137,35 +135,35 @@ def _assessed(
     if attempt.accepted:
         exact = contest.best_score.exact
         validation = None if exact else runner.validate(policy, None, runner.config.episodes)
-    return Assessment(attempt, [*watched, *performance.trajectories], contest.best_score, validation)
+    return Assessment(attempt, [*better.watched, *performance.trajectories], contest.best_score, validation)
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
     """Score a policy on additional shared episodes if the usual ones cannot distinguish it from the best."""
-    score, best, usual = performance.score, search.best, runner.config.episodes
+    score, best, usual = performance.score, search.incumbent, runner.config.episodes
     best_score, unbiased = search.best_score, search.validation
-    if score is None or best is None or best.policy is None or best_score is None or unbiased is None:
+    if score is None or best is None or best_score is None or unbiased is None:
         return performance
     if not is_overestimated(best_score, unbiased, stop_score(search.task, runner.config), usual) or decided(
         score, best_score
     ):
         return performance
     wanted = max(PROLONGATIONS[-1] * usual, unbiased.episodes)
-    if best_score.episodes >= wanted and text_digest(policy) == text_digest(best.policy):
+    if best_score.episodes >= wanted and text_digest(policy) == text_digest(best):
         return replace(performance, score=first_episodes(best_score, wanted))
     return replace(performance, score=runner.prolong(policy, score, wanted))
 
 
 def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
     """Validate the best policy, on more than the usual episodes if it seems optimal."""
-    best, score, target = search.best, search.validation, stop_score(search.task, runner.config)
-    if best is None or best.policy is None or target is None:
+    best, score, target = search.incumbent, search.validation, stop_score(search.task, runner.config)
+    if best is None or target is None:
         return score
     for episodes in (PROLONGATIONS[-1] * runner.config.episodes, most_compared(runner.config.episodes)):
         if score is None or score.mean < target or reaches(score, target):
             break
         try:
-            score = runner.validate(best.policy, score, episodes)
+            score = runner.validate(best, score, episodes)
         except EnvironmentFault:  # the score is unchanged; the next attempt reports a lasting fault
             break
     return score
@@ -205,6 +203,20 @@ def _total(costs: Sequence[float | None]) -> float | None:
     return None if None in costs else float(sum(cost for cost in costs if cost is not None))
 
 
+@dataclass(frozen=True, slots=True)
+class _Better:
+    """The better one of a proposal and its tuned form.
+
+    Attributes:
+        watched: the episodes that tuning has seen step by step.
+    """
+
+    policy: Policy
+    performance: Performance
+    tuned: Tuned
+    watched: Sequence[Trajectory] = ()
+
+
 def _tuned(
     attempt: Attempt,
     policy: Policy,
@@ -214,16 +226,12 @@ def _tuned(
     *,
     trials: Trials | None,
     floor: float,
-) -> tuple[Policy, Tuned, Performance, tuple[Trajectory, ...]]:
-    """Tune an attempt's policy as settings and budget allow.
-
-    Returns:
-        The better policy, what was tuned, its performance, and the episodes that the tuning has seen step by step.
-    """
+) -> _Better:
+    """Tune an attempt's policy as settings and budget allow."""
     score, method = performance.score, runner.config.refine.method
     trials = trials or runner.trials(attempt.number, attempt.shaping)
     if method is None or trials.episodes <= 0:
-        return policy, Tuned(), performance, ()
+        return _Better(policy, performance, Tuned())
     plant = search.plant if attempt.plant is None else search.plant.revised_by(attempt.plant)
     try:
         refined = refine(
@@ -238,23 +246,24 @@ def _tuned(
             else _tuning_state(policy, attempt.shaping, search),
         )
         if refined is None:
-            return policy, Tuned(), performance, ()
+            return _Better(policy, performance, Tuned())
         # A policy that cannot be read back could not be resumed.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise
     except Exception as error:  # the untuned proposal has a score
-        return policy, Tuned(f"{method}, given up: {in_a_sentence(error)}"), performance, ()
+        return _Better(policy, performance, Tuned(f"{method}, given up: {in_a_sentence(error)}"))
     finally:
         runner.tell(None)
     assert tuned.score is not None
     before, after = _on_common_episodes(score, tuned.score) if score is not None else (None, tuned.score)
     words = _refinement_in_words(refined, before, after, attempt.shaping)
     if before is not None and after.mean <= before.mean:
-        return policy, Tuned(words, tuning=refined.state, fitted_plant=refined.plant), performance, refined.watched
-    found = Tuned(words, attempt.saved, score, refined.spread, refined.state, refined.plant)
-    return refined.policy, found, tuned, refined.watched
+        dropped = Tuned(words, tuning=refined.state, fitted_plant=refined.plant)
+        return _Better(policy, performance, dropped, refined.watched)
+    kept = Tuned(words, attempt.saved, score, refined.spread, refined.state, refined.plant)
+    return _Better(refined.policy, tuned, kept, refined.watched)
 
 
 def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
@@ -313,10 +322,10 @@ class _Contest:
 
 def _contest(policy: Policy, score: Score, search: Search, runner: EpisodeRunner) -> _Contest:
     """Play both policies on the same additional episodes until one is significantly better or the budget ends."""
-    best, best_score = search.best, search.best_score
-    if best is None or best.policy is None or best_score is None:
+    best, best_score = search.incumbent, search.best_score
+    if best is None or best_score is None:
         return _Contest(FIRST_POLICY, score)
-    best_score = runner.prolong(best.policy, best_score, score.episodes)
+    best_score = runner.prolong(best, best_score, score.episodes)
     score, _ = _on_common_episodes(score, best_score)
     verdict = judge(score, best_score)
     for times in PROLONGATIONS:
@@ -327,6 +336,6 @@ def _contest(policy: Policy, score: Score, search: Search, runner: EpisodeRunner
             verdict = undecided(verdict)
             break
         score = runner.prolong(policy, score, wanted)
-        best_score = runner.prolong(best.policy, best_score, wanted)
+        best_score = runner.prolong(best, best_score, wanted)
         verdict = judge(score, best_score, last=times == PROLONGATIONS[-1])
     return _Contest(verdict, score if verdict.accepted else best_score)

@@ -12,7 +12,6 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
-from policygen.episodes.trajectory import HeldRandomActor, RandomActor
 from policygen.errors import EnvironmentFault, LogbookError, PlaceError, UsageError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
@@ -31,7 +30,7 @@ from policygen.runs.state import Search
 from policygen.runs.steering import Steering
 from policygen.search.loop import new_search
 from policygen.search.run import Run
-from policygen.search.runner import seeds_of_attempt, warm_up_seeds
+from policygen.search.runner import seeds_of_attempt, warm_up_actor, warm_up_seeds
 from policygen.tasks.environments import handed_over
 from policygen.tasks.trust import trusted
 
@@ -162,7 +161,7 @@ def _read(
 
 def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
     """Restore the buffer and the best policy's scores; episodes that are not saved are replayed from their seeds."""
-    attempts, best, standing = search.attempts, search.best, search.attempts[-1].standing
+    attempts, standing = search.attempts, search.attempts[-1].standing
     most = max(standing.best_episodes, standing.validated_episodes)
     if most > most_compared(config.episodes):
         raise damaged(
@@ -189,25 +188,25 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         for attempt in attempts[last_saved + 1 :]:
             with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
-                if attempt.number == 0 and config.max_steps is not None and attempt.score is not None:
-                    held = HeldRandomActor(search.task, config.seed)
-                    for seed in warm_up_seeds(config)[: attempt.score.episodes]:
-                        buffer.add(0, players.play(held, (seed,)))
-                elif attempt.number == 0 and config.warmup_episodes:
-                    buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))
+                if attempt.number == 0 and attempt.score is not None:
+                    actor, seeds = warm_up_actor(search.task, config), warm_up_seeds(config)[: attempt.score.episodes]
+                    one_by_one = config.max_steps is not None
+                    for some in [(seed,) for seed in seeds] if one_by_one else [seeds]:
+                        buffer.add(0, players.play(actor, some))
                 elif attempt.policy is not None and attempt.score is not None:
                     seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)
                     buffer.add(attempt.number, players.play(attempt.policy, seeds))
-        if best is None or best.policy is None:
+        best, policy = search.best, search.incumbent
+        if best is None or policy is None:
             return
-        search.best_score = exact_score(best.policy, search.mdp) if search.mdp is not None else None
+        search.best_score = exact_score(policy, search.mdp) if search.mdp is not None else None
         if search.best_score is not None:
             return
         try:
             seeds = episode_seeds(config.seed, "search", standing.best_episodes)
-            search.best_score = sampled_score(players.play(best.policy, seeds), players.engine)
+            search.best_score = sampled_score(players.play(policy, seeds), players.engine)
             if seeds := episode_seeds(config.seed, "validation", standing.validated_episodes):
-                search.validation = sampled_score(players.play(best.policy, seeds), players.engine)
+                search.validation = sampled_score(players.play(policy, seeds), players.engine)
         except EnvironmentFault:
             search.best_score = search.best_score or best.score
 

@@ -64,6 +64,11 @@ class Run:
         return self.proposer.provider
 
     @property
+    def llm_calls(self) -> int:
+        """Number of requests to a language model, repeated ones included."""
+        return self.ledger.calls if self.proposer.is_language_model else 0
+
+    @property
     def task(self) -> Task:
         """The run's task."""
         return self.search.task
@@ -170,7 +175,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         seed=config.seed,
         iterations=-(-sum(attempt.kind != "tuning" for attempt in after_warm_up) // config.candidates),
         attempts=len(after_warm_up),
-        llm_calls=run.proposer.model_calls(ledger),
+        llm_calls=run.llm_calls,
         requests=ledger.calls,
         shares=shares(search.attempts, [one.spec for one in several.providers]) if several is not None else (),
         cached=ledger.cached,

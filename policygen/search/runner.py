@@ -26,6 +26,7 @@ from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Search
 from policygen.runs.tuning import LEAST_SHARE, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
+from policygen.tasks.task import Task
 
 # An environment that fails for so many consecutive proposals would fail for the next ones, which cost money.
 MOST_FAULTS = 5
@@ -97,11 +98,11 @@ class EpisodeRunner:
         seeds, limit = warm_up_seeds(self.config), self.config.max_steps
         if not seeds:
             return Performance(None)
+        actor = warm_up_actor(self.task, self.config)
         if limit is None:
-            trajectories = self.play(RandomActor(self.task, self.config.seed), seeds)
+            trajectories = self.play(actor, seeds)
         else:  # one after the other, up to a share of the steps
             trajectories = []
-            actor = HeldRandomActor(self.task, self.config.seed)
             while len(trajectories) < len(seeds) and self.ledger.env_steps < WARM_UP_SHARE * limit:
                 trajectories += self.play(actor, seeds[len(trajectories) : len(trajectories) + 1])
         return Performance(sampled_score(trajectories, self.players.engine), trajectories)
@@ -290,6 +291,11 @@ def warm_up_seeds(config: RunConfig) -> tuple[int, ...]:
     return episode_seeds(config.seed, "warm-up", config.warmup_episodes) if config.warmup_episodes else ()
 
 
+def warm_up_actor(task: Task, config: RunConfig) -> RandomActor:
+    """Return the actor of the warm-up; its actions hold for a few steps if the steps of the run are limited."""
+    return (RandomActor if config.max_steps is None else HeldRandomActor)(task, config.seed)
+
+
 def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[int, ...]:
     """Return the seeds of attempt `number`: the same for all attempts, so that scores are comparable.
 
@@ -300,11 +306,12 @@ def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[in
 
 def play_final(search: Search, config: RunConfig) -> Score | None:
     """Score the best policy on fresh seeds that the search never saw, or exactly; None without a policy."""
-    if search.best is None or search.best.policy is None:
+    best = search.incumbent
+    if best is None:
         return None
-    exact = exact_score(search.best.policy, search.mdp) if search.mdp is not None else None
+    exact = exact_score(best, search.mdp) if search.mdp is not None else None
     if exact is not None:
         return exact
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         seeds = episode_seeds(config.seed, "final", config.final_episodes)
-        return sampled_score(players.play(search.best.policy, seeds), players.engine)
+        return sampled_score(players.play(best, seeds), players.engine)

@@ -72,8 +72,8 @@ class Explainer:
         return self._explain(quantities, action) if wanted else None
 
 
-def action_words(policy: Policy, action: Any) -> str:
-    """Return an action in the task's words: `left`, or `shoulder 0.52, elbow off`."""
+def _named_action(policy: Policy, action: Any) -> str:
+    """Return an action with the names of its actuators: `left`, or `shoulder 0.52, elbow off`."""
     actuators, values = policy.task.actuators, np.atleast_1d(action).tolist()
     words = [_in_words(actuator, value) for actuator, value in zip(actuators, values, strict=True)]
     if len(words) == 1:
@@ -89,7 +89,7 @@ def _in_words(actuator: Actuator, value: float) -> str:
 
 
 def _unexplained(policy: Policy, episode: Trajectory) -> _Explainer:
-    return lambda quantities, action: Decision(action_words(policy, action), "", ()), 0
+    return lambda quantities, action: Decision(_named_action(policy, action), "", ()), 0
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _table(policy: TablePolicy, episode: Trajectory) -> _Explainer:
             if len(bins) < dimension.bins
         ]
         said = f"row {rows[cell] + 1} of {len(policy.rules)}" + ("" if reasons else ": whatever no row above covers")
-        return Decision(action_words(policy, action), said, _cut(reasons, MOST_REASONS))
+        return Decision(_named_action(policy, action), said, _cut(reasons, MOST_REASONS))
 
     conditions = [
         sum(len(b) < d.bins for b, d in zip(r.bins, policy.grid.dimensions, strict=True)) for r in policy.rules
@@ -177,7 +177,7 @@ def _linear(policy: LinearPolicy, episode: Trajectory) -> _Explainer:
         weight, said = _deciding_weights(actuator, weights, values, np.ravel(action)[0])
         amounts = [(names[i], float(values[i] * weight[i]) + 0.0) for i in shown]
         reasons = [Reason(name, f"{x:+.3g}", float(np.clip(x / largest, -1, 1))) for name, x in amounts]
-        return Decision(action_words(policy, action), said, tuple(reasons))
+        return Decision(_named_action(policy, action), said, tuple(reasons))
 
     return explain, len(shown)
 
