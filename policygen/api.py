@@ -1,6 +1,6 @@
 """The library in a few functions: run or resume a search; score, film, report, compare, simplify or export policies."""
 
-# Extensions are imported inside functions: each may be missing, and they would make `import policygen` slow.
+# Imports inside functions are of extensions: each may be missing, and they would make `import policygen` slow.
 
 from __future__ import annotations
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tokenize
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -177,6 +179,162 @@ def test_the_kernel_searches_scores_and_resumes_without_any_extension(tmp_path):
     assert all(others)
     (folder,) = (tmp_path / "results").iterdir()
     assert not (folder / "learning_curve.png").exists()
+
+
+# Modules that import our own modules late, by a statement or by name, and why. Everything else imports them at its top.
+LATE_IMPORTS_OF_OUR_OWN = {
+    "": "start-up time: the public names load on first use",
+    "api": "extensions, which may be missing",
+    "cli.experiments": "start-up time and extensions",
+    "cli.options": "start-up time",
+    "cli.preparing": "start-up time and extensions",
+    "cli.results": "start-up time and extensions",
+    "cli.running": "start-up time and extensions",
+    "cli.seats": "start-up time and extensions",
+    "policies.policy": "start-up time of a saved policy",
+    "tasks": "a saved policy acts without Gymnasium",
+    "tasks.environments": "an extension, which registers its environments if it is there",
+}
+# Such a comment between the statements of a module gives the reason of all its late imports.
+REASON_OF_A_MODULE = "# Imports inside functions"
+
+Import = ast.Import | ast.ImportFrom
+
+
+def names_of(node: Import) -> set[str]:
+    """The whole names of the modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    module = node.module or ""
+    whole = {f"{module}.{alias.name}" for alias in node.names}
+    return {name if name.removeprefix("policygen.") in MODULES else module for name in whole}
+
+
+def early_and_late(tree: ast.Module) -> tuple[set[str], list[list[Import]]]:
+    """The modules imported at the top, not those for type checkers, and groups of adjoining imports in functions."""
+    early: set[str] = set()
+    late: list[list[Import]] = []
+
+    def walk(node: ast.AST, inside: bool) -> None:
+        before = None
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, Import):
+                if not inside:
+                    early.update(names_of(child))
+                elif isinstance(before, Import):
+                    late[-1].append(child)
+                else:
+                    late.append([child])
+            elif not (isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")):
+                walk(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+            before = child
+
+    walk(tree, False)
+    return early, late
+
+
+@functools.cache
+def imports_of(module: str) -> tuple[set[str], list[list[Import]]]:
+    return early_and_late(tree_of(module))
+
+
+def without_a_reason(text: str) -> list[int]:
+    """The lines of late imports with a comment neither beside or above them nor for the whole module."""
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.COMMENT]
+    comments = {token.start[0] for token in tokens if not token.string.startswith("# noqa")}
+    if any(token.string.startswith(REASON_OF_A_MODULE) and token.start[1] == 0 for token in tokens):
+        return []
+    _, late = early_and_late(ast.parse(text))
+    return [
+        group[0].lineno
+        for group in late
+        if not comments & set(range(group[0].lineno - 1, (group[-1].end_lineno or group[-1].lineno) + 1))
+    ]
+
+
+def test_every_late_import_has_its_reason_in_a_comment():
+    late = [path for name, path in MODULES.items() if imports_of(name)[1]]
+    assert late
+    found = {name_of(path): without_a_reason(path.read_text(encoding="utf-8")) for path in late}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@functools.cache
+def loaded_with(module: str) -> set[str]:
+    """All modules that a module's top imports, through our own modules also those of others."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for name in imports_of(waiting.pop())[0]:
+            parts = name.split(".")
+            for whole in {".".join(parts[: end + 1]) for end in range(len(parts))} - found:
+                found.add(whole)
+                if whole.startswith("policygen.") and whole.removeprefix("policygen.") in MODULES:
+                    waiting.append(whole.removeprefix("policygen."))
+    return found
+
+
+def test_a_late_import_spares_a_module_that_is_not_loaded_anyway():
+    needless = {
+        f"{module}:{node.lineno}"
+        for module in MODULES
+        for group in imports_of(module)[1]
+        for node in group
+        if names_of(node) <= loaded_with(module)
+    }
+    assert needless == set(), "import it at the top"
+
+
+def loads_by_name(tree: ast.Module) -> bool:
+    """Whether a module loads modules of the package with `import_module`."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
+    return any(
+        ast.unparse(call.func).endswith("import_module")
+        and ast.unparse(call.args[0]).lstrip("f").startswith(("'policygen.", '"policygen.'))
+        for call in calls
+    )
+
+
+def test_our_own_modules_are_imported_late_only_where_it_is_listed():
+    late = {
+        name
+        for name in MODULES
+        if loads_by_name(tree_of(name))
+        or any(
+            other.partition(".")[0] == "policygen"
+            for group in imports_of(name)[1]
+            for node in group
+            for other in names_of(node)
+        )
+    }
+    assert late == LATE_IMPORTS_OF_OUR_OWN.keys()
+
+
+def test_the_library_imports_only_extensions_late():
+    late = {name for group in imports_of("api")[1] for node in group for name in names_of(node)}
+    assert {name for name in late if not name.startswith("policygen.extensions.")} == set()
+
+
+def test_the_reader_of_late_imports_sees_what_it_must():
+    text = (
+        "import os\nif TYPE_CHECKING:\n    import typed\n"
+        "def beside():\n    import a  # the extra `a`\n"
+        "def above():\n    # start-up time\n    import b\n    from policygen.llm import base\n"
+        "def bare():\n    import c\n    c.d()\n    if c.e:\n        import f  # noqa: F401\n"
+    )
+    early, late = early_and_late(ast.parse(text))
+    assert early == {"os"}
+    assert [sorted(name for node in group for name in names_of(node)) for group in late] == [
+        ["a"],
+        ["b", "policygen.llm.base"],
+        ["c"],
+        ["f"],
+    ]
+    assert without_a_reason(text) == [11, 14]
+    assert without_a_reason(f"{REASON_OF_A_MODULE} keep the start-up time short.\n{text}") == []
+    assert "numpy" in loaded_with("policies.policy") - loaded_with("errors")
+    assert loads_by_name(ast.parse("importlib.import_module(f'policygen.{name}')"))
+    assert not loads_by_name(ast.parse("importlib.import_module(f'mujoco.{name}')"))
 
 
 def too_many_parameters(tree: ast.Module) -> list[str]:

@@ -23,7 +23,7 @@ from policygen.cli.options import (
     say,
     say_own_templates,
 )
-from policygen.errors import UsageError
+from policygen.errors import UsageError, explain
 
 if TYPE_CHECKING:
     from policygen.extensions.sweeps.conduct import Sweep
@@ -146,7 +146,6 @@ def resume_sweep(
 def _limits(options: Mapping[str, Any]) -> Limits:
     from pydantic import ValidationError
 
-    from policygen.errors import explain
     from policygen.extensions.sweeps.plan import Limits
 
     try:

@@ -21,6 +21,7 @@ from policygen.cli.options import (
     say,
 )
 from policygen.errors import PolicygenError, UsageError
+from policygen.files import write_named
 
 
 @click.command()
@@ -245,7 +246,6 @@ def export(source: Path, to: str, output: Path | None, task_name: str | None, tr
         _export_episodes(source, output, trust)
         return
     from policygen.extensions.export.formats import exported
-    from policygen.files import write_named
     from policygen.runs.reading import read_policy
 
     text = exported(read_policy(source, task_name, trust=trust), to)
@@ -294,7 +294,6 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     """
     from policygen.extensions.simplify.simplify import simplify as simplified
     from policygen.extensions.simplify.simplify import size_of, words_of
-    from policygen.files import write_named
     from policygen.policies.policy import Policy
     from policygen.runs.reading import read_policy
 

@@ -22,6 +22,7 @@ from policygen.cli.options import (
     say_key,
 )
 from policygen.errors import PolicygenError, UsageError
+from policygen.files import write_named
 
 if TYPE_CHECKING:
     from policygen.extensions.seats.drive import Drive, DriveResult
@@ -268,7 +269,6 @@ def mediate(
         rooms_of,
     )
     from policygen.extensions.seats.session import default_folder
-    from policygen.files import write_named
     from policygen.runs.config import effective_config
     from policygen.tasks.load import load_task
 

@@ -4,6 +4,8 @@ A dataset may be untrusted. Minari may import the environment's module that a da
 the file here. Nothing that the file names is made, imported or opened.
 """
 
+# Imports inside functions: h5py and minari are the extra `minari`.
+
 from __future__ import annotations
 
 import json
@@ -18,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, UsageError
@@ -208,7 +211,6 @@ def write_minari(episodes: Iterable[Trajectory], task: Task, name: str) -> Path:
     """
     try:
         import minari
-        from gymnasium import spaces
     except ImportError:
         raise UsageError(_INSTALL) from None
     if not _ID.fullmatch(name):

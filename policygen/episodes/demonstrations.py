@@ -169,7 +169,7 @@ def _play_model(kind: str, file: str, task: Task, seed: int, *, trust: bool) -> 
     if not Path(file).is_file() and not Path(f"{file}.zip").is_file():  # `load` adds the ending, too
         raise UsageError(f"cannot read the model {file}: there is no such file")
     try:
-        import stable_baselines3
+        import stable_baselines3  # optional
     except ImportError:
         raise UsageError(
             "playing a Stable-Baselines3 model needs stable-baselines3; pip install stable-baselines3"

@@ -68,7 +68,7 @@ class _PooledCopies:
     """Copies of an environment that EnvPool steps together."""
 
     def __init__(self, task: Task, seeds: Sequence[int], threads: int) -> None:
-        import envpool
+        import envpool  # the extra `envpool`
 
         self._pool: Any = envpool.make(
             task.gym_id,

@@ -287,7 +287,7 @@ def _store(path: Path) -> str:
 
     For a plain `sqlite` address MLflow would create the folder with the escapes in its name.
     """
-    from sqlalchemy import URL
+    from sqlalchemy import URL  # the extra `mlflow`
 
     return str(URL.create("sqlite+pysqlite", database=path.as_uri(), query={"uri": "true"}).render_as_string())
 

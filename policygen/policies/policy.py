@@ -2,6 +2,8 @@
 
 Policies read the flattened observation and may derive features with `let`."""
 
+# Imports inside functions keep the start-up time of a saved policy short: acting does not need them.
+
 from __future__ import annotations
 
 import json
@@ -151,7 +153,7 @@ class Policy(ABC):
     def _in_form(self, text: str) -> str:
         if not self.written:
             return text
-        from policygen.policies.written import arranged  # start-up time: acting does not need it
+        from policygen.policies.written import arranged
 
         return "\n".join(arranged(text.splitlines(), self.written, (), self.task.actuators))
 
@@ -302,7 +304,7 @@ class Policy(ABC):
             LogbookError: the file cannot be written.
             UsageError: the file name is invalid (see `policygen.files.check_name`).
         """
-        from pathlib import Path  # start-up time, as above
+        from pathlib import Path
 
         from policygen.files import check_name, write_atomically
 

@@ -1,5 +1,7 @@
 """Conversion between action spaces and actuators: spaces to actuators, rows of actuators to actions for `step`."""
 
+# Imports inside functions: a saved policy acts where Gymnasium is not installed.
+
 from __future__ import annotations
 
 import re

@@ -97,7 +97,7 @@ def _no_remarks_of_mujoco(env: gym.Env[Any, Any] | None, gym_id: str) -> None:
     if "mujoco" not in (str(spec.entry_point) if spec is not None else "") and "mujoco" not in sys.modules:
         return
     with contextlib.suppress(ImportError):  # `make` reports a missing package
-        import mujoco
+        import mujoco  # the extra `mujoco`
 
         if mujoco.get_mju_user_warning() is None:
             mujoco.set_mju_user_warning(lambda remark: None)

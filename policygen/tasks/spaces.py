@@ -1,5 +1,7 @@
 """Gymnasium spaces as named numbers: the entries of an observation row and of an action."""
 
+# Imports inside functions: a saved policy acts where Gymnasium is not installed.
+
 from __future__ import annotations
 
 import keyword
@@ -14,7 +16,7 @@ import numpy.typing as npt
 from policygen.errors import TaskError
 from policygen.quantities.words import columns_for, encoded
 
-if TYPE_CHECKING:  # a policy reads observations where Gymnasium is not installed: functions import it when called
+if TYPE_CHECKING:
     from gymnasium import spaces
 
 ActionKind = Literal["discrete", "multidiscrete", "box", "mixed"]

@@ -58,7 +58,8 @@ class RayExecutor:
         carry_out: CarryOut = carry_out_again,
     ) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
-        try:  # the extra `ray`
+        try:
+            # the extra `ray`
             import ray
             from ray.util.queue import Queue
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -67,8 +67,8 @@ class SlurmExecutor:
     """
 
     def __init__(self, folder: Path, options: Sequence[str] = (), size: int | None = None) -> None:
-        try:  # the extra `slurm`
-            import submitit
+        try:
+            import submitit  # the extra `slurm`
         except ImportError:
             raise UsageError('--on slurm needs submitit: pip install "policygen[slurm]"') from None
         self._submitit: Any = submitit

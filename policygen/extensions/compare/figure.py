@@ -3,6 +3,8 @@
 The figure has the width of one or two columns of a paper; fifteen tasks fit on a page.
 """
 
+# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+
 from __future__ import annotations
 
 import math

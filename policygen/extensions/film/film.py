@@ -178,7 +178,7 @@ def _mp4(policy: Policy, shown: Sequence[Take]) -> bytes:
     made = frames(policy, shown, Look(width=640, most=None))
     first = next(made)  # an environment that cannot render fails before the package is checked
     try:
-        import imageio_ffmpeg
+        import imageio_ffmpeg  # the extra `render`
     except ImportError:
         raise UsageError(
             'an MP4 needs imageio-ffmpeg; run: pip install "policygen[render]", or write a .gif instead'

@@ -1,5 +1,7 @@
 """A window that plays a film, with pause and single steps."""
 
+# Imports inside functions: pygame is part of the extra `render`.
+
 from __future__ import annotations
 
 import os

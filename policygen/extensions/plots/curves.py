@@ -1,5 +1,7 @@
 """Learning curves: single runs, groups of runs and their averages."""
 
+# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+
 from __future__ import annotations
 
 import io

@@ -1,5 +1,7 @@
 """Pictures of plants: the observations of a real episode beside those that the equations predict from its start."""
 
+# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,7 @@
 """Pictures that need played episodes: maps of the actions over two quantities, and traces of a policy's memory."""
 
+# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+
 from __future__ import annotations
 
 import math

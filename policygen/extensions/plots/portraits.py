@@ -1,5 +1,7 @@
 """Pictures of policies: maps of a table's actions, contributions of a linear policy's terms."""
 
+# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+
 from __future__ import annotations
 
 import itertools

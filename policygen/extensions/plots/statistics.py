@@ -6,6 +6,8 @@ profiles, probability of improvement. All intervals, differences, tests and rank
 Resampling is seeded, so results are reproducible.
 """
 
+# Imports inside functions: scipy.stats takes a second to load, which a single curve does not need.
+
 from __future__ import annotations
 
 import math

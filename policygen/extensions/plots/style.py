@@ -5,6 +5,8 @@ Here and in the other modules of pictures, heavy libraries are imported where th
 and a run until its end, never wait for them.
 """
 
+# Imports inside functions: a run until its end, and a command that only prints, do not wait for Matplotlib.
+
 from __future__ import annotations
 
 import io

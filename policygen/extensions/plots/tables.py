@@ -1,5 +1,7 @@
 """Tables of runs: Markdown to read, LaTeX and HTML to print, CSV for computation."""
 
+# Imports inside functions: `policygen plot` does not wait for pandas unless it writes a table.
+
 from __future__ import annotations
 
 import re
