@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,10 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
+from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search, optimize
+from policygen.search.refine.tunable import Tunable
+from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import without_knowledge
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -343,7 +347,7 @@ def test_steps_of_random_actions_are_shown_only_where_an_episode_fell() -> None:
     _, request = texts(render_prompt(context, config))
     assert "random actions" in request
     assert "Signals, lowest / mean / highest" in request
-    assert "Its middle" not in request
+    assert "In detail" not in request
     assert "Where it lost most" not in request
     context, config = searched("cartpole", "linear", iterations=1)
     assert "Where it went wrong, steps" in texts(render_prompt(context, config))[1]
@@ -366,3 +370,80 @@ def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
     kept = [line for line in texts(shorter)[1].splitlines() if line.startswith("- Body ") or " drives hinge " in line]
     assert kept
     assert kept == [line for line in facts if line.startswith("- Body ") or " drives hinge " in line]
+
+
+# --- what is said of numbers -----------------------------------------------------------------------------------------
+
+
+def test_the_model_is_told_which_numbers_tuning_moves() -> None:
+    context, config = searched("cartpole", "linear", iterations=1, refine="cma:48")
+    system = " ".join(texts(render_prompt(context, config))[0].split())
+    assert "tunes the numbers you write, also the 2 of `2*pi` and a START of `prev`. " in system
+    assert (
+        "These stay: 0, pi, exponents, 1 and -1 in a `let` (in an output they move), and what is in `fixed(" in system
+    )
+    told = parse(
+        "let phase = mod(prev(phase, 3) + 0.25, 2*pi)  # a clock\n"
+        "let a = 1*angle + (-1)*spin + 0*angle + angle^4 + fixed(5)*angle - -angle + (spin == 1)\n"
+        "left = 1*phase - 1 + 0*a\nright = -a",
+        context.task,
+        "linear",
+    )
+    assert told.problems == ()
+    assert told.policy is not None
+    moving = Tunable(told.policy)
+    assert sorted(zip(moving.places, moving.values.tolist(), strict=True)) == [
+        *[("left", 1.0)] * 2,
+        *[("let phase", value) for value in (0.25, 2.0, 3.0)],
+    ]
+    unrefined = searched("cartpole", "linear", iterations=1)
+    assert "fixed" not in texts(render_prompt(*unrefined))[0]
+
+
+@pytest.mark.parametrize("kind", ["linear", "table"])
+def test_the_model_is_told_how_memory_begins_and_what_a_reward_is_for(kind: str) -> None:
+    context, config = searched("pendulum", kind, iterations=1, grid="free")
+    system, request = texts(render_prompt(context, config))
+    assert "it is 0, or START with `prev(NAME, START)`" in " ".join(system.split())
+    assert ("the action then taken, its reward." if kind == "linear" else "reward (for that action).") in request
+
+
+def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
+    still = replace(policygen.load_task("pendulum"), max_steps=40)  # too short for an overview
+    config = effective_config(still, "pendulum", options={"policy": "linear", "warmup_episodes": 4, "iterations": 1})
+    search = new_search(still, config)
+    with EpisodeRunner(search, config, Ledger(config)) as runner:
+        search.keep(assess_random_actions(runner))
+    request = texts(render_prompt(search.context(1, config), config))[1]
+    assert "## Worst episode" in request
+    assert "A line of numbers" not in request
+    context, config = searched("cartpole", "linear", iterations=1)
+    request = texts(render_prompt(context, config))[1]
+    header = next(line for line in request.splitlines() if line.startswith("A line of numbers"))
+    assert "`end`: what the last action led to." in header
+    assert "hardly differ" not in header
+    assert re.search(r"^end ", request, re.MULTILINE)
+    assert not re.search(r"^\d+-\d+ ", request, re.MULTILINE)
+    context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1)
+    request = texts(render_prompt(context, config))[1]
+    header = next(line for line in request.splitlines() if line.startswith("A line of numbers"))
+    assert "`7-12`: steps that hardly differ, values of the first, rewards summed." in header
+    assert "`end`" not in header
+    assert re.search(r"^\d+-\d+ ", request, re.MULTILINE)
+    assert not re.search(r"^end ", request, re.MULTILINE)
+
+
+def test_what_goes_wrong_is_asked_for_where_something_does() -> None:
+    context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1)
+    asked = "in one or two more what goes wrong in the worst episodes"
+    assert asked in texts(render_prompt(context, config))[1]
+    solved = replace(context, task=replace(context.task, solved=-1e9))
+    assert asked not in texts(render_prompt(solved, config))[1]
+
+
+def test_episodes_that_all_end_alike_are_told_so_once() -> None:
+    context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1)
+    request = texts(render_prompt(context, config))[1]
+    assert f"Its episodes' returns, each after {context.task.max_steps} steps, the time limit: -" in request
+    context, config = searched("cartpole", "linear", Written(["left = 0\nright = angle"]), iterations=1)
+    assert "Its episodes (return after steps, T = ended by the environment" in texts(render_prompt(context, config))[1]
