@@ -224,7 +224,7 @@ def fitted(equations: Equations, values: Column, data: Transitions) -> FittedPla
         low - room,
         high + room,
         data.before[data.first],
-        min(0.0, float(data.rewards.min())),
+        min(0.0, float(data.rewards.min())) if data.rewards.mean() <= 0 else 0.0,
         _error(equations, values[0], data, 1),
         _error(equations, values[0], data, AHEAD) if _longest(data) >= AHEAD else None,
         len(data),
@@ -306,6 +306,8 @@ class _Problem:
 
         best = solve(own)
         left, usual = self._left(best)
+        if (first := self._left(own))[1] < usual:  # outliers drew the numbers away from where they were
+            best, (left, usual) = own, first
         for _ in range(ROBUST_FITS):
             if usual == 0 or not (left > OUTLIER * usual).any():
                 break
