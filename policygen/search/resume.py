@@ -190,7 +190,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
                 if attempt.number == 0 and config.max_steps is not None and attempt.score is not None:
                     held = HeldRandomActor(search.task, config.seed)
-                    for seed in warm_up_seeds(config)[: attempt.score.episodes]:
+                    for seed in warm_up_seeds(config, 0, attempt.score.episodes):
                         buffer.add(0, players.play(held, (seed,)))
                 elif attempt.number == 0 and config.warmup_episodes:
                     buffer.add(0, players.play(RandomActor(search.task, config.seed), warm_up_seeds(config)))

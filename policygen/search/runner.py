@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress, tell_nobody
 from policygen.runs.standard import PROLONGATIONS
 from policygen.runs.state import Search
-from policygen.runs.tuning import LEAST_SHARE, episodes_of_tuning, rest_of_round
+from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
 
 # An environment that fails for so many consecutive proposals would fail for the next ones, which cost money.
@@ -99,8 +100,9 @@ class EpisodeRunner:
         else:  # one after the other, up to a share of the steps
             trajectories = []
             actor = HeldRandomActor(self.task, self.config.seed)
-            while len(trajectories) < len(seeds) and self.ledger.env_steps < WARM_UP_SHARE * limit:
-                trajectories += self.play(actor, seeds[len(trajectories) : len(trajectories) + 1])
+            most = len(seeds) if "warmup_episodes" in self.config.model_fields_set else math.inf
+            while len(trajectories) < most and self.ledger.env_steps < WARM_UP_SHARE * limit:
+                trajectories += self.play(actor, warm_up_seeds(self.config, len(trajectories), 1))
         return Performance(sampled_score(trajectories, self.players.engine), trajectories)
 
     def perform(self, number: int, policy: Policy) -> Performance:
@@ -144,7 +146,11 @@ class EpisodeRunner:
             shaping: objective that replaces the return.
         """
         measure = Measure(self.task, shaping) if shaping is not None else None
-        return self._trials(number, episodes_of_tuning(number, self.config, self.left), measure)
+        episodes, refining = episodes_of_tuning(number, self.config, self.left), self.config.refine
+        if episodes and refining.method == "model" and self.config.max_steps is not None:
+            # What is left counts episodes of full length; the search asks before each, which may be much shorter.
+            episodes = refining.episodes or EPISODES_OF_TUNING
+        return self._trials(number, episodes, measure)
 
     def last_trials(self, number: int, turns: int) -> Trials | None:
         """Return the budget of attempt `number`, the first of `turns` that only tune; None if it is too small.
@@ -273,9 +279,10 @@ class EpisodeRunner:
         return replace(last, standing=standing)
 
 
-def warm_up_seeds(config: RunConfig) -> tuple[int, ...]:
-    """Return the seeds of the warm-up."""
-    return episode_seeds(config.seed, "warm-up", config.warmup_episodes) if config.warmup_episodes else ()
+def warm_up_seeds(config: RunConfig, first: int = 0, count: int | None = None) -> tuple[int, ...]:
+    """Return the seeds of the warm-up, or so many from number `first` on."""
+    count = config.warmup_episodes if count is None else count
+    return episode_seeds(config.seed, "warm-up", count, first) if count else ()
 
 
 def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[int, ...]:
